@@ -18,6 +18,7 @@ from bench import (
     afar,
     backlog,
     group_commit,
+    growing,
     latency,
     limits,
     many,
@@ -62,6 +63,7 @@ MEASURES = (
     transactions,
     timed,
     security,
+    growing,
     afar,
     many_topics,
 )

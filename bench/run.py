@@ -23,6 +23,7 @@ from bench.afar import Afar
 from bench.backlog import Backlog
 from bench.fairness import Fair
 from bench.group_commit import GroupCommit
+from bench.growing import Growing
 from bench.latency import Latency
 from bench.limits import Limits
 from bench.many import Many
@@ -67,6 +68,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "D4": Precision(results, rounds, scale).run,
         "D5": Idle(results, scale).run,
         "D6": Beside(results, rounds, scale).run,
+        "S1": Growing(results).run,
         "S2": Afar(results, rounds, scale).run,
         "S4": ManyTopics(results, scale).run,
         "X1": Secured(results, rounds, scale).run,

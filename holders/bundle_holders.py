@@ -17,6 +17,7 @@ then the holder writes. The rules, and a model that walks them, are in docs/deci
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from holders.limits import FULL_RETRY_MS, HolderLimits
@@ -75,11 +76,11 @@ class BundleHolders:
             if holder.producer_id:
                 self._until_s[key] = now_s + self._limits.lease_ms / 1000
 
-    def hold(self, key: PartitionId, claim: Claim, now_s: float) -> Decision[Standing]:
-        """Let a producer have the partition for itself, if it may. The answer says who has it. Raises
-        ResourceExhausted.
+    def hold(self, key: PartitionId, claim: Claim, now_s: float, before: int = 0) -> Decision[Standing]:
+        """Let a producer have the partition for itself, if it may. The answer says who has it. `before`: no change of
+        the partition has had a higher number before it came to this bundle. Raises ResourceExhausted.
         """
-        holder = self._holders.get(key, NO_HOLDER)
+        holder = self._holders.get(key) or replace(NO_HOLDER, number=before)
         left_s = self._left_s(key, now_s)
         may = (
             claim.number == holder.number
@@ -88,14 +89,14 @@ class BundleHolders:
         )
         if not may:
             return Decision([], Standing(holder, left_s))
-        if holder.number == 0 and len(self._holders) >= self._limits.partitions_max:
+        if key not in self._holders and len(self._holders) >= self._limits.partitions_max:
             raise ResourceExhausted(
                 f"this bundle knows exclusive producers of {len(self._holders)} partitions, the most that it takes",
                 retry_after_ms=FULL_RETRY_MS,
             )
         now = Holder(claim.producer_id, claim.name, holder.number + 1)
-        before = holder if holder.producer_id else None
-        return Decision([self._change(key, now)], Standing(now, self._limits.lease_ms / 1000, before))
+        loser = holder if holder.producer_id else None
+        return Decision([self._change(key, now)], Standing(now, self._limits.lease_ms / 1000, loser))
 
     def renew(self, key: PartitionId, producer_id: bytes, now_s: float) -> float:
         """Begin the holder's lease again, because the next answer says that it has the partition. Return the

@@ -14,6 +14,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     │   ├── BacklogQuotaExceeded  a consumer group is too far behind, and the topic refuses records then
     │   ├── BadValue              a message's value cannot be read; `record` is the message as it is stored
     │   ├── LegalHold             records of the topic cannot be deleted while it is held
+    │   ├── PartitionBusy         something keeps the partition in its bundle, so it cannot move now
     │   ├── UsedElsewhere         the client belongs to another process or event loop
     │   └── InvalidGroupName, UnknownGroup, GroupNotEmpty, CommitGoesBack
     ├── RetriableError            the same call may succeed later (retry_after_ms says when)
@@ -170,6 +171,10 @@ class BadValue(InvalidRequest):
 
 class LegalHold(InvalidRequest):
     code = "LEGAL_HOLD"
+
+
+class PartitionBusy(InvalidRequest):
+    code = "PARTITION_BUSY"
 
 
 class UsedElsewhere(InvalidRequest):

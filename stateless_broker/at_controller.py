@@ -28,6 +28,7 @@ R = TypeVar(
     pb.RevokeTokenRequest,
     pb.ChangeQuotaRequest,
     pb.AddBundlesRequest,
+    pb.MovePartitionRequest,
 )
 A = TypeVar("A")
 

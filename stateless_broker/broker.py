@@ -8,24 +8,28 @@ embedded cluster and the simulator give their own.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from importlib.metadata import version
 
 from ledger import keys
 from ledger.blocking import RunBlocking
 from ledger.cluster import ClusterSettings, open_cluster
 from ledger.fsck.cluster_fit import check_fit
+from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.object_store.contract import ObjectStore
 from ledger.root.copies import copies_of
 from ledger.root.two_clocks import TwoClocks
 from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidConfig
+from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connector
 from ledgermq.sources import Sources
 from stateless_broker.at_controller import AtController
 from stateless_broker.backlog_counts import BacklogCounts
 from stateless_broker.backlogs import Backlogs
 from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
+from stateless_broker.bundle_calls import BundleCalls
 from stateless_broker.controller import Controller
 from stateless_broker.deletion_path import DeletionPath
 from stateless_broker.directory import Directory
@@ -35,7 +39,7 @@ from stateless_broker.filter_functions.judging import FilterFunctions, NoFilterF
 from stateless_broker.find_path import FindPath
 from stateless_broker.groups.groups import open_groups
 from stateless_broker.health import Alarms
-from stateless_broker.heartbeat import ENFORCING, FEATURES, MOVES, RULES
+from stateless_broker.heartbeat import ENFORCING, FEATURES, RULES
 from stateless_broker.holders.counts import HolderCounts
 from stateless_broker.holders.holders import open_holders
 from stateless_broker.internal.term import TermParts
@@ -133,7 +137,6 @@ class Broker:
             self._metadata_source,
             self._peers.connection,
             self._catalog_changed,
-            moves=self._constants.moves,
         )
         self.rules = RulesInForce(
             self.metadata, self.membership, settings.supers(), enforced=settings.security == "rules"
@@ -149,6 +152,7 @@ class Broker:
             metrics or BundleMetrics(),
             run_blocking,
             self._store_clock.now_us,
+            self._kept,
         )
         times = self._times(settings, interval_s)
         self.ownership = Ownership(
@@ -165,7 +169,9 @@ class Broker:
             self.ownership,
             from_settings(TopicLimits, settings),
             self.membership.lacking,
+            self._prepare_move,
         )
+        self._calls = BundleCalls(self._asked)
         self.service = self._put_service_together(run_blocking)
         proofs = BrokerProofs(self.membership, self._store_clock.now_us)
         self.door = Door(
@@ -317,7 +323,7 @@ class Broker:
             self.groups,
             self.context.sources,
             self._clocks,
-            self._broker,
+            self._calls,
             self._constants.transactions,
             self.transaction_counts,
             self._constants.carry_slots,
@@ -411,8 +417,7 @@ class Broker:
         others = [heartbeat for name, heartbeat in self.membership.present().items() if name != self.broker_id]
         if self._settings.security == "auto" and any(ENFORCING in heartbeat.features for heartbeat in others):
             self.rules.enforced = True
-        more = {ENFORCING: self.rules.enforced, MOVES: self._constants.moves}
-        return (*FEATURES, *(feature for feature, has in more.items() if has))
+        return (*FEATURES, ENFORCING) if self.rules.enforced else FEATURES
 
     def _refuse_to_enforce_beside_old_brokers(self) -> None:
         """Raise InvalidConfig if rules are to be enforced while a broker is present that ignores them."""
@@ -446,6 +451,18 @@ class Broker:
 
     def _broker(self, address: str) -> BrokerApi:
         return self.service if address == self.address else self._peers.connection(address)
+
+    def _kept(self, bundle: int, place: PartitionId) -> Sequence[str]:
+        return self.internal.kept(bundle, place)
+
+    def _asked(self, bundle: int, named: str) -> tuple[str, BrokerApi]:
+        """See `BundleCalls`."""
+        whom = named or self.ownership.address_of(bundle) or self.address
+        return whom, self._broker(whom)
+
+    async def _prepare_move(self, bundle: int, key: PartitionId, dry_run: bool) -> None:
+        request = pb.PrepareMoveRequest(topic_id=key.topic_id, partition=key.partition, dry_run=dry_run)
+        await self._calls.at(bundle, lambda broker: broker.prepare_move(request))
 
     def _check_backlog(self, topic: Topic, partition: int) -> None:
         self.backlogs.check_batch(topic, partition)

@@ -9,7 +9,7 @@ nothing of the topic remains.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -60,6 +60,7 @@ TIMER_TOPICS = (keys.DELAYED_TOPIC, keys.DELAYED_FAR_TOPIC, keys.TIMERS_TOPIC)
 """Created in this order: what holds bytes is there before anything can refer to it."""
 REMOVAL_PAUSE_S_MIN = 0.5
 REMOVAL_PAUSE_S_MAX = 60.0
+MOVING_PAUSE_S_MAX = 5.0
 """No jitter: a cluster has one controller, so nothing comes back at the same time."""
 
 T = TypeVar("T")
@@ -68,7 +69,9 @@ log = get_logger(__name__)
 
 
 class Controller:
-    """`lacking(feature)` returns the brokers that are present without it."""
+    """`lacking(feature)` returns the brokers that are present without it. `prepare_move(bundle, partition, dry_run)`
+    asks the owner of a bundle to let a partition go (`BundleOwner.prepare_move`).
+    """
 
     def __init__(
         self,
@@ -77,6 +80,7 @@ class Controller:
         ownership: Ownership,
         limits: TopicLimits,
         lacking: Callable[[str], Sequence[Heartbeat]],
+        prepare_move: Callable[[int, PartitionId, bool], Awaitable[None]],
     ) -> None:
         self._compaction = compaction
         self._cluster = compaction.cluster
@@ -85,6 +89,7 @@ class Controller:
         self._ownership = ownership
         self.limits = limits
         self._lacking = lacking
+        self._prepare_move = prepare_move
         self._lock = asyncio.Lock()
         self._opened: BundleOwner | None = None
         self._changed = asyncio.Event()
@@ -226,19 +231,42 @@ class Controller:
 
         return await self._to_its_end(add())
 
-    async def move_partition(self, name: str, partition: int, bundle: int) -> Topic:
-        """Decide that a partition moves to a bundle; the owners of both carry it out. No call of a client leads
-        here yet.
+    async def move_partition(self, name: str, partition: int, bundle: int, *, dry_run: bool) -> PartitionMove | None:
+        """Decide that a partition moves to a bundle; the owners of both carry it out. Return the move; None if the
+        partition never left that bundle, and with `dry_run`, which changes nothing.
 
-        Raises NotOwner if this broker is not the controller, what `topic_changes.moved` raises, and
-        Unavailable while a broker is present that cannot carry moves through.
+        Before that the owner of the bundle that it leaves says whether something keeps it there, and takes nothing
+        more of that kind for a few seconds (`BundleOwner.prepare_move`). Raises NotOwner if this broker is not the
+        controller, what `topic_changes.moved` raises, PartitionBusy, and Unavailable while a broker is present that
+        cannot carry moves through.
         """
 
-        def decide(catalog: Catalog) -> Topic:
+        def decide(catalog: Catalog) -> tuple[Topic, PartitionMove | None]:
             self._require(MOVES)
-            return moved(catalog, name, partition, bundle, self._bundles(), self._sources.now_ms())
+            wish = moved(catalog, name, partition, bundle, self._bundles(), self._sources.now_ms())
+            return wish, wish.moves.get(partition)
 
-        return await self._change(decide)
+        async def move() -> PartitionMove | None:
+            async with self._lock:
+                owner = await self._ready()
+                wish, first = decide(self._metadata.catalog)
+            if first is None or first.id:
+                await owner.check_fence()  # another controller may have moved it since
+                return None if dry_run else first
+            await self._prepare_move(first.source, PartitionId(wish.id, partition), dry_run)
+            if dry_run:
+                return None
+            async with self._lock:
+                owner = await self._ready()
+                wish, found = decide(self._metadata.catalog)
+                if found is None or found.id == 0:
+                    if found != first:
+                        raise Unavailable(f"{name}/{partition} has moved meanwhile; retry", retry_after_ms=100)
+                    await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
+                    self._changed.set()
+                return self._metadata.catalog.topics_by_name[name].moves.get(partition)
+
+        return await self._to_its_end(move())
 
     async def delete_topic(self, name: str) -> Topic:
         return await self._change(lambda catalog: deleted(catalog, name))
@@ -268,7 +296,8 @@ class Controller:
                     log.info("controller's work put off", error=str(error))
                 except Exception:  # a bug in background work must not end the bundles of this broker
                     log.exception("controller's work failed")
-            pause_s = REMOVAL_PAUSE_S_MIN if freed else min(REMOVAL_PAUSE_S_MAX, 2 * pause_s)
+            pause_s_max = MOVING_PAUSE_S_MAX if self._moving() else REMOVAL_PAUSE_S_MAX
+            pause_s = REMOVAL_PAUSE_S_MIN if freed else min(pause_s_max, 2 * pause_s)
             if await wait_for(self._changed, pause_s if self._removed() or self._moving() else None):
                 pause_s = REMOVAL_PAUSE_S_MIN
 
@@ -405,29 +434,28 @@ class Controller:
 
     async def _end_moves(self) -> None:
         """Record the moves of which the former bundles have done their part."""
-        for topic, partition, move in self._moving():
+        under_way: dict[int, list[tuple[Topic, int, PartitionMove]]] = {}
+        for each in self._moving():
+            under_way.setdefault(each[2].source, []).append(each)
+        for source, moves in under_way.items():
             try:
-                await self._end_move(PartitionId(topic.id, partition), move)
+                checkpoint = await newest_checkpoint(self._compaction.store, source)
+                for topic, partition, move in moves:
+                    if has_forgotten(checkpoint, PartitionId(topic.id, partition), move.id):
+                        await self._end_move(topic.id, partition, move)
             except LedgerMQError as error:
-                log.warning("move not ended", topic=topic.name, partition=partition, move=move.id, error=str(error))
+                log.warning("moves not ended", source=source, moves=len(moves), error=str(error))
 
-    async def _end_move(self, key: PartitionId, move: PartitionMove) -> None:
-        if not has_forgotten(await newest_checkpoint(self._compaction.store, move.source), key, move.id):
-            return
+    async def _end_move(self, topic_id: int, partition: int, move: PartitionMove) -> None:
         async with self._lock:
             owner = await self._ready()
-            wish = move_ended(self._metadata.catalog, key.topic_id, key.partition, move.id)
+            wish = move_ended(self._metadata.catalog, topic_id, partition, move.id)
             if wish is not None:
                 await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
-                log.info("move ended", topic=wish.name, partition=key.partition, move=move.id)
+                log.info("move ended", topic=wish.name, partition=partition, move=move.id)
 
     def _moving(self) -> list[tuple[Topic, int, PartitionMove]]:
-        return [
-            (topic, partition, move)
-            for topic in self._metadata.catalog.moved.values()
-            for partition, move in topic.moves.items()
-            if not move.ended
-        ]
+        return list(self._metadata.catalog.moving())
 
     def _removed(self) -> list[Topic]:
         return list(self._metadata.catalog.removed.values())

@@ -42,10 +42,8 @@ ENFORCING = "rules enforced"
 LOADS = "loads"
 """Announces the loads of its bundles, and lets them move for load while every live broker does."""
 MOVES = "moves"
-"""Carries moves of partitions between bundles through. No broker of this release does all of it, so it is not
-among `FEATURES`.
-"""
-FEATURES = (TRANSACTIONS, TIMERS, SHARES, RULES, QUOTAS, ADDED_BUNDLES, HOLDERS, LOADS)
+"""Carries moves of partitions between bundles through."""
+FEATURES = (TRANSACTIONS, TIMERS, SHARES, RULES, QUOTAS, ADDED_BUNDLES, HOLDERS, LOADS, MOVES)
 """What a broker of this release has and earlier ones lack. The controller puts into the catalog what
 needs a feature only when every broker has it.
 """

@@ -44,7 +44,7 @@ class Metadata:
     """`source()` returns where `__metadata` is served now, None while no such broker is known.
     `connect(address)` returns a connection to another broker.
 
-    `on_change` is called whenever the catalog has news. `moves`: see `Catalog`.
+    `on_change` is called whenever the catalog has news.
     """
 
     def __init__(
@@ -53,11 +53,8 @@ class Metadata:
         source: Callable[[], Source | None],
         connect: Callable[[str], Connection],
         on_change: Callable[[], None],
-        *,
-        moves: bool = False,
     ) -> None:
-        self._moves = moves
-        self.catalog = Catalog(moves=moves)
+        self.catalog = Catalog()
         self._notified_offset = 0
         self._ledger = ledger
         self._sources = ledger.sources
@@ -72,7 +69,7 @@ class Metadata:
 
     async def load(self) -> None:
         """Read the catalog from the store. Raises DataDamaged, Unavailable, the store's errors."""
-        found = await read_catalog(self._ledger, moves=self._moves)
+        found = await read_catalog(self._ledger)
         if found.offset > self.catalog.offset:
             self.catalog = found
         self._notify()

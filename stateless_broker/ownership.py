@@ -24,7 +24,7 @@ from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.directory import Directory
 from stateless_broker.heartbeat import LOADS, Heartbeat
 from stateless_broker.load_moves import LoadMoves, promised_in
-from stateless_broker.loads import Loads, LoadTimes
+from stateless_broker.loads import Loads, LoadTimes, PartitionLoads
 from stateless_broker.logs import get_logger
 from stateless_broker.membership import Membership, Superseded
 from stateless_broker.peers import Peers
@@ -92,6 +92,7 @@ class Ownership:
         self.times = times
         self._on_change = on_change
         self._loads = Loads(times.loads)
+        self.partition_loads = PartitionLoads(times.loads)
         self._load_moves = LoadMoves(self.me)
         self._wanted_elsewhere: dict[int, tuple[str, float]] = {}
         self._wake = asyncio.Event()
@@ -395,8 +396,11 @@ class Ownership:
         return present
 
     def _loads_now(self) -> dict[int, int]:
-        counted = {bundle: owner.traffic.cost_bytes for bundle, owner in self.opened.items()}
-        return self._loads.announced(counted, self._directory.loads, asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        served = {bundle: owner.traffic for bundle, owner in self.opened.items()}
+        self.partition_loads.sample(served, now)
+        counted = {bundle: traffic.cost_bytes for bundle, traffic in served.items()}
+        return self._loads.announced(counted, self._directory.loads, now)
 
     def _place(self, present: Mapping[str, Heartbeat], now: float) -> None:
         """Set the wanted owners, and begin a move for load if one is due and nothing else is under way."""

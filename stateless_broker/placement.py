@@ -23,11 +23,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from ledger import keys
-
-EXCESS_MIN = 0.2
-"""The largest load must exceed the mean by this share of the mean before a bundle moves for load."""
-GAIN_MIN = 0.5
-"""A move for load must take away this share of the excess: neither broker has more afterwards."""
+from ledgermq.evenness import EXCESS_MIN, GAIN_MIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TypeVar
 from ledger import keys
 from ledger.log.ledger_ref import LedgerRef
 from ledger.topics.catalog import Topic
-from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, UnknownTopic
+from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.at_controller import AtController
 from stateless_broker.controller import Controller
@@ -38,6 +38,8 @@ from stateless_broker.transactions.transactions import Transactions
 
 QUERIES_MAX = 10_000
 PARALLEL_QUERIES = 16
+READ_AFTER_MS = 250
+"""A broker reads the records of `__metadata` within this time, mostly."""
 
 A = TypeVar("A")
 Q = TypeVar("Q")
@@ -81,6 +83,9 @@ class BrokerService:
         self.describe_cluster = cluster.describe_cluster
         self.drain_broker = cluster.drain_broker
         self.add_bundles = topics.add_bundles
+        self.move_partition = topics.move_partition
+        self.prepare_move = topics.prepare_move
+        self.list_loads = cluster.list_loads
         self.slowest_commits = groups.slowest_commits
         self.problems = cluster.problems
         self.group_heartbeat = groups.group_heartbeat
@@ -241,13 +246,40 @@ class TopicPath:
 
         return await self._at_controller.run(request, here, lambda line, passed: line.add_bundles(passed))
 
+    async def move_partition(self, request: pb.MovePartitionRequest) -> pb.MovePartitionResponse:
+        async def here() -> pb.MovePartitionResponse:
+            move = await self._controller.move_partition(
+                request.topic, request.partition, request.bundle, dry_run=request.dry_run
+            )
+            return (
+                pb.MovePartitionResponse()
+                if move is None
+                else pb.MovePartitionResponse(source=move.source, move=move.id)
+            )
+
+        return await self._at_controller.run(request, here, lambda line, passed: line.move_partition(passed))
+
+    async def prepare_move(self, request: pb.PrepareMoveRequest) -> pb.PrepareMoveResponse:
+        """Let a partition go that this broker's bundle holds. Raises NotOwner, PartitionBusy, Unavailable."""
+        topic = self._metadata.catalog.topics_by_id.get(request.topic_id)
+        if topic is None or request.partition >= topic.partitions:
+            raise Unavailable("this broker has not read of the partition yet; retry", retry_after_ms=READ_AFTER_MS)
+        owner = await self._ownership.owner(topic.bundles[request.partition])
+        owner.prepare_move(topic, request.partition, dry_run=request.dry_run)
+        return pb.PrepareMoveResponse()
+
     def _info(self, topic: Topic) -> pb.TopicInfo:
         ttl_ms, ttl_ms_max = self._controller.limits.ttl_of(topic)
         return pb.TopicInfo(
             name=topic.name,
             topic_id=topic.id,
             partitions=[
-                pb.PartitionInfo(bundle=bundle, owner=self._ownership.address_of(bundle)) for bundle in topic.bundles
+                pb.PartitionInfo(
+                    bundle=bundle,
+                    owner=self._ownership.address_of(bundle),
+                    moving_from=move.source if (move := topic.moves.get(partition)) and not move.ended else 0,
+                )
+                for partition, bundle in enumerate(topic.bundles)
             ],
             settings=topic.raw_settings,
             created_ms=topic.created_ms,
@@ -317,6 +349,23 @@ class ClusterPath:
                 )
         await self._ownership.drain(is_draining=not request.undrain)
         return pb.DrainBrokerResponse(bundles=sorted(self._ownership.opened))
+
+    async def list_loads(self, request: pb.ListLoadsRequest) -> pb.ListLoadsResponse:
+        """Return what the partitions of the bundles that this broker owns cost it."""
+        answer = pb.ListLoadsResponse()
+        for bundle, owner in sorted(self._ownership.opened.items()):
+            if (found := self._ownership.partition_loads.of(bundle)) is not None:
+                loads = sorted(found.by_partition.items())
+                answer.bundles.add(
+                    bundle=bundle,
+                    epoch=owner.epoch,
+                    measured_ms=round(found.measured_s * 1000),
+                    partitions=[
+                        pb.PartitionLoad(topic_id=key.topic_id, partition=key.partition, load=load)
+                        for key, load in loads
+                    ],
+                )
+        return answer
 
     def _others(self) -> set[str]:
         """Return the other brokers that may be given bundles."""

@@ -455,9 +455,8 @@ class BrokerConstants:
     `damaged_retry_s`: pause before a bundle with damaged data is opened again. `ownership_wait_s`:
     how long a request waits for a bundle that this broker is taking over. `carry_slots`: how many
     slots staged batches may be behind before they are carried forward. `url_life_ms` and
-    `parquet_min_age_ms` go into the `cluster.json` of a new cluster. `moves`: take partitions that move between
-    bundles. No operator can, because the file lists of a moved partition are not handed over yet (decision 73).
-    `loads`: how loads are measured, and when bundles move for them.
+    `parquet_min_age_ms` go into the `cluster.json` of a new cluster. `loads`: how loads are measured, and
+    when bundles move for them.
     """
 
     damaged_retry_s: float = 30.0
@@ -469,7 +468,6 @@ class BrokerConstants:
     shares: ShareLimits = field(default_factory=ShareLimits)
     holders: HolderLimits = field(default_factory=HolderLimits)
     carry_slots: int = 2048
-    moves: bool = False
     loads: LoadTimes = field(default_factory=LoadTimes)
 
 

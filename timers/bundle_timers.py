@@ -219,6 +219,13 @@ class BundleTimers:
 
     # Changes
 
+    def waiting_of_unknown(self, loaded: Collection[RangeId]) -> int:
+        """Return how many messages wait in ranges that are not in memory, of topics that an earlier release did
+        not count.
+        """
+        aside = (found for range_id, found in self.ranges.items() if range_id not in loaded)
+        return sum(found.records - sum(found.topics.values()) for found in aside)
+
     def delivered(self, to: Key, loaded: Collection[RangeId]) -> Decision[None]:
         """Advance the watermark. Near ranges that are finished, and old tombstones of recalls, go."""
         assert to > self.watermark, f"the watermark of timed messages would go from {self.watermark} to {to}"

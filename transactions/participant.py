@@ -241,6 +241,14 @@ class Participant:
                 "time-out, or committed without this data; ask for its outcome before you repeat the work"
             )
 
+    def staged_in(self, topic_id: int, partition: int) -> int:
+        """Return how many transactions have batches for a partition that are not visible yet."""
+        place = topic_id, partition
+        return sum(
+            any((stream.topic_id, stream.partition) == place for stream in staged.streams)
+            for staged in self._state.all()
+        )
+
     # Completion
 
     def complete(

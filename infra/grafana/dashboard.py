@@ -176,6 +176,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
             "cps",
         ),
+        Panel("Partitions on their way to a bundle", ((metric("moving_partitions"), "bundle {{bundle}}"),)),
         Panel("Taking a bundle over", quantiles("claim_seconds"), "s"),
         Panel("Brokers alive, as each sees it", ((metric("live_brokers"), "{{instance}}"),)),
         Panel("Age of the last heartbeat", ((metric("heartbeat_age_seconds"), "{{instance}}"),), "s"),

@@ -19,7 +19,7 @@ async def check_catalog(store: ObjectStore, cluster: ClusterSettings, problems: 
     """Check and return the catalog; None if it cannot be read."""
     catalog = None
     with problems.collecting(keys.ledger(keys.METADATA_BUNDLE)):
-        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, Sources()), moves=True)
+        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, Sources()))
     if (
         catalog is not None
         and catalog.topics_by_name[METADATA.name].settings.cluster_bundles

@@ -118,6 +118,20 @@ def has_its_files(opened: fmt.PartitionOpen, counters: fmt.PartitionCheckpoint) 
     return counters.taken_over == opened.move
 
 
+def bundle_of(checkpoint: fmt.Checkpoint, key: PartitionId, offset: int) -> int:
+    """Return the bundle that has an offset of a partition, as the checkpoint of one of its bundles says: this one,
+    the one that it has left for, or the one that it came from and that still lists its files (design Y7, Y12).
+    """
+    state, counters = checkpoint.state, partition_of(checkpoint, *key)
+    seal = next((left for left in state.seals if key_of(left) == key), None)
+    if seal is not None and (counters.forgotten or offset >= seal.end):
+        return seal.target
+    opened = next((came for came in state.opens if key_of(came) == key), None)
+    if opened is not None and offset < opened.start and not has_its_files(opened, counters):
+        return opened.source
+    return checkpoint.bundle
+
+
 def partitions_by_key(checkpoint: fmt.Checkpoint) -> dict[PartitionId, fmt.PartitionCheckpoint]:
     return {PartitionId(p.topic_id, p.partition): p for p in checkpoint.partitions}
 

@@ -202,12 +202,22 @@ class LedgerWriter:
                 fail(append, over)
             return False
         flight = _InFlight(self._next_index(fmt.DATA))
+        for append in appends:
+            self._check_own(append)
         for append in sorted(appends, key=lambda a: (a.batch.topic_id, a.batch.partition)):
             if self._is_new(append, flight):
                 self._add(append, flight)
         if flight.index.batches:
             self._put(flight)
         return bool(flight.index.batches)
+
+    def _check_own(self, append: Append) -> None:
+        """Raise AssertionError if a batch that is stored together with others is of a partition that was sealed: the
+        others must not be stored without it. What such batches come from holds up the seal (design Y13).
+        """
+        key = PartitionId(append.batch.topic_id, append.batch.partition)
+        if append.is_own and self._issued.moves.seal_of(key) is not None:
+            raise AssertionError(f"bundle {self.bundle}: {key} was sealed before all that was stored in it")
 
     def _over(self) -> LedgerMQError | None:
         """Return why nothing can be put now."""

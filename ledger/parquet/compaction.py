@@ -67,4 +67,4 @@ class Compaction:
 
     async def catalog(self) -> Catalog:
         """Return the catalog that is in the store now. Raises what `read_catalog` raises."""
-        return await read_catalog(self.ledger(keys.METADATA_BUNDLE), moves=True)
+        return await read_catalog(self.ledger(keys.METADATA_BUNDLE))

@@ -188,11 +188,11 @@ def make_plan(
     for key, backlog in backlogs.items():
         if backlog.fate is Fate.INTERNAL:
             plan.internal.append(_internal(backlog))
-        elif plan.freezes or plan.takeovers:
-            continue  # a hand-over waits for no room in the store: the next plan writes files
         elif backlog.fate is Fate.STAGED:
             if (dropped := _dropped(backlog)) is not None:
                 plan.files.append(dropped)
+        elif plan.freezes or plan.takeovers:
+            continue  # a hand-over waits for no room in the store: the next plan writes files
         elif backlog.fate is Fate.WRITE and not backlog.counters.HasField("parked"):
             has_left = history.state.moves.seal_of(key) is not None
             if has_left or backlog.batches[0][0] <= emptied_to or _joins(backlog, everything, now_ms):

@@ -136,12 +136,10 @@ METADATA = Topic(keys.METADATA_TOPIC_ID, keys.METADATA_TOPIC, (keys.METADATA_BUN
 class Catalog:
     """Mutable fold; `offset` is M: the offset of the next record to apply.
 
-    `others`: offset and value of the newest record of each key that is no topic's. `moves`: take topics
-    with partitions that moved between bundles; a process that cannot serve or read those refuses them.
+    `others`: offset and value of the newest record of each key that is no topic's.
     """
 
-    def __init__(self, *, moves: bool = False) -> None:
-        self._moves = moves
+    def __init__(self) -> None:
         self.offset = 0
         self.topics_by_name: dict[str, Topic] = {METADATA.name: METADATA}
         self.topics_by_id: dict[int, Topic] = {METADATA.id: METADATA}
@@ -179,11 +177,6 @@ class Catalog:
                 f"record {offset} of {keys.METADATA_TOPIC} has the key of topic {name!r}, but its value is of topic"
                 f" {topic.name!r}"
             )
-        if topic is not None and topic.moves and not self._moves:
-            raise FormatNotSupported(
-                f"record {offset} of {keys.METADATA_TOPIC}: partitions of topic {name!r} move between bundles, which"
-                " this process cannot follow yet"
-            )
         self.offset = offset + 1
         before = self.topics_by_name.pop(name, None)
         if before is not None:
@@ -196,6 +189,13 @@ class Catalog:
             self.topics_by_name[topic.name] = topic
             self.topics_by_id[topic.id] = topic
             self._keep_apart(topic)
+
+    def moving(self) -> Iterator[tuple[Topic, int, PartitionMove]]:
+        """Yield the partitions whose moves have not ended."""
+        for topic in self.moved.values():
+            for partition, move in topic.moves.items():
+                if not move.ended:
+                    yield topic, partition, move
 
     def _keep_apart(self, topic: Topic) -> None:
         if topic.moves:
@@ -314,9 +314,8 @@ def _moves_of(record: fmt.TopicRecord, offset: int, settings: TopicSettings) -> 
     return moves
 
 
-async def read_catalog(ledger: LedgerRef, *, moves: bool = False) -> Catalog:
-    """Return the catalog that is in the store now, without a broker. `ledger`: that of bundle 0. `moves`: see
-    `Catalog`.
+async def read_catalog(ledger: LedgerRef) -> Catalog:
+    """Return the catalog that is in the store now, without a broker. `ledger`: that of bundle 0.
 
     Raises DataDamaged, Unavailable, the store's errors.
     """
@@ -326,7 +325,7 @@ async def read_catalog(ledger: LedgerRef, *, moves: bool = False) -> Catalog:
     while True:
         rereads.begin()
         history = await read_history(ledger)
-        catalog = Catalog(moves=moves)
+        catalog = Catalog()
         try:
             records = await read_internal(ledger.store, history, keys.METADATA_TOPIC_ID, 0)
         except ObjectMissing:
@@ -353,7 +352,7 @@ async def reread_bundles(store: ObjectStore, cluster: ClusterSettings) -> Cluste
         cluster = replace(await read_cluster(store), bundles=cluster.bundles)
     if cluster.format_version == FORMAT_VERSION:
         return cluster
-    return grown(cluster, await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, Sources()), moves=True))
+    return grown(cluster, await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, Sources())))
 
 
 def removed(topic: Topic) -> Topic:

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Mapping
 
 from ledger.blocking import RunBlocking
+from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.reader import KeyedReader
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
@@ -103,6 +104,14 @@ class FollowedLedger:
             # as many as came this time, and one to see that no others follow
             self._ahead = min(max(found, 0) + 1, SLOTS_AHEAD_MAX)
             return found > 0
+
+    def holds(self, key: PartitionId, move: int) -> bool:
+        """Return whether all of a partition is here, as far as is known: `move` brought it (0: it began here), its
+        files have come too, and it has not left since.
+        """
+        moves, counters = self._known.state.moves, self.view.counters.get(key) or fmt.PartitionCheckpoint()
+        is_here = moves.seal_of(key) is None and not counters.forgotten
+        return is_here and moves.move(key) == counters.taken_over == move
 
     # As the source of its view.
 

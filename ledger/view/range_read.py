@@ -3,9 +3,9 @@ later: the unit of work of a query.
 
 The planner (`plan_ranges`, over a `LedgerReader`) records where the batches are that are not in
 Parquet, so the reader needs no LIST and no fold for them. When the range is read, they may have
-moved to Parquet, and their slots may be empty or hold other segments. Then the newest checkpoint
-says where they are now. A range always gives the same rows, or fails once they are below the log
-start.
+moved to Parquet, and their slots may be empty or hold other segments, or the partition may have
+moved to another bundle. Then the newest checkpoint says where they are now. A range always gives the
+same rows, or fails once they are below the log start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ledger.blocking import RunBlocking
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.reader import KeyedReader
 from ledger.keys import PartitionId
-from ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledger.log.checkpoint import bundle_of, newest_checkpoint, partition_of
 from ledger.log.stored_batch import StoredBatch
 from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledger.parquet.archive_read import ArchivedFile, ArchiveReader
@@ -177,7 +177,7 @@ class RangeReader:
             except OffsetOutOfRange:
                 if not skip_lost:
                     raise
-                offset = max(offset + 1, self._log_start(wanted))
+                offset = max(offset + 1, self._log_start(wanted, offset))
                 continue
             async with aclosing(found):
                 async for first, rows in found:
@@ -224,15 +224,18 @@ class RangeReader:
         )
         while True:
             rereads.begin()
+            if (bundle := bundle_of(checkpoint, wanted.key, offset)) != checkpoint.bundle:
+                checkpoint = await self._newest(bundle)  # one from before would lead back
+                continue
             try:
                 border = min(wanted.end, partition_of(checkpoint, *wanted.key).parquet_start)
                 if partition_of(checkpoint, *wanted.key).log_start <= offset < border:
                     return _each(await self._from_version(wanted.key, offset, border))
-                return await read_parquet_rows(self._parquet, wanted.bundle, checkpoint, wanted.key, offset, columns)
+                return await read_parquet_rows(self._parquet, bundle, checkpoint, wanted.key, offset, columns)
             except (ObjectMissing, OffsetOutOfRange) as error:
-                newer = await self._newest(wanted.bundle)
+                newer = await self._newest(bundle)
                 if newer.number == checkpoint.number:
-                    raise self._lost(error, wanted, offset, checkpoint) from error
+                    raise self._lost(error, wanted.key, offset, checkpoint) from error
                 checkpoint = newer
 
     async def _from_version(self, key: PartitionId, offset: int, border: int) -> list[tuple[int, pa.RecordBatch]]:
@@ -244,26 +247,23 @@ class RangeReader:
             return [(border, pa.RecordBatch.from_pylist([], SCHEMA))]
         return [(first, batch) for first, rows in found.runs() for batch in rows.combine_chunks().to_batches()]
 
-    def _log_start(self, wanted: OffsetRange) -> int:
-        """Return the log start by the checkpoint that was read last; the end of the range if the
+    def _log_start(self, wanted: OffsetRange, offset: int) -> int:
+        """Return the log start by the checkpoints that were read last; the end of the range if the
         topic is gone.
         """
-        found = (
-            part
-            for part in self._checkpoints[wanted.bundle].partitions
-            if (part.topic_id, part.partition) == wanted.key
-        )
+        checkpoint = self._checkpoints[wanted.bundle]
+        while (bundle := bundle_of(checkpoint, wanted.key, offset)) != checkpoint.bundle:
+            checkpoint = self._checkpoints[bundle]
+        found = (part for part in checkpoint.partitions if (part.topic_id, part.partition) == wanted.key)
         return next((part.log_start for part in found), wanted.end)
 
     @staticmethod
     def _lost(
-        error: ObjectMissing | OffsetOutOfRange, wanted: OffsetRange, offset: int, checkpoint: fmt.Checkpoint
+        error: ObjectMissing | OffsetOutOfRange, key: PartitionId, offset: int, checkpoint: fmt.Checkpoint
     ) -> Exception:
-        where = (
-            f"bundle {wanted.bundle}, topic id {wanted.key.topic_id} partition {wanted.key.partition}, offset {offset}"
-        )
+        where = f"bundle {checkpoint.bundle}, topic id {key.topic_id} partition {key.partition}, offset {offset}"
         for part in checkpoint.partitions:
-            if (part.topic_id, part.partition) == wanted.key and offset >= part.log_start:
+            if (part.topic_id, part.partition) == key and offset >= part.log_start:
                 return DataDamaged(f"{where}: {error.message}, but no checkpoint trims it", object_key=error.object_key)
         return OffsetOutOfRange(f"{where}: the records were deleted before the read")
 

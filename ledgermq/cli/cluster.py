@@ -1,7 +1,8 @@
-"""`ledgermq cluster …`: show the bundles of the cluster, and add some."""
+"""`ledgermq cluster …`: show the bundles of the cluster, add some, and move partitions between them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated
@@ -11,20 +12,29 @@ import typer
 import ledgermq
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
+from ledgermq.cli.rebalance import rebalance
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
-from ledgermq.cli.session import connected
+from ledgermq.cli.session import Session, connected, connected_session
+from ledgermq.cli.terminal import progress_of_items
 
 Count = Annotated[int, typer.Argument(metavar="N", min=1, help="How many bundles more the cluster shall have.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check, and show what would be changed.")]
+PartitionNumber = Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="The number of the partition.")]
+Bundle = Annotated[int, typer.Argument(metavar="BUNDLE", min=1, help="The bundle that it moves to.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Return when the move is decided.")]
+LOOK_S = 0.5
+"""Pause between two looks how far a move is."""
 BUNDLE_COLUMNS = ("bundle", "owner", "epoch", "partitions", "load", "trouble")
 
 
 def register(app: typer.Typer) -> None:
     cluster = typer.Typer(no_args_is_help=True, epilog=EPILOG)
-    app.add_typer(cluster, name="cluster", help="Show the bundles of the cluster, and add some.")
+    app.add_typer(cluster, name="cluster", help="Show the bundles of the cluster, add some, move partitions.")
     command(cluster, "describe")(describe)
     command(cluster, "add-bundles")(add_bundles)
+    command(cluster, "move")(move)
+    command(cluster, "rebalance")(rebalance)
 
 
 async def describe(
@@ -87,3 +97,49 @@ async def add_bundles(
         added = await client.add_bundles(count, dry_run=dry_run)
     facts = {"dry_run": dry_run, "bundles_before": added.before, "bundles": added.after}
     show(Report("", facts, []), output)
+
+
+async def move(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of the partition.")],
+    partition: PartitionNumber,
+    bundle: Bundle,
+    target: Target = DEFAULT_TARGET,
+    dry_run: DryRun = False,
+    no_wait: NoWait = False,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Move a partition to another bundle, while it is written and read. Programs notice nothing.
+
+    Producers write to the new bundle at once; its files follow when what the old one holds of the partition
+    has become Parquet, which the command waits for. Ctrl-C ends only the wait. A partition moves when nothing
+    keeps it: no open transaction, no timed message of its topic, no queue group, no exclusive producer. Topics
+    that keep the latest record of each key cannot move. From the first move on every broker, compactor and
+    Spark job on this root has to run a release that knows moved partitions.
+    """
+    async with connected_session(target, timeout_s) as session:
+        before = await session.client.describe_topic(topic)
+        await session.client.move_partition(topic, partition, bundle, dry_run=dry_run)
+        if not dry_run and not no_wait:
+            await _until_moved(session, topic, partition)
+    facts = {
+        "topic": topic,
+        "partition": partition,
+        "dry_run": dry_run,
+        "bundle_before": before.partitions[partition].bundle,
+        "bundle": bundle,
+    }
+    show(Report("", facts, []), output)
+
+
+async def _until_moved(session: Session, topic: str, partition: int) -> None:
+    """Wait until a partition has left its old bundle, as long as brokers answer."""
+    answers = 0
+    session.progress = lambda: answers
+    with progress_of_items() as bar:
+        shown = bar.add_task(f"{topic}/{partition} moves", total=None, note="")
+        while (found := (await session.client.describe_topic(topic)).partitions[partition]).moving_from is not None:
+            answers += 1
+            bar.update(shown, note=f"the files of bundle {found.moving_from} are to be handed over")
+            await asyncio.sleep(LOOK_S)

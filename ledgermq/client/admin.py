@@ -11,18 +11,30 @@ from datetime import timedelta
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import (
     AddedBundles,
+    BundleLoads,
     ClusterDescription,
     TopicDescription,
+    TopicPartition,
     check_topic_text,
     cluster_description,
     topic_description,
 )
 from ledgermq.durations import find_duration_ms
-from ledgermq.errors import DeadlineExceeded, InvalidConfig, InvalidRequest, RetriableError, TopicExists, UnknownTopic
+from ledgermq.errors import (
+    DeadlineExceeded,
+    InvalidConfig,
+    InvalidRequest,
+    RetriableError,
+    TopicExists,
+    Unavailable,
+    UnknownTopic,
+)
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.status import error_from_proto
+from ledgermq.runtime.tasks import all_of
 
+CALLS_AT_ONCE = 16
 BUNDLES_MIN = 2
 """Every cluster has them, so asking for them adds none: the answer is the controller's number."""
 
@@ -123,6 +135,44 @@ class Admin:
         answer = await self._connections.ask(lambda at: at.add_bundles(request), deadline)
         return AddedBundles(now.before, answer.bundles)
 
+    async def move_partition(self, topic: str, partition: int, bundle: int, *, dry_run: bool) -> None:
+        request = pb.MovePartitionRequest(
+            topic=check_topic_text(topic),
+            partition=_whole("partition", partition),
+            bundle=_whole("bundle", bundle),
+            dry_run=dry_run,
+        )
+        await self._connections.ask(lambda at: at.move_partition(request), self._connections.deadline())
+
+    async def describe_loads(self) -> list[BundleLoads]:
+        deadline = self._connections.deadline()
+        backoff = self._connections.backoff()
+        while True:
+            try:
+                names = {topic.topic_id: topic.name for topic in await self.list_topics()}
+                return [_loads(found, names) for found in await self._loads(deadline)]
+            except RetriableError as error:
+                if not await backoff.pause(error.retry_after_ms, deadline):
+                    raise
+
+    async def _loads(self, deadline: float) -> list[pb.BundleLoads]:
+        """Return what the owners of all bundles have measured. Raises Unavailable if a bundle has no owner now."""
+        cluster = await self._describe(deadline)
+        found: dict[int, pb.BundleLoads] = {}
+
+        async def ask(address: str) -> pb.ListLoadsResponse:
+            request = pb.ListLoadsRequest()
+            return await self._connections.ask_at(address, lambda at: at.list_loads(request), deadline)
+
+        owners = sorted({bundle.owner for bundle in cluster.bundles if bundle.owner})
+        for answer in await all_of(map(ask, owners), CALLS_AT_ONCE):
+            for loads in answer.bundles:
+                if loads.bundle not in found or found[loads.bundle].epoch < loads.epoch:
+                    found[loads.bundle] = loads
+        if missing := {bundle.bundle for bundle in cluster.bundles} - found.keys():
+            raise Unavailable(f"the loads of the bundles {sorted(missing)} are not known, as no broker serves them now")
+        return [found[bundle] for bundle in sorted(found)]
+
     async def drain_broker(self, broker: str, timeout_s: float | None) -> None:
         deadline = self._connections.deadline(timeout_s)
         address = await self._drain(broker, deadline, undrain=False)
@@ -162,6 +212,17 @@ class Admin:
 
     async def _describe(self, deadline: float) -> pb.DescribeClusterResponse:
         return await self._connections.ask(lambda at: at.describe_cluster(pb.DescribeClusterRequest()), deadline)
+
+
+def _loads(loads: pb.BundleLoads, names: Mapping[int, str]) -> BundleLoads:
+    partitions: dict[TopicPartition, int] = {}
+    others = 0
+    for each in loads.partitions:
+        if each.topic_id in names:
+            partitions[TopicPartition(names[each.topic_id], each.partition)] = each.load
+        else:
+            others += each.load
+    return BundleLoads(loads.bundle, loads.measured_ms / 1000, partitions, others)
 
 
 def _whole(name: str, number: int) -> int:

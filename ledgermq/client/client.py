@@ -32,6 +32,7 @@ from ledgermq.client.delayed import Delayed, DelayedList, RecallOutcome
 from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.descriptions import (
     AddedBundles,
+    BundleLoads,
     ClusterDescription,
     PartitionHolder,
     TopicDescription,
@@ -232,6 +233,29 @@ class Client:
         InvalidRequest (too many), Unauthorized, and Unavailable while a broker of an earlier release runs.
         """
         return await self._admin.add_bundles(count, dry_run=dry_run)
+
+    async def move_partition(self, topic: str, partition: int, bundle: int, *, dry_run: bool = False) -> None:
+        """Move a partition to another bundle while it is written and read. Producers and consumers notice
+        nothing; offsets, sequences and committed offsets go on.
+
+        Return when the move is decided. Producers write to the new bundle a moment later, and
+        `describe_topic` names the old one as `moving_from` until its files are handed over. Where the
+        partition is in that bundle, or on its way there, nothing changes, so a call that failed may be
+        repeated. `dry_run`: only check. Raises PartitionBusy (open transactions, timed messages of its topic, a
+        queue group or an exclusive producer keep it where it is), InvalidRequest (no such bundle; a keyed
+        topic), UnknownTopic, UnknownPartition, Unauthorized, and Unavailable while it still moves to another
+        bundle, or a broker of an earlier release runs.
+        """
+        await self._admin.move_partition(topic, partition, bundle, dry_run=dry_run)
+
+    async def describe_loads(self) -> list[BundleLoads]:
+        """Return what each bundle costs its owner now, by partition, in the order of the bundles. Unlike
+        `describe_cluster` it asks each owner.
+
+        Raises Unauthorized (it needs the operation `cluster`), Unavailable while a bundle has no owner, and
+        InvalidRequest if a broker of an earlier release runs, which it names.
+        """
+        return await self._admin.describe_loads()
 
     async def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
         """Let a broker hand over all that it owns and take nothing new, until `undrain_broker` or its next

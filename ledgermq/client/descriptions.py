@@ -26,8 +26,8 @@ class TopicPartition(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PartitionHolder:
     """The exclusive producer that has a partition for itself. `name`: that it gave itself. `lease_s`: how long it
-    keeps others from the partition unless it renews; 0: another one may take its place. `changes`: how often the
-    partition's holder has changed.
+    keeps others from the partition unless it renews; 0: another one may take its place. `changes`: the number
+    of the holder's last change, which rises with each change, and jumps when the partition moves to another bundle.
     """
 
     partition: int
@@ -38,11 +38,14 @@ class PartitionHolder:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """`owner`: address of the broker that serves it, empty when no broker does at present."""
+    """`owner`: address of the broker that serves it, empty when no broker does at present. `moving_from`: the bundle
+    that it has not quite left; None: it is not moving.
+    """
 
     partition: int
     bundle: int
     owner: str
+    moving_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,23 @@ class BundleDescription:
     epoch: int
     trouble: str
     load: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BundleLoads:
+    """What a bundle costs its owner now: bytes produced and fetched in a second, each request counted as 64 KiB,
+    with a half-life of a minute.
+
+    `partitions`: of the topics that `list_topics` returns, without those below 1 KiB/s. `others`: that of all other
+    partitions together; they belong to topics of the system. `measured_s`: for how many seconds the owner has
+    measured; 0: it has just begun, and knows no loads. While a partition moves between bundles, its load is the sum
+    of what both have.
+    """
+
+    bundle: int
+    measured_s: float
+    partitions: Mapping[TopicPartition, int]
+    others: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +151,8 @@ def check_partition(partition: object, partitions: int, topic: str) -> int:
 
 def topic_description(info: pb.TopicInfo) -> TopicDescription:
     partitions = tuple(
-        PartitionDescription(number, part.bundle, part.owner) for number, part in enumerate(info.partitions)
+        PartitionDescription(number, part.bundle, part.owner, part.moving_from or None)
+        for number, part in enumerate(info.partitions)
     )
     return TopicDescription(info.name, info.topic_id, partitions, dict(info.settings), info.created_ms)
 

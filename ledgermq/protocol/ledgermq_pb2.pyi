@@ -632,12 +632,14 @@ class TopicInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionInfo, _Mapping]]] = ..., settings: _Optional[_Mapping[str, str]] = ..., created_ms: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., message_ttl_ms_max: _Optional[int] = ...) -> None: ...
 
 class PartitionInfo(_message.Message):
-    __slots__ = ("bundle", "owner")
+    __slots__ = ("bundle", "owner", "moving_from")
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    MOVING_FROM_FIELD_NUMBER: _ClassVar[int]
     bundle: int
     owner: str
-    def __init__(self, bundle: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
+    moving_from: int
+    def __init__(self, bundle: _Optional[int] = ..., owner: _Optional[str] = ..., moving_from: _Optional[int] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
     __slots__ = ("name", "partitions", "settings", "forwarded")
@@ -1876,6 +1878,74 @@ class AddBundlesResponse(_message.Message):
     before: int
     bundles: int
     def __init__(self, before: _Optional[int] = ..., bundles: _Optional[int] = ...) -> None: ...
+
+class MovePartitionRequest(_message.Message):
+    __slots__ = ("topic", "partition", "bundle", "dry_run", "forwarded")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    bundle: int
+    dry_run: bool
+    forwarded: bool
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., bundle: _Optional[int] = ..., dry_run: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class MovePartitionResponse(_message.Message):
+    __slots__ = ("source", "move")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    source: int
+    move: int
+    def __init__(self, source: _Optional[int] = ..., move: _Optional[int] = ...) -> None: ...
+
+class PrepareMoveRequest(_message.Message):
+    __slots__ = ("topic_id", "partition", "dry_run")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    dry_run: bool
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class PrepareMoveResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListLoadsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListLoadsResponse(_message.Message):
+    __slots__ = ("bundles",)
+    BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    bundles: _containers.RepeatedCompositeFieldContainer[BundleLoads]
+    def __init__(self, bundles: _Optional[_Iterable[_Union[BundleLoads, _Mapping]]] = ...) -> None: ...
+
+class BundleLoads(_message.Message):
+    __slots__ = ("bundle", "epoch", "measured_ms", "partitions")
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_MS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    bundle: int
+    epoch: int
+    measured_ms: int
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionLoad]
+    def __init__(self, bundle: _Optional[int] = ..., epoch: _Optional[int] = ..., measured_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionLoad, _Mapping]]] = ...) -> None: ...
+
+class PartitionLoad(_message.Message):
+    __slots__ = ("topic_id", "partition", "load")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    load: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., load: _Optional[int] = ...) -> None: ...
 
 class SlowestCommitsRequest(_message.Message):
     __slots__ = ("topic_ids",)

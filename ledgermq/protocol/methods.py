@@ -215,6 +215,9 @@ LIST_QUOTAS = _unary("ListQuotas", "list_quotas", pb.ListQuotasRequest, pb.ListQ
 DRAIN_BROKER = _unary("DrainBroker", "drain_broker", pb.DrainBrokerRequest, pb.DrainBrokerResponse)
 SLOWEST_COMMITS = _unary("SlowestCommits", "slowest_commits", pb.SlowestCommitsRequest, pb.SlowestCommitsResponse)
 ADD_BUNDLES = _unary("AddBundles", "add_bundles", pb.AddBundlesRequest, pb.AddBundlesResponse)
+MOVE_PARTITION = _unary("MovePartition", "move_partition", pb.MovePartitionRequest, pb.MovePartitionResponse)
+PREPARE_MOVE = _unary("PrepareMove", "prepare_move", pb.PrepareMoveRequest, pb.PrepareMoveResponse)
+LIST_LOADS = _unary("ListLoads", "list_loads", pb.ListLoadsRequest, pb.ListLoadsResponse)
 
 METHODS: tuple[Method, ...] = (
     PRODUCE,
@@ -272,6 +275,9 @@ METHODS: tuple[Method, ...] = (
     DRAIN_BROKER,
     SLOWEST_COMMITS,
     ADD_BUNDLES,
+    MOVE_PARTITION,
+    PREPARE_MOVE,
+    LIST_LOADS,
 )
 
 
@@ -485,4 +491,16 @@ class UnaryCalls(ABC):
 
     async def add_bundles(self, request: pb.AddBundlesRequest) -> pb.AddBundlesResponse:
         answer: pb.AddBundlesResponse = await self.ask(ADD_BUNDLES, request)
+        return answer
+
+    async def move_partition(self, request: pb.MovePartitionRequest) -> pb.MovePartitionResponse:
+        answer: pb.MovePartitionResponse = await self.ask(MOVE_PARTITION, request)
+        return answer
+
+    async def prepare_move(self, request: pb.PrepareMoveRequest) -> pb.PrepareMoveResponse:
+        answer: pb.PrepareMoveResponse = await self.ask(PREPARE_MOVE, request)
+        return answer
+
+    async def list_loads(self, request: pb.ListLoadsRequest) -> pb.ListLoadsResponse:
+        answer: pb.ListLoadsResponse = await self.ask(LIST_LOADS, request)
         return answer

@@ -42,6 +42,7 @@ _CODES: dict[type[LedgerMQError], grpc.StatusCode] = {
     errors.DuplicateMessage: grpc.StatusCode.ALREADY_EXISTS,
     errors.BacklogQuotaExceeded: grpc.StatusCode.FAILED_PRECONDITION,
     errors.LegalHold: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.PartitionBusy: grpc.StatusCode.FAILED_PRECONDITION,
     errors.RetriableError: grpc.StatusCode.UNAVAILABLE,
     errors.NotOwner: grpc.StatusCode.FAILED_PRECONDITION,
     errors.TopicBeingDeleted: grpc.StatusCode.FAILED_PRECONDITION,

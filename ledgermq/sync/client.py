@@ -144,6 +144,14 @@ class Client:
         """See `ledgermq.Client.add_bundles`."""
         return self._background.run(self._inner.add_bundles(count, dry_run=dry_run))
 
+    def move_partition(self, topic: str, partition: int, bundle: int, *, dry_run: bool = False) -> None:
+        """See `ledgermq.Client.move_partition`."""
+        self._background.run(self._inner.move_partition(topic, partition, bundle, dry_run=dry_run))
+
+    def describe_loads(self) -> list[ledgermq.BundleLoads]:
+        """See `ledgermq.Client.describe_loads`."""
+        return self._background.run(self._inner.describe_loads())
+
     def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
         """See `ledgermq.Client.drain_broker`."""
         self._background.run(self._inner.drain_broker(broker, timeout_s=timeout_s))

@@ -5,16 +5,20 @@ plans, pages, snapshots, Parquet files.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ledger import keys
 from ledger.cluster import ClusterSettings
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.envelope import ObjectKind, unseal
+from ledger.keys import PartitionId
+from ledger.log.checkpoint import decode_checkpoint, partitions_by_key
 from ledger.log.ledger_ref import LedgerRef
+from ledger.log.plan_chain import decode_plan
+from ledger.log.snapshot import decode_snapshot
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.open_root import cluster_of
+from ledger.parquet.pages import decode_page
 from ledger.parquet.stored_file import list_files
 from ledger.topics.catalog import Catalog, grown, read_catalog
 from ledgermq.cli.report import Report, Rows
@@ -55,9 +59,9 @@ OnBundle = Callable[[int, int], None]
 async def cluster_report(store: ObjectStore, sources: Sources, *, full: bool, on_bundle: OnBundle) -> Report:
     """Return the report. Raises NoCluster and the store's errors; damage is a finding."""
     cluster = await cluster_of(store)
-    findings, catalog = Findings(), Catalog(moves=True)
+    findings, catalog = Findings(), Catalog()
     with findings.collecting(keys.ledger(keys.METADATA_BUNDLE)):
-        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources), moves=True)
+        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources))
     cluster = grown(cluster, catalog)
     views = []
     for bundle in range(cluster.bundles):
@@ -89,17 +93,17 @@ def _facts(cluster: ClusterSettings, store: ObjectStore) -> dict[str, Any]:
 
 
 async def _check_sealed(store: ObjectStore, bundle: int, findings: Findings) -> None:
-    """Check the checksums of every other persisted object of the bundle.
+    """Check that every other persisted object of the bundle can be decoded.
 
     An object that vanishes meanwhile was replaced, which is no damage.
     """
-    kinds = (
-        (keys.checkpoints(bundle), ObjectKind.CHECKPOINT, fmt.Checkpoint),
-        (keys.compactions(bundle), ObjectKind.COMPACTION_PLAN, fmt.CompactionPlan),
-        (keys.file_pages(bundle), ObjectKind.FILE_PAGE, fmt.FilePage),
-        (keys.snapshots(bundle), ObjectKind.SNAPSHOT, fmt.Snapshot),
+    kinds: tuple[tuple[str, Callable[[bytes, str], object]], ...] = (
+        (keys.checkpoints(bundle), decode_checkpoint),
+        (keys.compactions(bundle), decode_plan),
+        (keys.file_pages(bundle), decode_page),
+        (keys.snapshots(bundle), decode_snapshot),
     )
-    for prefix, kind, message in kinds:
+    for prefix, decode in kinds:
         async for info in store.list(prefix):
             if not keys.is_numbered(info.key, prefix):
                 findings.add(info.key, "FOREIGN_OBJECT", "its name is not a number; it is ignored")
@@ -109,7 +113,7 @@ async def _check_sealed(store: ObjectStore, bundle: int, findings: Findings) -> 
                     data = await store.get(info.key)
                 except ObjectMissing:
                     continue
-                unseal(kind, message(), data, info.key)
+                decode(data, info.key)
 
 
 async def _brokers(store: ObjectStore, findings: Findings) -> list[dict[str, Any]]:
@@ -134,24 +138,22 @@ async def _brokers(store: ObjectStore, findings: Findings) -> list[dict[str, Any
 async def _topics(
     store: ObjectStore, catalog: Catalog, views: Iterable[LedgerView], findings: Findings
 ) -> list[dict[str, Any]]:
-    ends: dict[int, int] = {}
-    in_parquet: dict[int, int] = {}
-    for view in views:
-        if view.history is not None:
-            for (topic_id, _), end in view.history.state.ends.items():
-                ends[topic_id] = ends.get(topic_id, 0) + end
-        for counter in view.checkpoint.partitions if view.checkpoint is not None else ():
-            in_parquet[counter.topic_id] = (
-                in_parquet.get(counter.topic_id, 0) + counter.parquet_end - counter.parquet_start
-            )
+    ends: dict[PartitionId, int] = {}
+    in_parquet: dict[PartitionId, int] = {}
+    for view in views:  # a partition that moved is known in several bundles, and the last one knows most
+        for place, end in view.history.state.ends.items() if view.history is not None else ():
+            ends[place] = max(ends.get(place, 0), end)
+        for place, part in partitions_by_key(view.checkpoint).items() if view.checkpoint is not None else ():
+            in_parquet[place] = max(in_parquet.get(place, 0), part.parquet_end - part.parquet_start)
+    records, listed = _by_topic(ends), _by_topic(in_parquet)
     files = await _parquet(store, findings)
     return [
         {
             "topic": topic.name,
             "topic_id": topic.id,
             "partitions": topic.partitions,
-            "records": ends.get(topic.id, 0),
-            "in_parquet": in_parquet.get(topic.id, 0),
+            "records": records[topic.id],
+            "in_parquet": listed[topic.id],
             "parquet_files": files.get(topic.id, (0, 0))[0],
             "parquet_bytes": files.get(topic.id, (0, 0))[1],
             "settings": topic.raw_settings,
@@ -160,6 +162,13 @@ async def _topics(
         }
         for topic in sorted(catalog.topics_by_name.values(), key=lambda topic: topic.name)
     ]
+
+
+def _by_topic(counts: Mapping[PartitionId, int]) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for place, count in counts.items():
+        found[place.topic_id] += count
+    return found
 
 
 async def _parquet(store: ObjectStore, findings: Findings) -> dict[int, tuple[int, int]]:

@@ -60,7 +60,7 @@ async def gc(
         cluster = await fitting_cluster_of(store)
         grace_ms = cluster.parquet_min_age_ms if chosen_ms is None else chosen_ms
         if dry_run:
-            catalog = await read_catalog(LedgerRef(store, METADATA_BUNDLE, cluster, sources), moves=True)
+            catalog = await read_catalog(LedgerRef(store, METADATA_BUNDLE, cluster, sources))
             found = await find_removable(store, cluster, catalog, grace_ms)
             swept = Swept(found, failures=found.failures)
         else:

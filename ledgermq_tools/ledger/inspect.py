@@ -157,11 +157,9 @@ def register(app: typer.Typer) -> None:
 
 async def topic_names(store: ObjectStore, sources: Sources) -> dict[int, str]:
     """Return the topics by id; none if the catalog cannot be read, as in a damaged root."""
-    findings, catalog = Findings(), Catalog(moves=True)
+    findings, catalog = Findings(), Catalog()
     with findings.collecting(keys.ledger(keys.METADATA_BUNDLE)):
-        catalog = await read_catalog(
-            LedgerRef(store, keys.METADATA_BUNDLE, await cluster_of(store), sources), moves=True
-        )
+        catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, await cluster_of(store), sources))
     return {topic.id: topic.name for topic in catalog.topics_by_id.values()}
 
 

@@ -83,7 +83,7 @@ async def repair(
         names = {
             each.id: each.name
             for each in (
-                await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources), moves=True)
+                await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources))
             ).topics_by_id.values()
         }
         rows, still_damaged = [], False

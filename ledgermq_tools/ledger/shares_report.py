@@ -77,10 +77,17 @@ def _group(
 
 
 def _records(topic_name: str, found: Sequence[BundleView], catalog: Catalog) -> int:
-    """Return how many records a topic holds in the bundles that could be read; 0 if there is none."""
+    """Return how many records a topic holds in the bundles that could be read; 0 if there is none.
+
+    A partition that moves is in two: the new one has its end, and the one that lists its files its log start.
+    """
     topic = catalog.topics_by_name.get(topic_name)
     places = [PartitionId(topic.id, number) for number in range(topic.partitions)] if topic is not None else []
-    return sum(one.ends[place] - one.log_starts.get(place, 0) for one in found for place in places if place in one.ends)
+    return sum(
+        max((one.ends.get(place, 0) for one in found), default=0)
+        - max((one.log_starts.get(place, 0) for one in found), default=0)
+        for place in places
+    )
 
 
 def _partitions(one: BundleView, catalog: Catalog) -> Iterator[dict[str, Any]]:

@@ -15,6 +15,7 @@ from ledger.log.checkpoint import partitions_by_key
 from ledger.log.history import History, read_whole
 from ledger.log.internal_topic import read_internal
 from ledger.log.ledger_ref import LedgerRef
+from ledger.log.moves import key_of
 from ledger.object_store.contract import ObjectStore
 from ledger.root.damage import CollectingDamage
 from ledger.topics.catalog import Catalog, Topic, read_catalog
@@ -33,7 +34,8 @@ class BundleView:
 
     `ends`: of all partitions of the bundle that have records; `log_starts`: of those that the newest
     checkpoint names. `without_start`: chunks are stored of these, but not where the group begins; `state`
-    does not have them. `damaged`: some records cannot be read.
+    does not have them. `left`: partitions that have gone to another bundle. `damaged`: some records cannot be
+    read.
     """
 
     bundle: int
@@ -42,7 +44,25 @@ class BundleView:
     ends: Mapping[PartitionId, int]
     log_starts: Mapping[PartitionId, int]
     without_start: list[ShareKey] = field(default_factory=list)
+    left: set[PartitionId] = field(default_factory=set)
     damaged: bool = False
+
+    def forget_left(self, catalog: Catalog) -> None:
+        """Forget what groups knew of partitions that have left, or are to leave, as the bundle's owner does: they
+        begin again in the other bundle (design Y13). `catalog`: read after the bundle.
+        """
+        self.left |= {
+            PartitionId(topic.id, partition)
+            for topic in catalog.moved.values()
+            for partition, move in topic.moves.items()
+            if move.source == self.bundle and not move.ended
+        }
+        for key in [key for key in self.state.partitions if self._has_left(key)]:
+            del self.state.partitions[key]
+        self.without_start = [key for key in self.without_start if not self._has_left(key)]
+
+    def _has_left(self, key: ShareKey) -> bool:
+        return PartitionId(key.topic_id, key.partition) in self.left
 
 
 async def read_shares(
@@ -65,6 +85,8 @@ async def read_shares(
             found.append(await read_whole(ledger, partial(_fold, store, topic, partition, collecting)))
     with collecting(keys.ledger(keys.METADATA_BUNDLE)):
         catalog = await read_catalog(metadata)
+    for view in found:
+        view.forget_left(catalog)
     return found, catalog
 
 
@@ -77,6 +99,7 @@ async def _fold(
     ends = dict(history.state.ends)
     log_starts = {place: each.log_start for place, each in partitions_by_key(history.checkpoint).items()}
     found = BundleView(history.bundle, partition, BundleShares(ShareLimits()), ends, log_starts, damaged=True)
+    found.left = {key_of(seal) for seal in history.state.moves.seals()}
     records = await read_internal(store, history, topic.id, partition)
     applied = 0
     for record in records:

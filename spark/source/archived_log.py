@@ -5,7 +5,7 @@ with it. No Spark.
 from __future__ import annotations
 
 from ledger.keys import PartitionId
-from ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledger.log.checkpoint import partition_of
 from ledger.object_store.contract import ObjectStore
 from ledger.parquet.archive_read import ArchivedFile, ArchiveReader
 from ledger.parquet.pages import PageReader
@@ -42,7 +42,8 @@ class ArchivedLog:
         Raises the errors of both stores.
         """
         key = PartitionId(topic.id, partition)
-        part = partition_of(await newest_checkpoint(store, reader.bundle), *key)
+        await reader.view.look()
+        part = partition_of(reader.view.checkpoint, *key)
         live = await PageReader(store, reader.bundle).files_from(part, part.parquet_start) if part.newest_page else []
         files = await archive.files_before(topic, part, live)
         return cls(reader, archive, key, files, max(part.log_start, reader.log_start(key)))

@@ -1,8 +1,8 @@
 """Run the side of a streaming query that lives as long as the query: a loop in a thread, the store,
 the followed ledgers.
 
-If the store does not answer for a while, the query waits. Any other error is raised to Spark, which
-ends the query.
+If the store does not answer for a while, or a partition is on its way to another bundle, the query
+waits. Any other error is raised to Spark, which ends the query.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ledger.object_store.contract import ObjectStore
 from ledger.root.open import open_store
-from ledgermq.errors import RetriableError
+from ledgermq.errors import DeadlineExceeded, RetriableError
 from ledgermq.runtime.loop_thread import LoopThread
 from ledgermq.sources import Sources
 from spark.shared_root import cluster_of
@@ -66,13 +66,14 @@ class Driver:
     def first(self) -> Position:
         """Return the position where the query begins; the same in every call."""
         if self._first is None:
-            self._first = self._loop.run(patiently(self._tracker.first))
+            self._first = self._loop.run(patiently(lambda: self._followed.planned(self._tracker.first)))
         return self._first
 
     def next(self, start: Position, rows_max: int | None) -> Position:
         async def find() -> Position:
-            await self._followed.refresh()
-            return self._tracker.next(start, rows_max)
+            # a query that stops at a position would take standing still for its end
+            can_plan = await self._followed.refresh(at_once=self._tracker.stops)
+            return self._tracker.next(start, rows_max) if can_plan else start
 
         return self._loop.run(patiently(find))
 
@@ -88,7 +89,7 @@ class Driver:
         self._loop.run(patiently(stop))
 
     def ranges(self, start: Position, end: Position) -> list[list[TopicRange]]:
-        return self._loop.run(patiently(lambda: self._tracker.ranges(start, end)))
+        return self._loop.run(patiently(lambda: self._followed.planned(lambda: self._tracker.ranges(start, end))))
 
     def reached(self, position: Position) -> None:
         """Note that everything before the position has gone through the query."""
@@ -108,11 +109,15 @@ class Driver:
 
 
 async def patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """Repeat the call while the store does not answer, for OUTAGE_S."""
+    """Repeat the call while the store does not answer, for OUTAGE_S. A move that has not ended in time is no
+    outage.
+    """
     until_s = asyncio.get_running_loop().time() + OUTAGE_S
     while True:
         try:
             return await call()
+        except DeadlineExceeded:
+            raise
         except RetriableError as error:
             if asyncio.get_running_loop().time() >= until_s:
                 raise

@@ -19,6 +19,7 @@ from ledgermq.protocol.limits import OFFSET_MAX
 from spark.options import (
     Connection,
     ConnectionOptions,
+    above_zero,
     between,
     check_servers,
     known_options,
@@ -159,6 +160,10 @@ class GivenOptions(ConnectionOptions):
     """fail when requested records are missing: deleted by retention, beyond the log's end, or of a
     deleted topic of a stream. `false`: read what is there
     """
+    move_timeout_s: float = above_zero(300.0, "seconds")
+    """how long the query waits for each partition that is on its way to another bundle of the cluster: nothing of it
+    is read before the move has ended. Then the query fails, and can be started again
+    """
     include_archive: bool = switch(False)
     """batches: also read what retention moved to the archive of topics that
     [archive](retention.md#archive); timestamps and offsets reach into it
@@ -197,6 +202,7 @@ class SourceOptions:
     connection: Connection = field(default_factory=Connection)
     group: str = ""
     include_archive: bool = False
+    move_timeout_s: float = 300.0
 
     def chosen(self, topics: list[str]) -> list[str]:
         """Return those of the cluster's user topics that the query reads; named topics are included
@@ -229,6 +235,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         min_partitions=found.min_partitions,
         fail_on_data_loss=found.fail_on_data_loss,
         include_archive=found.include_archive,
+        move_timeout_s=found.move_timeout_s,
         columns=tuple(name for name in COLUMNS if name != "headers" or found.include_headers),
         filter=found.filter,
         tags=frozenset(tag.strip() for tag in found.tag.split("||") if tag.strip()),

@@ -5,9 +5,11 @@ Needs the store, no broker and no Spark.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from ledger import keys
@@ -26,6 +28,7 @@ from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
 from spark.shared_root import cluster_of
 from spark.source.archived_log import ArchivedLog
+from spark.source.move_wait import PAUSE_S, Chosen, MoveWait, gone, on_their_way, planned_whole
 from spark.source.options import EARLIEST, LATEST, AtTime, Offsets, SourceOptions
 
 TASK_BATCHES = 50_000
@@ -63,29 +66,45 @@ class TopicRange:
 
 
 async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[TopicRange]]:
-    """Return the ranges by task. Raises InvalidConfig, UnknownTopic, UnknownPartition,
-    OffsetOutOfRange, DataDamaged, the store's errors.
+    """Return the ranges by task. Waits for the end of moves.
+
+    Raises InvalidConfig, UnknownTopic, UnknownPartition, OffsetOutOfRange, DataDamaged, DeadlineExceeded (a move
+    has not ended in time), the store's errors.
     """
-    cluster = await cluster_of(store)
-    sources = Sources()
-    catalog = await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources))
-    topics = topics_of(catalog, options)
-    chosen = [(topic, partition) for topic in topics for partition in partitions_of(topic, options)]
-    ledgers = {
-        bundle: LedgerRef(store, bundle, cluster, sources)
-        for bundle in sorted({topic.bundles[partition] for topic, partition in chosen})
-    }
-    readers = await _readers(ledgers, chosen)
+    sources, wait = Sources(), MoveWait(options.move_timeout_s)
+    metadata = LedgerRef(store, keys.METADATA_BUNDLE, await cluster_of(store), sources)
+    planned: dict[PartitionId, list[TopicRange]] = {}
+    while True:
+        topics = topics_of(await read_catalog(metadata), options)
+        chosen = {PartitionId(topic.id, p): (topic, p) for topic in topics for p in partitions_of(topic, options)}
+        left = [part for key, part in chosen.items() if key not in planned]
+        due = [part for part in left if not on_their_way([part])]  # so partitions that move in turns end the wait
+        followed = await _followed(metadata, due)
+        reasons = partial(gone, due, followed)
+        found = await planned_whole(partial(_plan, store, sources, due, followed, options), reasons)
+        if found is not None:
+            planned |= {PartitionId(topic.id, partition): [] for topic, partition in due}
+            for each in found:
+                planned[each.range.key].append(each)
+        if planned.keys() >= chosen.keys():
+            return deal([each for key in chosen for each in planned[key]], options.min_partitions)
+        wait.put_off([*on_their_way(left), *reasons()])
+        await asyncio.sleep(PAUSE_S)
+
+
+async def _plan(
+    store: ObjectStore, sources: Sources, chosen: Chosen, followed: Mapping[int, FollowedLedger], options: SourceOptions
+) -> list[TopicRange]:
     async with Archives(store, sources) as archives:
-        for url in {topic.settings.archive_url for topic in topics if options.include_archive}:
+        for url in {topic.settings.archive_url for topic, _ in chosen if options.include_archive}:
             await archives.store(url)  # so that they are not opened concurrently
         archive = ArchiveReader(store, archives.store)
         works = (
-            _part(store, archive, readers[topic.bundles[partition]], topic, partition, options)
+            _part(store, archive, followed[topic.bundles[partition]].reader, topic, partition, options)
             for topic, partition in chosen
         )
         parts = await all_of(works, PARTITIONS_AT_ONCE)
-    return deal(await plan_parts(parts), options.min_partitions)
+    return await plan_parts(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +214,17 @@ def topics_of(catalog: Catalog, options: SourceOptions) -> list[Topic]:
     return topics
 
 
-async def _readers(ledgers: Mapping[int, LedgerRef], chosen: Sequence[tuple[Topic, int]]) -> dict[int, LedgerReader]:
+async def _followed(metadata: LedgerRef, chosen: Chosen) -> dict[int, FollowedLedger]:
     """Open each bundle that holds some of these partitions."""
     wanted = {PartitionId(topic.id, partition) for topic, partition in chosen}
     followed = {
-        bundle: FollowedLedger(ledger, wanted=wanted.__contains__, index_batches_max=INDEX_BATCHES_MAX)
-        for bundle, ledger in ledgers.items()
+        bundle: FollowedLedger(
+            replace(metadata, bundle=bundle), wanted=wanted.__contains__, index_batches_max=INDEX_BATCHES_MAX
+        )
+        for bundle in sorted({topic.bundles[partition] for topic, partition in chosen})
     }
     await all_of((each.open() for each in followed.values()), BUNDLES_AT_ONCE)
-    return {bundle: each.reader for bundle, each in followed.items()}
+    return followed
 
 
 def partitions_of(topic: Topic, options: SourceOptions) -> list[int]:

@@ -81,6 +81,11 @@ class Tracker:
             for name, topic in self._followed.topics.items()
         }
 
+    @property
+    def stops(self) -> bool:
+        """The query ends at a position."""
+        return self._target is not None
+
     def stop_at_latest(self) -> None:
         """Treat what is known now as the end from now on."""
         self._target = self._ends()

@@ -8,7 +8,7 @@ bundles it owns.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from ledger.blocking import RunBlocking
 from ledger.cluster import ClusterSettings
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keyed.reader import KeyedReader
+from ledger.keys import PartitionId
 from ledger.log.ledger_ref import LedgerRef
 from ledger.log.segment_indexes import SegmentIndexes
 from ledger.object_store.contract import ObjectStore
@@ -174,6 +175,10 @@ class BundleContext:
     run_blocking: RunBlocking = asyncio.to_thread
     store_us: Callable[[], int | None] = lambda: None
     """Returns a time in microseconds that the store's clock has reached; None: it is not known yet."""
+    kept: Callable[[int, PartitionId], Sequence[str]] = lambda bundle, place: ()
+    """Returns why a partition may not leave a bundle that this broker owns, for each feature that keeps it there.
+    Raises NotOwner, Unavailable, and the error of damaged data.
+    """
 
     def take_limits(self, limits: BundleLimits) -> None:
         """Set the limits from now on. What is already held above a smaller bound is freed in the

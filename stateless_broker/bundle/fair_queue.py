@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -80,6 +80,10 @@ class FairQueue:
 
     def __bool__(self) -> bool:
         return bool(self._sections)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield what waits, in order of arrival."""
+        return (entry for entry in self._arrivals if not entry.is_taken)
 
     def push(self, entry: Entry) -> None:
         has_senders = bool(entry.sender)

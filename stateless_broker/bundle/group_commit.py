@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.segment import Batch
 from ledger.log.writer import Append, LedgerWriter, fail
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted
@@ -117,6 +118,14 @@ class GroupCommit:
         if durable:
             return [append.done for append in appends]
         return [_received() for _ in appends]
+
+    def has_own(self, key: PartitionId) -> bool:
+        """Return whether a batch of this partition is queued that is stored together with others."""
+        return any(
+            append.is_own and (append.batch.topic_id, append.batch.partition) == key
+            for entry in self._queue
+            for append in entry.appends
+        )
 
     def check_room(self, batches: int, size_bytes: int) -> None:
         """Raise what `admit` would raise now for so many batches of so many bytes in total. It

@@ -1,23 +1,29 @@
 """Carry out what moves of partitions ask of one bundle's owner (design, chapter 21).
 
-The owner of the bundle that a partition leaves seals it in its ledger. The owner of the bundle that
-it moves to reads that seal in the other ledger, as any reader would, and opens the partition in its
-own. Each step is one segment and may be repeated, by this owner or a later one: the ledger takes
-the seal or the open of a move once. The catalog only says what to do; what has been done is in the
-ledgers.
+The owner of the bundle that a partition leaves seals it in its ledger, once nothing keeps it there: batches
+of open transactions, timed messages, a queue group, an exclusive producer (Y13). Before a move is decided,
+the controller asks for that, and the owner takes nothing of this kind in for a few seconds.
+
+The owner of the bundle that the partition moves to reads that seal in the other ledger, as any reader would, and
+opens the partition in its own. Each step is one segment and may be repeated, by this owner or a later one:
+the ledger takes the seal or the open of a move once. The catalog only says what to do; what has been done is
+in the ledgers.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
+from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
 from ledger.log.moves import open_after
 from ledger.log.recovery import recover
+from ledger.log.segment_indexes import SegmentIndexes
 from ledger.log.writer import LedgerWriter
 from ledger.topics.catalog import PartitionMove, Topic
-from ledgermq.errors import Unavailable
+from ledgermq.errors import NotOwner, PartitionBusy, Unavailable
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.runtime.wait import wait_for
 from stateless_broker.bundle.context import BundleContext
@@ -25,22 +31,73 @@ from stateless_broker.logs import get_logger
 
 AGAIN_FIRST_S, AGAIN_S_MAX = 0.1, 5.0
 """Pause between two looks for a seal, which cost a recovery of the other ledger."""
+LEAVING_S = 5.0
+"""For so long nothing that would keep a partition here is taken while its move is decided."""
 RETRY_AFTER_MS = 250
+UNDER_WAY = "batches that are stored together with others are under way to it: retry"
 
 log = get_logger(__name__)
 
 
 class Moving:
-    """What one term of ownership does for moves. `run` until the term ends."""
+    """What one term of ownership does for moves. `run` until the term ends. `has_own(key)`: whether batches that
+    are stored together with others wait for a partition.
+    """
 
-    def __init__(self, context: BundleContext, writer: LedgerWriter) -> None:
+    def __init__(self, context: BundleContext, writer: LedgerWriter, has_own: Callable[[PartitionId], bool]) -> None:
         self._bundle = writer.bundle
         self._context = context
         self._writer = writer
+        self._has_own = has_own
         self._news = asyncio.Event()
+        self._read = SegmentIndexes()
+        """Of the ledgers of other bundles, while their seals are awaited."""
+        self._leaving: dict[PartitionId, float] = {}
+        """Partitions whose move is being decided, and until when that is waited for."""
 
     def catalog_changed(self) -> None:
         self._news.set()
+
+    def prepare(self, key: PartitionId, *, dry_run: bool) -> None:
+        """Let nothing new keep a partition in this bundle for a few seconds, so that its move can be decided; with
+        `dry_run`, only check.
+
+        Raises PartitionBusy, and Unavailable while it is not known what keeps it.
+        """
+        self._check_free(key)
+        if not dry_run:
+            now = self._now_s()
+            self._leaving = {other: until for other, until in self._leaving.items() if until > now}
+            self._leaving[key] = now + LEAVING_S
+
+    def check_in_charge(self, key: PartitionId) -> None:
+        """Check that something may be taken in that keeps a partition in this bundle. Raises NotOwner if the
+        catalog has it in another one, and Unavailable if it is on its way, or its move is being decided.
+        """
+        topic = self._context.catalog().topics_by_id.get(key.topic_id)
+        if topic is not None and topic.bundles[key.partition] != self._bundle:
+            raise NotOwner(
+                f"{self._name(key)} is in bundle {topic.bundles[key.partition]}, not {self._bundle}",
+                retry_after_ms=RETRY_AFTER_MS,
+            )
+        self.check_arrived(*key)
+        if self._leaving.get(key, 0.0) > self._now_s():
+            raise Unavailable(f"{self._name(key)} is about to move to another bundle", retry_after_ms=RETRY_AFTER_MS)
+
+    def _check_free(self, key: PartitionId) -> None:
+        """Raise PartitionBusy if something keeps a partition here."""
+        kept = list(self._context.kept(self._bundle, key))
+        if self._has_own(key):
+            kept.append(UNDER_WAY)
+        if kept:
+            raise PartitionBusy(f"{self._name(key)} cannot leave bundle {self._bundle} now: {'; '.join(kept)}")
+
+    def _name(self, key: PartitionId) -> str:
+        topic = self._context.catalog().topics_by_id.get(key.topic_id)
+        return f"{topic.name if topic else f'topic {key.topic_id}'}/{key.partition}"
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def check_arrived(self, topic_id: int, partition: int) -> None:
         """Raise Unavailable if the catalog has a partition in this bundle that its ledger has not opened yet:
@@ -69,36 +126,41 @@ class Moving:
             if is_done or await wait_for(self._news, backoff.next_s()):
                 backoff.reset()
             if is_done:
+                self._read = SegmentIndexes()
                 await self._news.wait()
 
     async def carry_out(self) -> bool:
         """Do this bundle's part of what the catalog names. Return False if some of it has to be tried again."""
-        return all([await self._try(*each) for each in self._decided()])
+        is_done, coming = True, dict[int, list[tuple[PartitionId, PartitionMove]]]()
+        for topic, partition, move in self._decided():
+            key = PartitionId(topic.id, partition)
+            if move.source == self._bundle:
+                is_done &= await self._try(move, self._seal(key, move, topic.bundles[partition]))
+            else:
+                coming.setdefault(move.source, []).append((key, move))
+        for source, wanted in coming.items():
+            is_done &= await self._try(wanted[0][1], self._open_from(source, wanted))
+        return is_done
 
     def _decided(self) -> list[tuple[Topic, int, PartitionMove]]:
         """Return the moves from and to this bundle that its ledger does not know yet."""
         return [
             (topic, partition, move)
-            for topic in self._context.catalog().moved.values()
-            for partition, move in topic.moves.items()
-            if not move.ended
-            and self._bundle in (move.source, topic.bundles[partition])
-            and self._known_move(topic, partition) < move.id
+            for topic, partition, move in self._context.catalog().moving()
+            if self._bundle in (move.source, topic.bundles[partition]) and self._known_move(topic, partition) < move.id
         ]
 
-    async def _try(self, topic: Topic, partition: int, move: PartitionMove) -> bool:
+    async def _try(self, move: PartitionMove, step: Awaitable[bool]) -> bool:
         """Do this bundle's part. Return False if it has to be tried again."""
-        key = PartitionId(topic.id, partition)
         try:
-            if move.source == self._bundle:
-                return await self._seal(key, move, topic.bundles[partition])
-            return await self._open(key, move)
+            return await step
         except Exception as error:  # any error, bugs included: the term continues without this work for now
             self._context.metrics.upkeep_failed(self._bundle, "move", error)
-            log.warning("move put off", bundle=self._bundle, move=move.id, topic=topic.name, error=repr(error))
+            log.warning("move put off", bundle=self._bundle, move=move.id, error=repr(error))
             return False
 
     async def _seal(self, key: PartitionId, move: PartitionMove, target: int) -> bool:
+        self._check_free(key)  # and sealed in this turn of the event loop
         sealed = self._writer.seal(key, move.id, target, move.before)
         if sealed is None:
             return self._writer.durable.moves.move(key) >= move.id
@@ -106,9 +168,13 @@ class Moving:
         log.info("partition sealed", bundle=self._bundle, move=move.id, partition=str(key), end=end, target=target)
         return True
 
-    async def _open(self, key: PartitionId, move: PartitionMove) -> bool:
-        ledger = replace(self._context.ledger(move.source), known=None)  # it belongs to another broker
-        seal = (await recover(ledger)).state.moves.seal_of(key)
+    async def _open_from(self, source: int, wanted: Sequence[tuple[PartitionId, PartitionMove]]) -> bool:
+        """Open what another bundle has sealed. Its ledger is read once for all, and only further on by a later try."""
+        ledger = replace(self._context.ledger(source), known=self._read)  # it belongs to another broker
+        sealed = (await recover(ledger)).state.moves
+        return all([await self._try(move, self._open(key, move, sealed.seal_of(key))) for key, move in wanted])
+
+    async def _open(self, key: PartitionId, move: PartitionMove, seal: fmt.PartitionSeal | None) -> bool:
         if seal is None or seal.move != move.id:
             return False
         opened = self._writer.open_partition(open_after(seal, move.source))

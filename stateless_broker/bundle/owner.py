@@ -29,7 +29,7 @@ from ledger.view.backlog import Backlog, backlog_from
 from ledger.view.fetch_index import NOTHING_LEFT_OUT, LeftOut, Masks
 from ledger.view.find import Finder
 from ledger.view.reader import LedgerReader, PartitionRead
-from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, Unavailable, UnknownPartition
+from ledgermq.errors import LedgerMQError, NotOwner, PartitionBusy, ResourceExhausted, Unavailable, UnknownPartition
 from stateless_broker.bundle.compaction_due import first_staged_slot
 from stateless_broker.bundle.context import BundleContext
 from stateless_broker.bundle.deletion import Before, Deleted, delete_records
@@ -82,7 +82,7 @@ class BundleOwner:
         self._reader = self._ledger.reader
         self._commit = GroupCommit(writer, context)
         self._upkeep = Upkeep(context, writer, self._ledger.view)
-        self._moving = Moving(context, writer)
+        self._moving = Moving(context, writer, self._commit.has_own)
         self._former = FormerReaders(self.bundle, context)
         self._tasks = asyncio.create_task(self._run(), name=f"bundle {self.bundle} epoch {self.epoch}")
 
@@ -159,12 +159,42 @@ class BundleOwner:
             for batch in batches:
                 self.exclusive.check(PartitionId(batch.topic_id, batch.partition), b"")
         admitted = self._commit.admit(batches, durable=durable, together=together, sender=sender)
-        self.traffic.add(sum(len(batch.data) for batch in batches))
+        self.traffic.produced(batches)
         return admitted
 
     def check_arrived(self, batch: Batch) -> None:
         """Raise Unavailable if the batch's partition moves to this bundle, and is not open here yet."""
         self._moving.check_arrived(batch.topic_id, batch.partition)
+
+    def check_in_charge(self, key: PartitionId) -> None:
+        """Raise if nothing may be taken in now that keeps a partition in this bundle: NotOwner, Unavailable. Call it
+        in the turn of the event loop that takes it in.
+        """
+        self._check_term()
+        self._moving.check_in_charge(key)
+
+    def has_left(self, key: PartitionId) -> bool:
+        """Return whether a partition was here, and has moved to another bundle."""
+        return self._writer.durable.moves.seal_of(key) is not None
+
+    def count_before(self, key: PartitionId) -> int:
+        """Return where a count of changes of a partition goes on that its former bundles had begun: above each of
+        their numbers.
+        """
+        return self._writer.durable.moves.opened_slot(key, 0)
+
+    def prepare_move(self, topic: Topic, partition: int, *, dry_run: bool) -> None:
+        """Prepare the move of a partition to another bundle; see `Moving.prepare`. Raises also NotOwner,
+        UnknownPartition, and PartitionBusy if the partition is parked.
+        """
+        self._check_term()
+        self._check_partition(topic, partition)
+        key = PartitionId(topic.id, partition)
+        if any((part.topic_id, part.partition) == key for part in self._ledger.view.parked):
+            raise PartitionBusy(
+                f"{topic.name}/{partition} is parked in bundle {self.bundle}: run `ledgermq repair` before it moves"
+            )
+        self._moving.prepare(key, dry_run=dry_run)
 
     def catalog_changed(self) -> None:
         """Look whether the catalog names moves from or to this bundle."""
@@ -206,7 +236,7 @@ class BundleOwner:
         else:
             read = await self._in_term(self._reader.fetch(key, offset, bytes_max, topic, direct=direct, masks=masks))
         if read.batches or read.located:
-            self.traffic.add(sum(len(batch.data) for batch in read.batches))
+            self.traffic.fetched(key, sum(len(batch.data) for batch in read.batches))
         return read
 
     async def _of_former(

@@ -44,7 +44,7 @@ COMPACTION_PAUSE_S_MAX = 600.0
 finds nothing to do. No jitter: terms begin at different times, and `compaction_turn` lets one round
 run at a time.
 """
-HAND_OVER_PAUSE_S, HAND_OVER_PAUSE_S_MAX = 5.0, 60.0
+HAND_OVER_PAUSE_S, HAND_OVER_PAUSE_S_MAX = 5.0, 15.0
 """Pause between two rounds while the files of a partition that left or came are not yet with its new bundle; the
 second while rounds find nothing to do, because the other bundle has not done its part.
 """

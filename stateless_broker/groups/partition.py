@@ -189,6 +189,10 @@ class PartitionCoordinator:
                     if value.offset is not None:
                         yield PartitionId(topic_id, number), value.offset, group.name
 
+    def keeps(self, place: PartitionId) -> str:
+        """Return nothing: committed offsets name no bundle."""
+        return ""
+
     def tick(self) -> None:
         """Apply whatever the time, or a change of the catalog, brings about."""
         if self.lost is not None:

@@ -54,11 +54,11 @@ class HeldPartitions:
         return self._state.lost
 
     def tick(self) -> None:
-        """Remove the state of topics that were removed."""
+        """Remove the state of topics that were removed, and of partitions that have moved to another bundle."""
         catalog = self._parts.catalog()
 
         def is_gone(key: PartitionId) -> bool:
-            return catalog.is_removed(key.topic_id, catalog.offset)
+            return self.owner.has_left(key) or catalog.is_removed(key.topic_id, catalog.offset)
 
         if not self._state.is_lost() and any(is_gone(key) for key in self._holders.known()):
             try:
@@ -76,10 +76,11 @@ class HeldPartitions:
 
     async def hold(self, key: PartitionId, claim: Claim) -> Standing:
         """Let a producer have the partition for itself, if it may; renew its lease if it has it already. Raises as
-        `IssuedState.decided`.
+        `IssuedState.decided` and `BundleOwner.check_in_charge`.
         """
         self._state.check_room()
-        decision = self._state.ask(lambda: self._holders.hold(key, claim, self._now_s()))
+        self.owner.check_in_charge(key)
+        decision = self._state.ask(lambda: self._holders.hold(key, claim, self._now_s(), self.owner.count_before(key)))
         await self._stored(key, decision, "fenced" if decision.answer.before else "opened")
         standing = decision.answer
         if claim.producer_id and standing.holder.producer_id == claim.producer_id:
@@ -100,15 +101,24 @@ class HeldPartitions:
         """Raise PartitionHeld or ProducerFenced if this producer may not write to the partition; ask the caller to
         come again while its holder changes.
         """
-        self._state.check()
-        if key in self._changing:
-            raise self._is_changing(key)
         try:
-            may = self._holders.check(key, producer_id, self._now_s())
+            self._check(key, producer_id)
         except (PartitionHeld, ProducerFenced) as error:
             self._parts.counts.refused(error.code)
             raise
-        if may:
+
+    def keeps(self, place: PartitionId) -> str:
+        try:
+            self._check(place, b"")
+        except PartitionHeld:
+            return "a producer has it for itself: close that one, or wait until its lease is over"
+        return ""
+
+    def _check(self, key: PartitionId, producer_id: bytes) -> None:
+        self._state.check()
+        if key in self._changing:
+            raise self._is_changing(key)
+        if self._holders.check(key, producer_id, self._now_s()):
             return
         self._state.check_room()
         decision = self._state.ask(lambda: self._holders.expire(key, self._now_s()))

@@ -83,6 +83,10 @@ class BundleLog:
         """The last batch of each group that was handed to the owner and has no outcome yet."""
         self._blocked: ResourceExhausted | None = None
 
+    def has_data_of(self, place: PartitionId) -> bool:
+        """Return whether data of a partition is queued here."""
+        return any((batch.topic_id, batch.partition) == place for entry in self._queue for batch in entry.data)
+
     @property
     def has_room(self) -> bool:
         return self._blocked is None

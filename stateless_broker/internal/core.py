@@ -32,6 +32,11 @@ class Hosted(Protocol):
     def tick(self) -> None:
         """Apply a change of the catalog."""
 
+    def keeps(self, place: PartitionId) -> str:
+        """Return what this bundle still has to do with a partition of users, so that it may not move to another
+        one: words for an operator; empty: nothing. Raises Unavailable while that is not known.
+        """
+
     def close(self, error: LedgerMQError) -> None:
         """Stop serving: later calls are refused, and `lost` is the first `error`. Idempotent."""
 

@@ -22,6 +22,7 @@ from ledgermq.runtime.backoff import Backoff
 from ledgermq.runtime.wait import wait_for
 from ledgermq.sources import Sources
 from stateless_broker.bundle.internal_state import LatestRecords
+from stateless_broker.bundle.moving import UNDER_WAY
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.internal.bundle_log import BundleLog
 from stateless_broker.internal.core import Core, CoreKind, Hosted, Opening
@@ -92,6 +93,21 @@ class InternalTerm:
                 retry_after_ms=RETRY_AFTER_MS,
             ) from found.lost
         return found
+
+    def kept(self, place: PartitionId) -> list[str]:
+        """Return why a partition of users may not leave this bundle, for each partition of internal topics that
+        says so (`Hosted.keeps`). Raises as `hosted`.
+        """
+        topics = self._parts.catalog().topics_by_name
+        said = [
+            self.hosted(kind.topic, partition).keeps(place)
+            for kind in self._kinds
+            if (topic := topics.get(kind.topic)) is not None
+            for partition in topic.partitions_in(self.owner.bundle)
+        ]
+        if self._log.has_data_of(place):
+            said.append(UNDER_WAY)
+        return [text for text in said if text]
 
     async def loaded(self, topic: str, partition: int) -> Hosted:
         """Return a partition to call; wait up to `LOAD_WAIT_S` while it is being loaded. It may be

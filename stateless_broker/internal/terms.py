@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
+from ledger.keys import PartitionId
 from ledger.topics.catalog import Topic
 from ledgermq.errors import LedgerMQError, NotOwner, Unavailable
 from stateless_broker.bundle.owner import BundleOwner
@@ -61,6 +62,18 @@ class InternalTerms:
         if term is None:
             raise self._ownership.not_owner(bundle)
         return cast(H, term.hosted(kind.topic, partition))
+
+    def kept(self, bundle: int, place: PartitionId) -> list[str]:
+        """Return why a partition of users may not leave a bundle that this broker owns; see `InternalTerm.kept`.
+
+        Raises NotOwner; Unavailable while that is not known; and the error of damaged data.
+        """
+        if bundle not in self._bundles():
+            return []  # no internal topic has a partition there
+        owner = self._ownership.opened.get(bundle)
+        if owner is None:
+            raise self._ownership.not_owner(bundle)
+        return self._term(owner).kept(place)
 
     def ready(self, kind: CoreKind[C, H]) -> list[H]:
         """Return the partitions of the kind's topic that are served here now."""

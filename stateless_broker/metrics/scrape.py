@@ -163,16 +163,23 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
         "Ids of messages that the bundle remembers for deduplication; at `producer_states_max` of the cluster it takes"
         " no further ones",
     )
+    moving = gauge(
+        "ledgermq_moving_partitions", "Partitions on their way to the bundle: the old one has not handed its files over"
+    )
+    to = (
+        Counter(topic.bundles[number] for topic, number, _ in broker.metadata.catalog.moving()) if broker else Counter()
+    )
     for bundle in sorted(opened)[:BUNDLES_MAX]:
         status, labels = opened[bundle].status(), (str(bundle),)
         epoch.add_metric(labels, status.epoch)
         slot.add_metric(labels, status.slot)
         untrimmed.add_metric(labels, status.untrimmed_slots)
         parked.add_metric(labels, status.parked)
+        moving.add_metric(labels, to[bundle])
         age.add_metric(labels, status.compaction_age_ms / 1000)
         backlog.add_metric(labels, status.compaction_bytes)
         ids.add_metric(labels, status.message_ids)
-    yield from (trouble, epoch, slot, untrimmed, parked, age, backlog, ids)
+    yield from (trouble, epoch, slot, untrimmed, parked, moving, age, backlog, ids)
 
 
 def _refused(name: str, text: str, errors: Iterable[LedgerMQError]) -> Metric:

@@ -605,6 +605,9 @@ GUARDS: dict[str, Guard | None] = {
     "list_quotas": _administration,
     "drain_broker": _administration,
     "add_bundles": _cluster_change,
+    "move_partition": _cluster_change,
+    "prepare_move": _for_brokers,
+    "list_loads": _administration,
     "slowest_commits": _for_brokers,
 }
 """By the attribute of the method. None: a stream, which the class itself guards."""

@@ -54,6 +54,8 @@ NEVER_REFUSED = frozenset(
         "list_quotas",
         "drain_broker",
         "add_bundles",
+        "move_partition",
+        "list_loads",
     }
 )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from ledger.keys import PartitionId
 from ledger.log.log_record import Decision
 from ledger.topics.catalog import Catalog, Topic
 from ledgermq.errors import LedgerMQError
@@ -91,11 +92,15 @@ class BundleQueues:
         return self._state.lost
 
     def tick(self) -> None:
-        """Remove the state of topics that were removed."""
+        """Remove the state of topics that were removed, and of partitions that move to another bundle: of these only
+        what began in the moment of the decision (Y13) is here, and it begins again there.
+        """
         catalog = self._parts.catalog()
 
         def is_gone(key: ShareKey) -> bool:
-            return catalog.is_removed(key.topic_id, catalog.offset)
+            topic = catalog.topics_by_id.get(key.topic_id)
+            has_moved = topic is not None and topic.bundles[key.partition] != self.bundle
+            return has_moved or catalog.is_removed(key.topic_id, catalog.offset)
 
         if not self._state.is_lost() and any(map(is_gone, self._shares.partitions)):
             try:
@@ -103,6 +108,12 @@ class BundleQueues:
                 self._filters.keep(self._shares.partitions)
             except LedgerMQError:
                 return  # no room now; the next change of the catalog tries again
+
+    def keeps(self, place: PartitionId) -> str:
+        groups = sorted({key.group for key in (*self._shares.partitions, *self._beginning) if key[1:] == place})
+        if not groups:
+            return ""
+        return f"the queue groups {', '.join(groups[:3])} read it: forget them with `ledgermq queue reset`"
 
     def close(self, error: LedgerMQError) -> None:
         """End the term: every later call raises NotOwner. Idempotent."""
@@ -114,7 +125,9 @@ class BundleQueues:
     # Calls
 
     async def begun(self, key: ShareKey, find_start: Callable[[], Awaitable[int]]) -> None:
-        """Return when the group has begun in this partition, durably. Raises as `IssuedState.decided`."""
+        """Return when the group has begun in this partition, durably. Raises as `IssuedState.decided` and
+        `BundleOwner.check_in_charge`.
+        """
         self._state.check()
         if key not in self._shares.partitions or key in self._beginning:
             task = self._beginning.get(key)
@@ -183,10 +196,13 @@ class BundleQueues:
         return [span for late in decision.answer for span in late]
 
     async def reset(self, key: ShareKey, offset: int | None) -> None:
-        """Begin again at this offset; None: forget the group here. Raises as `IssuedState.decided`."""
+        """Begin again at this offset; None: forget the group here. Raises as `IssuedState.decided` and, with an offset,
+        `BundleOwner.check_in_charge`.
+        """
         if offset is None:
             await self._state.decided(lambda: self._shares.remove(lambda each: each == key))
         else:
+            self.owner.check_in_charge(PartitionId(*key[1:]))
             await self._state.decided(lambda: self._shares.reset(key, offset))
         self._filters.keep(self._shares.partitions)
         self.wake([key])
@@ -263,6 +279,7 @@ class BundleQueues:
         try:
             start = await find_start()
             if key not in self._shares.partitions:
+                self.owner.check_in_charge(PartitionId(*key[1:]))
                 await self._state.decided(lambda: self._shares.begin(key, start))
         finally:
             self._beginning.pop(key, None)

@@ -260,14 +260,11 @@ class Intake:
             if topic is None or topic.settings.delayed_pending_max < 0:
                 continue
             if not held.is_ready.is_set():
-                found[topic_id] = Unavailable(
-                    f"bundle {held.bundle} is counting the timed messages that wait; retry",
-                    retry_after_ms=LOADING_RETRY_MS,
-                )
+                found[topic_id] = self._is_counting()
                 continue
             limit = topic.settings.delayed_pending_max
             share = -(-limit * topic.bundles.count(held.bundle) // topic.partitions)  # rounded up
-            wait = held.messages_of(topic_id) + self._coming[topic_id] + self._unread[topic_id]
+            wait = self._waiting_of(topic_id)
             if wait >= share:
                 found[topic_id] = ResourceExhausted(
                     f"topic {topic.name!r}: {wait} timed messages wait in bundle {held.bundle}, whose share of"
@@ -275,6 +272,25 @@ class Intake:
                     retry_after_ms=self._room_ms(),
                 )
         return found
+
+    def waiting_of(self, topic_id: int) -> int:
+        """Return how many messages of a topic may wait in the bundle: none is left out. Raises Unavailable while
+        some are on their way whose topics are not known.
+        """
+        held = self._held
+        from_log = any(append not in self._in_term for append in held.in_flight)
+        if not held.is_ready.is_set() or held.behind_us is not None or from_log:
+            raise self._is_counting()
+        return self._waiting_of(topic_id) + held.timers.waiting_of_unknown(held.loaded)
+
+    def _waiting_of(self, topic_id: int) -> int:
+        return self._held.messages_of(topic_id) + self._coming[topic_id] + self._unread[topic_id]
+
+    def _is_counting(self) -> Unavailable:
+        return Unavailable(
+            f"bundle {self._held.bundle} is counting the timed messages that wait; retry",
+            retry_after_ms=LOADING_RETRY_MS,
+        )
 
     def _room_ms(self) -> int:
         """Return when the next message is due, which makes room; within bounds."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from weakref import WeakKeyDictionary
 
+from ledger.keys import PartitionId
 from ledger.log.segment import Batch
 from ledger.topics.catalog import Catalog, Topic
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidRequest, LedgerMQError, ResourceExhausted
@@ -104,6 +105,11 @@ class TimerPartition:
 
     def tick(self) -> None:
         """Do nothing: the catalog is read when messages are delivered or moved."""
+
+    def keeps(self, place: PartitionId) -> str:
+        """Count by topic: which partition a message waits for is in its block only."""
+        count = self._intake.waiting_of(place.topic_id)
+        return f"{count} timed messages of its topic wait in this bundle, and go first" if count else ""
 
     def close(self, error: LedgerMQError) -> None:
         """End the term: every later call raises NotOwner. Idempotent."""

@@ -123,7 +123,9 @@ def _hand_over(
             sent = entry.sent
             assert sent is not None
             try:
-                partition.owner.exclusive.check(PartitionId(sent.batch.topic_id, sent.batch.partition), b"")
+                key = PartitionId(sent.batch.topic_id, sent.batch.partition)
+                partition.owner.check_in_charge(key)
+                partition.owner.exclusive.check(key, b"")
                 check_due(sent, now_us)
                 taken.append((entry, sent))
             except LedgerMQError as refused:

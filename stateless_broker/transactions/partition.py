@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from ledger.keys import PartitionId
 from ledger.log.log_record import Decision
 from ledger.log.segment import Batch
 from ledger.root.two_clocks import TwoClocks
@@ -21,10 +22,10 @@ from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.sources import Sources
+from stateless_broker.bundle_calls import BundleCalls
 from stateless_broker.internal.core import Opening
 from stateless_broker.internal.issued_state import IssuedState
 from stateless_broker.logs import get_logger
-from stateless_broker.transactions.bundle_calls import BundleCalls
 from stateless_broker.transactions.checker import Checker
 from stateless_broker.transactions.completer import Completer
 from stateless_broker.transactions.copier import ENDED_WITHIN_S, Copier
@@ -145,6 +146,10 @@ class TransactionPartition:
 
     def tick(self) -> None:
         """Do nothing: the catalog is read when batches are copied."""
+
+    def keeps(self, place: PartitionId) -> str:
+        count = self.participant.staged_in(place.topic_id, place.partition)
+        return f"{count} open transactions have batches for it: commit or abort them" if count else ""
 
     def close(self, error: LedgerMQError) -> None:
         """End the term: every later call raises NotOwner. Idempotent."""

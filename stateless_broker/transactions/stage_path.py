@@ -151,7 +151,9 @@ def _stage(
             raise partition
         batches = [(entry.sequence, entry.batch) for entry in group if entry.batch is not None]
         for _, batch in batches:
-            partition.owner.exclusive.check(PartitionId(batch.topic_id, batch.partition), b"")
+            key = PartitionId(batch.topic_id, batch.partition)
+            partition.owner.check_in_charge(key)
+            partition.owner.exclusive.check(key, b"")
         return partition.stage(transaction, branch, batches)
     except LedgerMQError as error:
         for entry in group:

@@ -18,9 +18,9 @@ from ledger.root.two_clocks import TwoClocks
 from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, LedgerMQError, TransactionUnknown, Unavailable, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.api import BrokerApi
 from ledgermq.sources import Sources
 from stateless_broker.at_controller import AtController
+from stateless_broker.bundle_calls import BundleCalls
 from stateless_broker.controller import Controller
 from stateless_broker.groups.groups import Groups
 from stateless_broker.internal.core import CoreKind
@@ -29,7 +29,6 @@ from stateless_broker.internal.topic import InternalTopic
 from stateless_broker.metadata import Metadata
 from stateless_broker.ownership import Ownership
 from stateless_broker.timers.store_clock import StoreClock
-from stateless_broker.transactions.bundle_calls import BundleCalls
 from stateless_broker.transactions.counts import TransactionCounts
 from stateless_broker.transactions.from_wire import (
     kind_of,
@@ -310,20 +309,13 @@ def open_transactions(
     groups: Groups,
     sources: Sources,
     clocks: TwoClocks,
-    broker: Callable[[str], BrokerApi],
+    calls: BundleCalls,
     limits: TransactionLimits,
     counts: TransactionCounts,
     carry_slots: int,
     store_clock: StoreClock,
 ) -> Transactions:
-    """Build the transactions of a broker, and add them to its internal topics.
-
-    `broker(address)`: the broker at this address; it may be this broker.
-    """
-
-    def asked(bundle: int, named: str) -> tuple[str, BrokerApi]:
-        whom = named or ownership.address_of(bundle) or address
-        return whom, broker(whom)
+    """Build the transactions of a broker, and add them to its internal topics."""
 
     def bundle_of(coordinator: int) -> int:
         return metadata.catalog.living(keys.TRANSACTIONS_TOPIC).bundles[coordinator]
@@ -333,7 +325,7 @@ def open_transactions(
         sources=sources,
         clocks=clocks,
         catalog=lambda: metadata.catalog,
-        calls=BundleCalls(asked),
+        calls=calls,
         bundle_of=bundle_of,
         staged=lambda: metadata.catalog.living(keys.STAGED_TOPIC),
         unresolved=UnresolvedTopics(metadata, at_controller, controller).find_or_create,

@@ -22,9 +22,9 @@ from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.records import HEADERS, SCHEMA_VERSION, decode_batch, encode_batch, timestamps_of
 from ledgermq.protocol.status import error_from_proto
 from stateless_broker.at_controller import AtController
+from stateless_broker.bundle_calls import BundleCalls
 from stateless_broker.controller import Controller
 from stateless_broker.metadata import Metadata
-from stateless_broker.transactions.bundle_calls import BundleCalls
 from transactions.checks import describe, unresolved_topic
 from transactions.types import Part, Transaction
 

@@ -117,6 +117,11 @@ SAMPLES: dict[str, Sample] = {
     ),
     "list_quotas": Sample(pb.ListQuotasRequest, ("cluster",)),
     "add_bundles": Sample(lambda: pb.AddBundlesRequest(bundles=9, dry_run=True), ("cluster",)),
+    "move_partition": Sample(
+        lambda: pb.MovePartitionRequest(topic=TOPIC, partition=0, bundle=1, dry_run=True), ("cluster",)
+    ),
+    "prepare_move": Sample(lambda: pb.PrepareMoveRequest(topic_id=1, partition=0, dry_run=True), FROM_A_BROKER),
+    "list_loads": Sample(pb.ListLoadsRequest, ("cluster",)),
     "drain_broker": Sample(lambda: pb.DrainBrokerRequest(address="another:1"), ("cluster",)),
     "slowest_commits": Sample(pb.SlowestCommitsRequest, FROM_A_BROKER),
     "hold_partitions": Sample(
@@ -210,6 +215,7 @@ def _forwarded() -> list[tuple[str, Any]]:
         "revoke_token": pb.RevokeTokenRequest(forwarded=True),
         "change_quota": pb.ChangeQuotaRequest(forwarded=True),
         "add_bundles": pb.AddBundlesRequest(bundles=9, forwarded=True),
+        "move_partition": pb.MovePartitionRequest(topic=TOPIC, bundle=1, forwarded=True),
     }
     return list(kinds.items())
 

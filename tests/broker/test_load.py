@@ -7,10 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import grpc
+import pytest
+
+import ledgermq
 from ledger import keys
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledgermq.buffers import KIB
+from ledgermq.errors import InvalidRequest
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.status import error_from_status
 from stateless_broker.broker import Broker
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.heartbeat import FEATURES, LOADS, decode_heartbeat
@@ -77,7 +84,7 @@ def partitions_in(cluster: Watched, bundles: list[int]) -> list[int]:
 
 
 @asynccontextmanager
-async def busy(cluster: Watched, partitions: list[int]) -> AsyncIterator[dict[int, int]]:
+async def busy(cluster: Cluster, partitions: list[int]) -> AsyncIterator[dict[int, int]]:
     """Produce to each of the partitions, and let a group read them. Yield how many records are acknowledged by
     partition; at the end each has been read once, in its order.
     """
@@ -196,3 +203,54 @@ async def test_the_heartbeat_names_the_broker_that_is_to_take_a_bundle(cluster: 
         assert broker == a.broker_id
         await until(lambda: bundle in cluster.owned("a:1"))
         await until(lambda: not b.membership.me.promised)
+
+
+@in_watched("a:1", "b:1")
+async def test_owners_tell_what_each_partition_costs(cluster: Watched) -> None:
+    await spread(cluster)
+    bundles = [cluster.owned("a:1")[0], cluster.owned("b:1")[0]]  # nothing moves
+    [first, second] = partitions_in(cluster, bundles)
+    async with busy(cluster, [first, second]), cluster.client() as client:
+        await asyncio.sleep(120)
+        found = {loads.bundle: loads for loads in await client.describe_loads()}
+        assert list(found) == list(range(PARTITIONS + 1))
+        topic = await client.describe_topic("t")
+        for partition in topic.partitions:
+            loads = found[partition.bundle]
+            assert loads.measured_s >= 60
+            key = ledgermq.TopicPartition("t", partition.partition)
+            if partition.partition in (first, second):
+                # Two records a second, each produced and fetched; and a look from time to time.
+                assert 3.9 <= loads.partitions[key] / (64 * KIB) <= 5, "in requests"
+            else:
+                assert key not in loads.partitions
+            assert loads.others <= 64 * KIB, "what the system writes about the group"
+        assert sum(loads.others for loads in found.values()) > 0
+        announced = {bundle.bundle: bundle.load for bundle in (await client.describe_cluster()).bundles}
+        for bundle in bundles:
+            total = sum(found[bundle].partitions.values()) + found[bundle].others
+            assert abs(announced[bundle] - total) <= 0.5 * total
+
+
+@in_watched("a:1", "b:1")
+async def test_loads_are_waited_for_while_a_bundle_has_no_owner(cluster: Watched) -> None:
+    bundles = await spread(cluster)
+    async with cluster.client() as client:
+        await cluster.stop("b:1", graceful=False)
+        found = {loads.bundle: loads for loads in await client.describe_loads()}
+        assert list(found) == list(range(PARTITIONS + 1))
+        assert {found[bundle].measured_s for bundle in bundles} == {0.0}, "its new owner has just begun"
+
+
+@in_watched("a:1", "b:1")
+async def test_a_broker_that_cannot_tell_loads_is_named(cluster: Watched) -> None:
+    """As one of an earlier release answers."""
+    await spread(cluster)
+
+    async def no_such_call(request: pb.ListLoadsRequest) -> pb.ListLoadsResponse:
+        raise error_from_status(grpc.StatusCode.UNIMPLEMENTED, "Method not found!", (), "b:1")
+
+    cluster.brokers["b:1"].service.list_loads = no_such_call
+    async with cluster.client() as client:
+        with pytest.raises(InvalidRequest, match=r"b:1 .* its release is older and has no such call"):
+            await client.describe_loads()

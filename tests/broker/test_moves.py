@@ -1,7 +1,5 @@
 """Partitions that move to another bundle while they are written and read, and owners that fail at each step of
 a move. In virtual time.
-
-The brokers of this module take moves, which no operator can make them do yet (decision 73).
 """
 
 from __future__ import annotations
@@ -25,9 +23,8 @@ from ledger.object_store.contract import ObjectStore
 from ledger.object_store.wrapper import PUTS
 from ledger.parquet.pages import PageReader
 from ledger.topics.catalog import Topic
-from ledgermq.errors import FormatNotSupported, NotOwner, Unavailable
+from ledgermq.errors import NotOwner, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.broker import Broker
 from stateless_broker.settings import BrokerConstants
 from tests.broker.cluster import TIMESTAMP_US, Cluster, PausableStore, cluster_of, in_cluster
 from tests.broker.traffic import RECORDS, traffic
@@ -35,7 +32,7 @@ from tests.virtual_time import virtual
 from tests.waiting import until
 from tests.worlds.ledgers import ledger_of
 
-MOVES = BrokerConstants(damaged_retry_s=5, moves=True)
+CONSTANTS = BrokerConstants(damaged_retry_s=5)
 BROKERS = ("a:1", "b:1", "c:1")
 SOURCE, TARGET = 1, 2
 T = TypeVar("T")
@@ -72,8 +69,9 @@ class MovesCluster(Cluster):
         return address
 
     async def decide(self, topic: str, partition: int, bundle: int) -> Topic:
-        controller = self.brokers[self.owner_of_bundle(keys.METADATA_BUNDLE)].controller
-        return await controller.move_partition(topic, partition, bundle)
+        controller = self.brokers[self.owner_of_bundle(keys.METADATA_BUNDLE)]
+        await controller.controller.move_partition(topic, partition, bundle, dry_run=False)
+        return controller.metadata.catalog.living(topic)
 
     async def state(self, bundle: int) -> LedgerState:
         cluster = await read_cluster(self.store)
@@ -119,7 +117,7 @@ class MovesCluster(Cluster):
         assert len(values) == len(set(values)) == target.end(*key)
 
 
-moving_cluster = in_cluster(*BROKERS, constants=MOVES, kind=MovesCluster)
+moving_cluster = in_cluster(*BROKERS, constants=CONSTANTS, kind=MovesCluster)
 
 
 @moving_cluster
@@ -199,7 +197,7 @@ async def test_the_new_bundle_takes_nothing_before_the_partition_is_open_there(c
 # The files
 
 
-@in_cluster(*BROKERS, constants=MOVES, kind=MovesCluster, background_compaction=True)
+@in_cluster(*BROKERS, constants=CONSTANTS, kind=MovesCluster, background_compaction=True)
 async def test_a_partition_goes_with_its_files_and_comes_back(cluster: MovesCluster) -> None:
     await cluster.create("t", 2)
     values = [b"0"]
@@ -218,7 +216,7 @@ async def test_a_partition_goes_with_its_files_and_comes_back(cluster: MovesClus
         await cluster.check_files(topic, 0, bundle)
 
 
-@in_cluster(*BROKERS, constants=MOVES, kind=MovesCluster, background_compaction=True)
+@in_cluster(*BROKERS, constants=CONSTANTS, kind=MovesCluster, background_compaction=True)
 async def test_what_has_left_is_read_at_its_new_bundle_before_and_after_its_files_came(cluster: MovesCluster) -> None:
     await cluster.create("t", 2)
     await cluster.produce("t", 0, b"a", b"b")
@@ -340,7 +338,7 @@ async def controller_dies_once_it_has_decided(cluster: MovesCluster, move: Calla
 async def test_a_move_goes_on_and_loses_nothing_after(
     fail: Callable[[MovesCluster, Callable[[], Awaitable[Topic]]], Awaitable[None]],
 ) -> None:
-    async with cluster_of(*BROKERS, constants=MOVES, kind=MovesCluster, background_compaction=True) as cluster:
+    async with cluster_of(*BROKERS, constants=CONSTANTS, kind=MovesCluster, background_compaction=True) as cluster:
         assert len({cluster.owner_of_bundle(bundle) for bundle in range(3)}) == 3
         await cluster.create("t", 2)
         async with cluster.client() as client, traffic(client, "t") as going:
@@ -356,27 +354,6 @@ async def test_a_move_goes_on_and_loses_nothing_after(
 
 
 # What is refused
-
-
-@in_cluster("a:1", "b:1", kind=MovesCluster)
-async def test_no_broker_of_this_release_decides_a_move(cluster: MovesCluster) -> None:
-    await cluster.create("t", 2)
-    with pytest.raises(Unavailable, match="moves need every broker"):
-        await cluster.decide("t", 0, TARGET)
-    assert cluster.brokers["a:1"].metadata.catalog.living("t").moves == {}
-
-
-@virtual
-async def test_a_broker_that_cannot_carry_moves_through_takes_no_catalog_with_one() -> None:
-    async with cluster_of("a:1", constants=MOVES, kind=MovesCluster) as cluster:
-        await cluster.create("t", 2)
-        topic = await cluster.decide("t", 0, TARGET)
-        await until(lambda: cluster.is_open(topic))
-        cluster.constants = BrokerConstants(damaged_retry_s=5)
-        late: Broker = await cluster.start("b:1")
-        with pytest.raises(FormatNotSupported, match="partitions of topic 't' move between bundles"):
-            await late.metadata.load()
-        assert late.metadata.catalog.offset < topic.version
 
 
 @moving_cluster

@@ -32,6 +32,7 @@ from tests.chaos.hands import Hands
 from tests.chaos.judge import compact_all, fsck, judge_groups, judge_history, judge_logs, read_parquet
 from tests.chaos.measures import Measures
 from tests.chaos.members import Members
+from tests.chaos.mover import Mover
 from tests.chaos.plain_reader import PlainReader
 from tests.chaos.queues import QueueWorker
 from tests.chaos.schedule import Trouble, schedule
@@ -135,6 +136,7 @@ class ChaosRun:
             "committed": self.committed,
             "churner 0": Churner(self.work, "temp-0"),
             "churner 1": Churner(self.work, "temp-1"),
+            "mover": Mover(self.work, topics),
             "late 0": TimedSender(self.work, "late0", 30, self.timed),
             "late 1": TimedSender(self.work, "late1", 10, self.timed),
             **{name: QueueWorker(self.work, name, self.queues) for name in ("hand 0", "hand 1", "hand 2")},

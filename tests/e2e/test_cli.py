@@ -545,3 +545,24 @@ def test_bundles_are_shown_and_added(shell: Shell) -> None:
     refused = shell("cluster", "add-bundles", 1000)
     assert refused.code == 2
     assert "a cluster has 2 to 1000 bundles" in refused.err
+
+
+def test_partitions_move_until_bundles_are_even(shell: Shell) -> None:
+    shell("topic", "create", "wide", "--partitions", 100)
+    shell("cluster", "add-bundles", 1)
+    planned = shell.json("cluster", "rebalance", "--dry-run", "--measured", 0, "--max-moves", 3)
+    added = planned["bundles"][-1]
+    assert (planned["dry_run"], planned["moves_left"] > 0) == (True, True)
+    assert (added["partitions"], added["partitions_after"]) == (0, 3)
+    assert {move["target"] for move in planned["moves"]} == {added["bundle"]}
+    assert shell.json("cluster", "describe")["bundles"][-1]["partitions"] == 0
+    done = shell("cluster", "rebalance", "--measured", 0, "--max-moves", 3, "--at-once", 2)
+    assert done.code == 0, done.err
+    for move in planned["moves"]:
+        assert f"{move['partition']} moves from bundle {move['source']} to bundle {move['target']}: bundle" in done.err
+        assert f"{move['partition']} has moved to bundle {move['target']}" in done.err
+        assert move["partition"] in done.out
+    described = shell.json("cluster", "describe")["bundles"]
+    assert described[-1]["partitions"] == 3
+    assert shell("fsck", shell.root).code in (0, 9)
+    assert shell("cluster", "rebalance", "--at-once", 0).code == 2

@@ -97,6 +97,7 @@ class ClusterRun:
         self._roaming: Roaming | None = None
         if type(self) is ClusterRun and roams(seed):
             self.cluster = with_moves(self.cluster)
+            self.cluster.topic_settings[ROAMING] = dict(self.cluster.topic_settings["main"])
             self.lasting = [*self.lasting, ROAMING]
             self._roaming = Roaming(self.world, self.brokers, self.bundles)
         self.network = Network(self.world)

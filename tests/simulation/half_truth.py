@@ -57,7 +57,7 @@ def judge_half(truth: TransactionTruth, names: Iterable[str], database: LocalDat
             truth.report("half message lost", f"{name} was acknowledged, and nothing was ever decided about it")
         elif state == stored.ABORTED and row is not None and row.resolution == "commit":
             truth.report("half message lost", f"{name} is committed by its program, and was dropped")
-        elif state == stored.ABORTED and name in database.silent:
+        elif state == stored.ABORTED and name in database.acknowledged and row is None:
             truth.report("half message lost", f"{name} was dropped, and no program has said so")
         truth.violations += _judge_copies(truth, name, transaction, state, checks_max)
 

@@ -95,7 +95,7 @@ class MovingBroker(LedgerBroker):
         records: Sequence[bytes],
     ) -> None:
         self._records = records
-        self._catalog = Catalog(moves=True)
+        self._catalog = Catalog()
         self._moving: tuple[LedgerWriter, Moving] | None = None
         super().__init__(world, plan, name, incarnation, others, bundle)
         self._context = BundleContext(
@@ -111,7 +111,7 @@ class MovingBroker(LedgerBroker):
 
     def _moves_of(self, writer: LedgerWriter) -> Moving:
         if self._moving is None or self._moving[0] is not writer:
-            self._moving = writer, Moving(self._context, writer)
+            self._moving = writer, Moving(self._context, writer, lambda key: False)
         return self._moving[1]
 
     async def _upkeep(self, writer: LedgerWriter) -> None:
@@ -159,7 +159,7 @@ class MovesRun(LedgerRun):
             producer_states_max=PRODUCER_STATES_MAX,
             parquet_min_age_ms=PARQUET_MIN_AGE_MS,
         )
-        self._catalog = Catalog(moves=True)
+        self._catalog = Catalog()
         self._records: list[bytes] = []
         self._random = random.Random(f"moves {seed}")
         self._decided: list[int] = []
@@ -187,7 +187,7 @@ class MovesRun(LedgerRun):
     async def _compact(self, name: str, incarnation: int) -> None:
         store, sources = self.world.line(name), self.world.sources(f"{name} {incarnation}")
         compaction = Compaction(store, self.plan.cluster, sources, LocalEngine(sources, run_inline))
-        catalog, random = Catalog(moves=True), sources.random
+        catalog, random = Catalog(), sources.random
         while not self.world.healed:
             await asyncio.sleep(random.uniform(0, 2 * self.plan.compact_every_s))
             if catalog.offset == 0 or random.random() < KNOWN_CHANCE:

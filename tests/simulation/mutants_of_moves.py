@@ -77,7 +77,7 @@ def seal_without_what_is_in_flight(patch: Patch) -> None:
 def opened_without_a_seal(patch: Patch) -> None:
     """A partition is opened by the catalog alone, at the end that the other ledger has at the moment."""
 
-    async def open_(self: Moving, key: PartitionId, move: PartitionMove) -> bool:
+    async def open_(self: Moving, key: PartitionId, move: PartitionMove, _: fmt.PartitionSeal | None) -> bool:
         ledger = replace(self._context.ledger(move.source), known=None)
         state = (await recover(ledger)).state
         seal = state.moves.seal_of(key) or state.seal_now(key, move.id, self._bundle, state.moves.move(key))
@@ -136,3 +136,9 @@ def forgotten_before_the_files_are_taken_over(patch: Patch) -> None:
         await advance_checkpoint(ledger, hand_over.forget_move(frozen))
 
     patch.setattr(runner, "forget_handed_over", forget_handed_over)
+
+
+@mutant("transactions")
+def sealed_while_something_keeps_it(patch: Patch) -> None:
+    """A partition is sealed while open transactions have batches for it, or such batches are under way."""
+    patch.setattr(Moving, "_check_free", lambda self, key: None)

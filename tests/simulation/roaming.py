@@ -1,5 +1,5 @@
-"""A topic whose partitions move from bundle to bundle while it is written, read and compacted, in some runs of level
-*cluster*. Moves are decided by whichever broker is the controller; no operator can do that yet (decision 73).
+"""A topic whose partitions move from bundle to bundle while it is written, read and compacted, in some runs of the
+levels *cluster* and *transactions*. Moves are decided by whichever broker is the controller.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import LedgerMQError, PartitionBusy
 from tests.simulation.cluster_broker import ClusterBroker
 from tests.simulation.cluster_clients import PARTITIONS
 from tests.simulation.cluster_plan import ClusterPlan
@@ -28,14 +28,17 @@ def roams(seed: int) -> bool:
 
 
 def with_moves(plan: ClusterPlan) -> ClusterPlan:
-    """Return the plan with brokers that take moves, and a topic to move."""
-    settings = plan.settings.model_copy(update={"bundles": max(3, plan.settings.bundles)})
-    topics = plan.topic_settings | {TOPIC: dict(plan.topic_settings["main"])}
-    return replace(plan, constants=replace(plan.constants, moves=True), settings=settings, topic_settings=topics)
+    """Return the plan with bundles to move partitions between."""
+    return replace(plan, settings=plan.settings.model_copy(update={"bundles": max(3, plan.settings.bundles)}))
 
 
 class Roaming:
-    def __init__(self, world: World, brokers: Mapping[str, ClusterBroker], bundles: Callable[[], int]) -> None:
+    """`topic`: whose partitions move."""
+
+    def __init__(
+        self, world: World, brokers: Mapping[str, ClusterBroker], bundles: Callable[[], int], topic: str = TOPIC
+    ) -> None:
+        self._topic = topic
         self._world = world
         self._brokers = brokers
         self._bundles = bundles
@@ -56,14 +59,17 @@ class Roaming:
     async def _move(self, running: ClusterBroker, partition: int, bundle: int) -> None:
         assert running.broker is not None
         try:
-            topic = await running.broker.controller.move_partition(TOPIC, partition, bundle)
+            move = await running.broker.controller.move_partition(self._topic, partition, bundle, dry_run=False)
+        except PartitionBusy as busy:
+            self._world.coverage.saw("a partition could not move: something kept it")
+            self._world.note(running.name, f"moves nothing: {busy.message[:100]}")
+            return
         except LedgerMQError as error:
             self._world.note(running.name, f"moves nothing: {error.message[:100]}")
             return
-        move = topic.moves.get(partition)
         if move is not None and not move.ended:
             self._world.coverage.saw("a partition was to move")
-            self._world.note(running.name, f"moves {TOPIC}/{partition} to bundle {bundle}: {move}")
+            self._world.note(running.name, f"moves {self._topic}/{partition} to bundle {bundle}: {move}")
 
     def left(self) -> list[fmt.PartitionMove]:
         """Return the moves that have not ended."""
@@ -76,4 +82,6 @@ class Roaming:
         return FinalLog({**others.records, **here.records, **doubled}, (here if is_there else others).log_start)
 
     def _records(self) -> list[fmt.TopicRecord]:
-        return [record for batch in metadata_batches(self._world.store) for record in batch if record.name == TOPIC]
+        return [
+            record for batch in metadata_batches(self._world.store) for record in batch if record.name == self._topic
+        ]

@@ -111,6 +111,7 @@ def test_access_rules_on_a_cluster(seed: int) -> None:
         ("keyed", 122),
         ("groups", 44),
         ("transactions", 182),
+        ("transactions", 5),
     ],
 )
 def test_a_seed_that_once_failed(level: str, seed: int) -> None:

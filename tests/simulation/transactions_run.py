@@ -19,6 +19,7 @@ from tests.simulation.half_clients import Program
 from tests.simulation.half_truth import coverage_of, judge_half
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.roaming import Roaming, roams, with_moves
 from tests.simulation.transactions_clients import (
     GROUP,
     INPUT,
@@ -61,6 +62,9 @@ class TransactionsRun(ClusterRun):
             topic_settings=topics,
             constants=replace(self.cluster.constants, transactions=self.own.limits, carry_slots=self.own.carry_slots),
         )
+        if roams(seed):
+            self.cluster = with_moves(self.cluster)
+            self._roaming = Roaming(self.world, self.brokers, self.bundles, OUTPUTS[0])
         self._shared = Shared()
         self.network.on_call = FormerOwners(self.world, self.brokers).arrived
         self._members: dict[str, TransactionalClient] = {}

@@ -201,6 +201,7 @@ SPARK_SOURCE = {
     "maxOffsetsPerTrigger": "unit/spark_source/test_stream.py::test_a_rate_limit_is_shared_by_what_waits_in_each_partition",
     "minPartitions": "unit/spark_source/test_batch.py::test_there_are_as_many_tasks_as_asked_for",
     "failOnDataLoss": "unit/spark_source/test_batch.py::test_records_that_retention_took_fail_the_query_unless_told_otherwise",
+    "moveTimeoutS": "unit/spark_source/test_moves.py::test_a_move_that_does_not_end_fails_the_query",
     "includeArchive": "unit/spark_source/test_archive.py::test_all_is_read_whether_it_has_moved_or_not",
     "includeHeaders": "spark/test_source.py::test_nulls_headers_and_tags",
     "tag": "unit/spark_source/test_columns.py::test_only_records_with_one_of_the_tags_are_given",

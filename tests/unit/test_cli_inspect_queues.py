@@ -7,16 +7,22 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ledger import keys
+from ledger.garbage.retention import log_start_move
+from ledger.keys import PartitionId
+from ledger.log.recovery import advance_checkpoint
+from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger import fsck, inspect
 from shares.limits import CHUNK
 from shares.records import ChunkEntry, Entry, ShareKey, StartEntry, encode
 from tests.stores.backends import file_store
+from tests.worlds.ledgers import ledger_of
 from tests.worlds.root_commands import RootCommand
 from tests.worlds.roots import Root
 
@@ -40,10 +46,12 @@ async def fill(folder: Path, then: Callable[[Root], Awaitable[None]]) -> None:
     behind; `late` begins at the end of the other. One message is a dead letter.
     """
     async with file_store(folder) as store:
-        root = await Root.open(store, Sources())
+        root = await Root.open(store, Sources(), bundles=3)
         await root.create_topic("jobs", 2)
         await root.create_topic("workers.dlq")
-        await root.create_topic(keys.SHARES_TOPIC)
+        shares = replace(await root.create_topic(keys.SHARES_TOPIC, 2), bundles=(1, 2))
+        await root.put_internal(METADATA, topic_key(shares.name), encode_topic_record(shares))
+        root.topics[shares.name] = shares
         await root.produce("jobs", (0, [b"x"] * 300), (1, [b"y"] * 3))
         await root.produce("workers.dlq", (0, [b"x"]))
         await put(
@@ -227,3 +235,59 @@ def test_a_damaged_record_is_named_and_the_others_are_shown(
     assert finding["object_key"].startswith(keys.segment(1, 1).rsplit("/", 1)[0])
     assert "late" in [row["group"] for row in found["partitions"]]
     assert [(severity, each) for severity, each, _ in problems(root)] == [("damage", code)]
+
+
+# Partitions that move to another bundle
+
+
+async def decided(root: Root, name: str, partition: int) -> None:
+    await root.decide_move(name, partition, 2)
+
+
+async def opened_elsewhere(root: Root, name: str, partition: int) -> None:
+    await decided(root, name, partition)
+    await root.seal(name, partition)
+    await root.open_moved(name, partition)
+
+
+async def moved(root: Root, name: str, partition: int) -> None:
+    await root.move(name, partition, 2)
+
+
+Moving = Callable[[Root, str, int], Awaitable[None]]
+
+
+@pytest.mark.parametrize("move", [decided, opened_elsewhere, moved])
+def test_dead_letters_are_counted_once_while_their_partition_moves(tmp_path: Path, move: Moving) -> None:
+    async def change(root: Root) -> None:
+        await root.produce("workers.dlq", (0, [b"x", b"x"]))
+        await advance_checkpoint(
+            ledger_of(root.store, 1, sources=root.sources),
+            log_start_move({PartitionId(root.topics["workers.dlq"].id, 0): 1}),
+        )
+        await move(root, "workers.dlq", 0)
+        if move != decided:
+            await root.produce("workers.dlq", (0, [b"x"]))
+
+    code, found = inspected.json("queues", made(tmp_path, change))
+    assert (code, found["dead_letters"]) == (0, 2 if move == decided else 3)
+
+
+@pytest.mark.parametrize("move", [decided, opened_elsewhere, moved])
+def test_what_a_group_knew_of_a_partition_that_leaves_is_not_shown_and_no_damage(tmp_path: Path, move: Moving) -> None:
+    """It began in the moment of the decision, and its owner has not removed it yet."""
+    root = made(tmp_path, lambda root: move(root, "jobs", 1))
+    code, found = inspected.json("queues", root)
+    assert (code, [row["group"] for row in found["groups"]], found["unfinished"]) == (0, ["workers"], 40)
+    assert problems(root) == []
+
+
+@pytest.mark.parametrize("move", [decided, opened_elsewhere, moved])
+@pytest.mark.parametrize("what", ["queues", "timers", "transactions", "cluster"])
+def test_a_root_with_moves_is_shown(tmp_path: Path, what: str, move: Moving) -> None:
+    root = made(tmp_path, lambda root: move(root, "jobs", 0))
+    code, found = inspected.json(what, root)
+    assert (code, found["findings"]) == (0, [])
+    if what == "cluster":
+        [jobs] = [row for row in found["topics"] if row["topic"] == "jobs"]
+        assert (jobs["records"], jobs["in_parquet"]) == (303, 303 if move == moved else 0), "each is counted once"

@@ -82,6 +82,8 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "quota list": (),
     "cluster describe": (),
     "cluster add-bundles": ("2",),
+    "cluster move": ("t", "0", "2"),
+    "cluster rebalance": (),
     "drain": ("b:1",),
     "undrain": ("b:1",),
     "status": (),

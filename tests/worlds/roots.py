@@ -16,13 +16,16 @@ from ledger import keys
 from ledger.blocking import run_inline
 from ledger.cluster import CHECKSUM, ClusterDefaults, ClusterSettings, checksum_of, mark_grown, open_cluster
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.log.history import read_history
+from ledger.log.moves import open_after
 from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import ObjectStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.engine import LocalEngine
+from ledger.parquet.hand_over import has_forgotten
 from ledger.parquet.report import CompactionReport
 from ledger.rounds.runner import compact_root
 from ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
@@ -30,6 +33,7 @@ from ledger.topics.settings import CLUSTER_BUNDLES, parse_settings, parse_stored
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
+from stateless_broker.topic_changes import move_ended, moved
 from tests.worlds.ledgers import append_and_wait, batch, ledger_of, take_over
 
 
@@ -91,15 +95,72 @@ class Root:
     async def remove_topic(self, name: str) -> None:
         await self.put_internal(METADATA, topic_key(name), encode_topic_record(removed(self.topics[name])))
 
+    async def decide_move(self, name: str, partition: int, bundle: int) -> None:
+        """As the controller does: the first step of a move. The others are `seal`, `open_moved`, `hand_over` and
+        `end_move`, and `move` does all of them.
+        """
+        topic = moved(await self.catalog(), name, partition, bundle, self.cluster.bundles, self.sources.now_ms())
+        await self._put_topic(topic)
+
+    async def seal(self, name: str, partition: int) -> None:
+        topic, key = self.topics[name], PartitionId(self.topics[name].id, partition)
+        move = topic.moves[partition]
+        sealed = (await self.writer(move.source)).seal(key, move.id, topic.bundles[partition], move.before)
+        assert sealed is not None
+        await sealed
+
+    async def open_moved(self, name: str, partition: int) -> None:
+        topic = self.topics[name]
+        source = topic.moves[partition].source
+        seal = (await self.writer(source)).durable.moves.seal_of(PartitionId(topic.id, partition))
+        assert seal is not None
+        opened = (await self.writer(topic.bundles[partition])).open_partition(open_after(seal, source))
+        assert opened is not None
+        await opened
+
+    async def hand_over(self, name: str, partition: int) -> None:
+        """Rounds until the old bundle has forgotten the partition. The catalog does not know yet."""
+        topic, key = self.topics[name], PartitionId(self.topics[name].id, partition)
+        move, engine = topic.moves[partition], LocalEngine(self.sources, run_inline)
+        bundles = [move.source, topic.bundles[partition]]
+        while not has_forgotten(await self.newest(move.source), key, move.id):
+            assert not (await compact_root(self.store, self.sources, engine, bundles=bundles)).failures
+
+    async def end_move(self, name: str, partition: int) -> None:
+        topic = self.topics[name]
+        ended = move_ended(await self.catalog(), topic.id, partition, topic.moves[partition].id)
+        assert ended is not None
+        await self._put_topic(ended)
+
+    async def move(self, name: str, partition: int, bundle: int) -> None:
+        await self.decide_move(name, partition, bundle)
+        await self.seal(name, partition)
+        await self.open_moved(name, partition)
+        await self.hand_over(name, partition)
+        await self.end_move(name, partition)
+
+    async def _put_topic(self, topic: Topic) -> None:
+        await self.put_internal(METADATA, topic_key(topic.name), encode_topic_record(topic))
+        self.topics[topic.name] = (await self.catalog()).topics_by_name[topic.name]
+
     async def produce(self, name: str, *batches: tuple[int, list[bytes]], timestamp_ms: int = 1000) -> None:
         """One segment with these batches: (partition, values)."""
         topic = self.topics[name]
-        writer = await self.writer(topic.bundles[batches[0][0]])
+        writer = await self._writer_of(topic, batches[0][0])
         await append_and_wait(
             writer, *(batch(*v, topic_id=topic.id, partition=p, timestamp_ms=timestamp_ms) for p, v in batches)
         )
         for partition, values in batches:
             self.produced.setdefault((name, partition), []).extend(values)
+
+    async def _writer_of(self, topic: Topic, partition: int) -> LedgerWriter:
+        """Return the writer of the bundle that takes the partition's records: the old one until it has sealed it."""
+        move = topic.moves.get(partition)
+        if move is not None and not move.ended:
+            old = await self.writer(move.source)
+            if old.durable.moves.move(PartitionId(topic.id, partition)) < move.id:
+                return old
+        return await self.writer(topic.bundles[partition])
 
     async def catalog(self) -> Catalog:
         return await read_catalog(ledger_of(self.store, 0, cluster=self.cluster))

@@ -82,7 +82,7 @@ def test_partitions_go_where_fewest_are_and_never_to_bundle_0(catalog: Catalog) 
 @pytest.fixture
 def moves() -> Catalog:
     """A catalog of a process that follows moves; topic `t` has its partitions in the bundles 1, 2 and 3."""
-    catalog = Catalog(moves=True)
+    catalog = Catalog()
     catalog.apply(0, b"founding", b"")
     create(catalog, "t", 3)
     return catalog

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +14,15 @@ from ledger.log.moves import open_after
 from ledger.log.recovery import advance_checkpoint, recover
 from ledger.object_store.memory import MemoryStore
 from ledger.topics.settings import parse_settings
+from ledgermq.client.consuming.direct_reads import DirectReads
 from ledgermq.errors import NotOwner, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
 from ledgermq_tools.ledger.segment_report import segment_report
 from stateless_broker.bundle.context import BundleContext
+from tests.stores.backends import file_store
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
 from tests.worlds.ledgers import append_and_wait, batch, ledger_of, own, session
 
@@ -127,6 +133,27 @@ async def test_the_reports_of_a_segment_and_a_checkpoint_name_what_moved(context
     came = left | {"what": "came", "other_bundle": 1}
     report = await segment_report(context.store, 2, 2)
     assert [table.rows for table in report.tables if table.name == "moved"] == [[came]]
+
+
+async def test_what_it_had_before_is_located_in_the_ledger_that_it_came_from(tmp_path: Path, sources: Sources) -> None:
+    async with file_store(tmp_path / "root", sources) as store:
+        context = bundle_context(store, sources)
+        await arrive(context)
+        async with opened(context) as owner:
+            found = [await owner.fetch(TOPIC, 0, offset, EVERYTHING, direct=True) for offset in (0, 2, 3)]
+        assert [(each.high_watermark, each.batches) for each in found] == [(4, [])] * 3
+        located = [each for read in found for each in read.located]
+        assert [(each.batch.base_offset, each.batch.end) for each in located] == [(0, 3), (0, 3), (3, 4)]
+        header = pb.FetchHeader(objects=[each.url for each in located])
+        for number, each in enumerate(located, 1):
+            at = each.batch
+            batches = header.partitions.add().batches
+            batches.add(object=number, position=at.position, length=at.length, crc=at.crc)
+        with ThreadPoolExecutor(1) as threads:
+            read = await DirectReads(store.url, threads).read(header)
+    values = [decode_batch(data).column("value").to_pylist() for data in read]
+    assert values == [[b"a", b"b", b"c"], [b"a", b"b", b"c"], [b"d"]]
+    assert [url.partition("/ledgers/")[2].partition("/")[0] for url in header.objects] == ["0002", "0002", "0001"]
 
 
 async def test_what_came_is_served_with_what_it_had_before(context: BundleContext) -> None:

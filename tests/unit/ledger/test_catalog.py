@@ -46,7 +46,7 @@ def moving(*, move: int = 0, source: int = 2, before: int = 0, partition: int = 
 
 
 def test_a_move_has_the_offset_of_its_record_as_id_and_keeps_it() -> None:
-    catalog = Catalog(moves=True)
+    catalog = Catalog()
     create(catalog, 5, "t")
     catalog.apply(8, topic_key("t"), moving(before=6))
     topic = catalog.living("t")
@@ -54,14 +54,6 @@ def test_a_move_has_the_offset_of_its_record_as_id_and_keeps_it() -> None:
     catalog.apply(11, topic_key("t"), encode_topic_record(topic))
     assert (catalog.living("t").moves, catalog.living("t").version) == (topic.moves, 11)
     assert catalog.living("t").id == 5
-
-
-def test_a_process_that_cannot_follow_moves_refuses_the_record() -> None:
-    catalog = Catalog()
-    before = create(catalog, 5, "t")
-    with pytest.raises(FormatNotSupported, match="partitions of topic 't' move between bundles"):
-        catalog.apply(8, topic_key("t"), moving())
-    assert (catalog.offset, catalog.living("t")) == (6, before)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +71,7 @@ def test_a_process_that_cannot_follow_moves_refuses_the_record() -> None:
     ],
 )
 def test_moves_that_contradict_their_topic_are_damage(value: bytes) -> None:
-    catalog = Catalog(moves=True)
+    catalog = Catalog()
     before = create(catalog, 5, "t")
     with pytest.raises(DataDamaged, match="record 8 of __metadata: the moves of topic 't' contradict"):
         catalog.apply(8, topic_key("t"), value)

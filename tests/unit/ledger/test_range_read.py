@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from ledger import keys
 from ledger.blocking import run_inline
+from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.retention import log_start_move
 from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
@@ -31,7 +33,7 @@ from tests.worlds.roots import Root, parquet_keys
 @pytest.fixture
 async def root(sources: Sources) -> Root:
     """Twelve records of one partition in two Parquet files, six in segments, three a batch."""
-    root = await Root.open(MemoryStore("ranges", sources), sources)
+    root = await Root.open(MemoryStore("ranges", sources), sources, bundles=3)
     await root.create_topic("t")
     for number in range(6):
         await root.produce("t", (0, [b"%d/%d" % (number, i) for i in range(3)]))
@@ -147,18 +149,22 @@ async def test_a_damaged_segment_that_still_counts_is_damage(root: Root) -> None
     assert caught.value.object_key == slot
 
 
+async def delete_first_file(root: Root, bundle: int = 1) -> None:
+    """As retention does, at the bundle that lists it."""
+    await advance_checkpoint(ledger_of(root.store, bundle, sources=root.sources), log_start_move({key(root): 6}))
+
+    def forget(draft: fmt.Checkpoint) -> bool:
+        draft.partitions[0].parquet_start = 6
+        return True
+
+    await advance_checkpoint(ledger_of(root.store, bundle, sources=root.sources), forget)
+    await root.store.delete((await parquet_keys(root.store))[:1])
+
+
 async def test_records_that_retention_has_taken_are_out_of_range(root: Root) -> None:
     ranges = await planned(root)
     await root.compact()
-    await advance_checkpoint(ledger_of(root.store, 1, sources=root.sources), log_start_move({key(root): 6}))
-
-    def forget(draft: object) -> bool:
-        draft.partitions[0].parquet_start = 6  # type: ignore[attr-defined]
-        return True
-
-    await advance_checkpoint(ledger_of(root.store, 1, sources=root.sources), forget)
-    files = [info.key async for info in root.store.list(keys.PARQUET)]
-    await root.store.delete(files[:1])
+    await delete_first_file(root)
     with pytest.raises(OffsetOutOfRange, match="deleted before"):
         await rows(root, ranges[:1])
     assert await rows(root, ranges[1:]) == written(root, 6)
@@ -234,3 +240,56 @@ async def test_bytes_at_hand_are_believed_by_their_checksum_only(root: Root) -> 
     place, data = next(iter(whole.at_hand.items()))
     damaged = replace(whole, at_hand=whole.at_hand | {place: bytes(data[:-1]) + bytes([data[-1] ^ 1])})
     assert await requests(root, [damaged]) == {"get_range": 3}, "what came damaged is asked for again"
+
+
+# Partitions that move to another bundle
+
+
+async def moved(root: Root) -> None:
+    await root.move("t", 0, 2)
+
+
+async def moved_there_and_back(root: Root) -> None:
+    await root.move("t", 0, 2)
+    await root.move("t", 0, 1)
+
+
+async def moved_and_on_its_way_back(root: Root) -> None:
+    """Bundle 1 has the partition again, and bundle 2 has its files."""
+    await root.move("t", 0, 2)
+    await root.produce("t", (0, [b"at bundle 2"]))
+    await root.decide_move("t", 0, 1)
+    await root.seal("t", 0)
+    await root.open_moved("t", 0)
+
+
+async def moved_without_an_end(root: Root) -> None:
+    """The old bundle has forgotten the partition, and the catalog does not say so."""
+    await root.decide_move("t", 0, 2)
+    await root.seal("t", 0)
+    await root.open_moved("t", 0)
+    await root.hand_over("t", 0)
+
+
+@pytest.mark.parametrize("move", [moved, moved_there_and_back, moved_and_on_its_way_back, moved_without_an_end])
+async def test_a_range_is_read_where_its_partition_has_moved(
+    root: Root, move: Callable[[Root], Awaitable[None]]
+) -> None:
+    ranges = await planned(root)
+    await move(root)
+    await root.produce("t", (0, [b"later"]))
+    assert list((await rows(root, ranges)).values()) == root.produced["t", 0][:18]
+
+
+async def test_what_was_deleted_where_its_partition_has_moved_is_lost_or_skipped(root: Root) -> None:
+    ranges = await planned(root)
+    await root.move("t", 0, 2)
+    await delete_first_file(root, bundle=2)
+    with pytest.raises(OffsetOutOfRange, match=r"bundle 2, .* deleted before the read"):
+        await rows(root, ranges)
+    reader = RangeReader(root.store, run_inline)
+    found: list[int] = []
+    for each in ranges:
+        async for first, batch in reader.read(each, skip_lost=True):
+            found += range(first, first + batch.num_rows)
+    assert found == list(range(6, 18))

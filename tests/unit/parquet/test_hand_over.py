@@ -58,7 +58,7 @@ class World:
 
     @property
     def catalog(self) -> Catalog:
-        catalog = Catalog(moves=True)
+        catalog = Catalog()
         catalog.apply(self.topic.version, topic_key("t"), encode_topic_record(self.topic))
         return catalog
 

@@ -294,6 +294,17 @@ def test_staged_batches_below_the_log_start_are_dropped_and_the_rest_waits() -> 
     assert plan.trim_slot == 3
 
 
+def test_a_plan_that_freezes_a_list_writes_no_file_and_drops_staged_batches_as_others_do() -> None:
+    catalog = catalog_of(topic(1), topic(2), STAGED)
+    ledger = Ledger().segment((4, 0, 2)).segment((2, 0, 1), (4, 0, 3)).segment((4, 0, 4))
+    ledger.part(4, log_start=2)
+    ledger.moves = [fmt.PartitionSeal(topic_id=1, partition=0, move=9, end=0, target=2)]
+    plan = ledger.plan(catalog, everything=True)
+    assert _ranges(plan) == [(4, 0, 0, 1)]
+    assert plan is not None
+    assert ([freeze.topic_id for freeze in plan.freezes], plan.files[0].key, plan.trim_slot) == ([1], "", 2)
+
+
 def test_dropping_staged_batches_alone_makes_a_plan_only_for_old_segments() -> None:
     """Else every look at the bundle would make a round."""
     ledger, catalog = Ledger().segment((4, 0, 2)).segment((4, 0, 1)), catalog_of(STAGED)

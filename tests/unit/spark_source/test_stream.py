@@ -8,7 +8,9 @@ import asyncio
 import json
 import logging
 import pickle
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,9 @@ from ledger.keys import PartitionId
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.file import FileStore
 from ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
+from ledger.view import follow
 from ledgermq.errors import (
+    DeadlineExceeded,
     FormatNotSupported,
     InvalidConfig,
     LedgerMQError,
@@ -32,6 +36,7 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.sources import Sources
+from spark.source import followed
 from spark.source.stream import StreamReader
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root
@@ -145,6 +150,27 @@ class Place:
 
     def compact(self) -> None:
         asyncio.run(compact(self.folder))
+
+    def move(self, bundle: int, partition: int = 0) -> None:
+        """A partition of topic t."""
+        self._run(lambda root: root.move("t", partition, bundle))
+
+    def begin_move(self, bundle: int, partition: int = 0) -> None:
+        """The partition is open in the other bundle, and its files are where they were."""
+
+        async def work(root: Root) -> None:
+            await root.decide_move("t", partition, bundle)
+            await root.seal("t", partition)
+            await root.open_moved("t", partition)
+
+        self._run(work)
+
+    def end_move(self, partition: int = 0) -> None:
+        async def work(root: Root) -> None:
+            await root.hand_over("t", partition)
+            await root.end_move("t", partition)
+
+        self._run(work)
 
     def _run(self, work: Any) -> None:
         async def run() -> None:
@@ -442,3 +468,117 @@ def test_equal_positions_are_equal_texts(place: Place) -> None:
     other = place.query(topics=f"t,{DAY}")
     other.batch()
     assert json.dumps(query.at) == json.dumps(other.at)
+
+
+# Partitions that move to another bundle
+
+
+@pytest.fixture
+def moving(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A place whose ledgers are looked at often, and the catalog each time."""
+    monkeypatch.setattr(followed, "CATALOG_POLL_S", 0.0)
+    monkeypatch.setattr(follow, "LOOK_AFTER_S", 0.001)
+    monkeypatch.setattr(follow, "LOOK_AFTER_S_MAX", 0.001)
+    for pause in ("POLL_S", "POLL_IDLE_S", "PAUSE_S"):
+        monkeypatch.setattr(followed, pause, 0.001)
+    return place
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_stream_goes_on_in_the_middle_of_what_has_moved(moving: Place, restarts: bool) -> None:
+    query = moving.query(maxOffsetsPerTrigger="8")
+    found = query.batch()
+    assert len(found) == 8
+    for bundle in (2, 1, 2):
+        if restarts:
+            query.restart()
+        moving.move(bundle)
+        moving.produce((0, 2))
+        moving.produce((1, 1))
+        found += wait_for(query)
+    found += batches_until(query)
+    assert sorted(found) == rows("t", 0, 0, 24) + rows("t", 1, 0, 9)
+
+
+def test_a_stream_stands_still_until_the_move_has_ended(moving: Place) -> None:
+    query = moving.query()
+    assert query.batch() == ALL
+    moving.produce((0, 1))
+    moving.begin_move(2)
+    moving.produce((0, 1))
+    moving.produce((1, 1))
+    at = query.at
+    assert batches_until(query) == []
+    assert query.at == at
+    moving.end_move()
+    moving.produce((0, 1))
+    assert wait_for(query) == rows("t", 0, 18, 21) + rows("t", 1, 6, 7)
+
+
+@contextmanager
+def ending(place: Place) -> Iterator[None]:
+    """The move ends while this is going on, or before."""
+    thread = threading.Timer(0.1, place.end_move)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_available_now_waits_for_the_end_of_a_move(moving: Place, begun: bool) -> None:
+    """The query would take a stream that stands still for its end."""
+    query = moving.query(maxOffsetsPerTrigger="8")
+    if not begun:
+        query.reader.prepareForTriggerAvailableNow()
+    moving.begin_move(2)
+    moving.produce((0, 1))
+    with ending(moving):
+        if begun:
+            query.reader.prepareForTriggerAvailableNow()
+        found = []
+        while part := query.batch():
+            found += part
+    assert sorted(found) == sorted(ALL + rows("t", 0, 18, 18 + begun))
+
+
+@pytest.mark.parametrize("batches_max", [1, 1000])
+def test_a_batch_is_planned_again_where_its_partition_has_moved(
+    moving: Place, batches_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its end and its tasks. Without room in the index, the old ledger is read again for them."""
+    monkeypatch.setattr(followed, "INDEX_BATCHES_MAX", batches_max)
+    monkeypatch.setattr(followed, "RECENT_BYTES_MAX", 0)
+    query = moving.query()
+    begin = query.reader.initialOffset()
+    end = query.reader.latestOffset(begin, query.reader.getDefaultReadLimit())
+    moving.move(2)
+    moving.move(2, partition=1)
+    assert query.rows(begin, end) == ALL
+    query.restart()
+    assert query.rows(begin, end) == ALL
+
+
+def test_a_stream_that_waited_too_long_fails_and_can_go_on(moving: Place) -> None:
+    query = moving.query(moveTimeoutS="0.02")
+    assert query.batch() == ALL
+    moving.begin_move(2)
+    for again in (False, True):
+        if again:
+            query.restart()
+        with pytest.raises(DeadlineExceeded, match=r"waited 0\.02 s for .*: t/0 moves from bundle 1 to 2"):
+            batches_until(query)
+    moving.end_move()
+    moving.produce((0, 2))
+    assert wait_for(query) == rows("t", 0, 18, 20)
+
+
+def test_a_stream_that_begins_at_the_end_begins_at_that_of_the_new_bundle(moving: Place) -> None:
+    moving.begin_move(2)
+    moving.produce((0, 2))
+    query = moving.query(startingOffsets="latest")
+    with ending(moving):
+        assert query.batch() == []
+    moving.produce((0, 1))
+    assert wait_for(query) == rows("t", 0, 20, 21)

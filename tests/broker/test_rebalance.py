@@ -1,0 +1,275 @@
+"""`ledgermq cluster rebalance` moves partitions of a busy bundle while they are written and read, and then finds
+nothing to do. In virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import ledgermq
+from ledger import keys
+from ledgermq.buffers import KIB
+from ledgermq.cli.rebalance import SLOW_S, Answers, Rebalancing, measured, name_of, placement_of, report_of, where
+from ledgermq.runtime.tasks import end
+from stateless_broker.loads import LoadTimes
+from tests.broker.cluster import in_cluster
+from tests.broker.test_load import busy
+from tests.broker.test_moves import BROKERS, CONSTANTS, MovesCluster
+from tests.waiting import until
+
+QUIET = 64 * KIB
+"""A busy partition of these tests has four times as much."""
+BUNDLES = 4
+moving_cluster = in_cluster(
+    *BROKERS,
+    constants=replace(CONSTANTS, loads=LoadTimes(quiet=QUIET, wait_s=10**6)),  # no bundle moves for load
+    kind=MovesCluster,
+    background_compaction=True,
+    bundles=BUNDLES,
+)
+
+
+class Told(list[str]):
+    """What the command tells people."""
+
+    def tell(self, line: str) -> None:
+        self.append(line)
+
+    def about(self, words: str) -> list[str]:
+        return [line for line in self if words in line]
+
+
+async def run_of(
+    client: ledgermq.Client, told: Told, at_once: int = 1, moves_max: int | None = None, *, dry_run: bool = False
+) -> Rebalancing:
+    """A run as the command begins it, for a cluster with smaller loads."""
+    loads = await measured(client, 60, told.tell, Answers())
+    found = placement_of(await client.list_topics(), loads)
+    return Rebalancing(client, found, at_once, moves_max, told.tell, Answers(), dry_run=dry_run, quiet=QUIET)
+
+
+async def rebalanced(
+    client: ledgermq.Client, at_once: int = 1, moves_max: int | None = None, *, dry_run: bool = False
+) -> tuple[Rebalancing, Told]:
+    told = Told()
+    run = await run_of(client, told, at_once, moves_max, dry_run=dry_run)
+    await run.until_even()
+    return run, told
+
+
+async def held(client: ledgermq.Client, partitions: Sequence[int]) -> list[int]:
+    """How many of these partitions of topic t each bundle has, in descending order."""
+    there, _ = where(await client.list_topics())
+    counted = Counter(there["t", partition] for partition in partitions)
+    return sorted((counted[bundle] for bundle in range(1, BUNDLES)), reverse=True)
+
+
+@asynccontextmanager
+async def at_most(client: ledgermq.Client, number: int) -> AsyncIterator[None]:
+    """Check at each moment that no more partitions leave a bundle."""
+
+    async def watch() -> None:
+        while True:
+            _, moving = where(await client.list_topics())
+            assert max(Counter(moving.values()).values(), default=0) <= number
+            await asyncio.sleep(0.1)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+        assert not watching.done()
+    finally:
+        await end(watching)
+
+
+@moving_cluster
+async def test_busy_partitions_of_one_bundle_are_shared_and_then_nothing_moves(cluster: MovesCluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("t", 9)
+        there, _ = where(await client.list_topics())
+        crowded = [partition for (_, partition), bundle in there.items() if bundle == 1]
+        assert len(crowded) == 3
+        async with busy(cluster, crowded):
+            await asyncio.sleep(120)
+            assert await held(client, crowded) == [3, 0, 0]
+            async with at_most(client, 1):
+                run, told = await rebalanced(client)
+            assert await held(client, crowded) == [1, 1, 1]
+            assert not where(await client.list_topics())[1], "it waits for the end of the moves"
+            assert [move.by for move in run.decided] == ["load", "load"]
+            assert len(told.about("moves from bundle 1 to bundle ")) == len(told.about("has moved to bundle ")) == 2
+            assert told[0].startswith(f"1. t/{run.decided[0].partition[1]} moves from bundle 1 to bundle ")
+            assert "bundle 1 has 29" in told[0] or "bundle 1 has 30" in told[0], "percent of the mean"
+            report = report_of(run).document()
+            assert [row["partitions_after"] for row in report["bundles"]] == [1, 4, 4]
+            again, told = await rebalanced(client)
+            assert (again.decided, told) == ([], []), "also before both bundles have measured it anew"
+            await asyncio.sleep(600)
+            again, told = await rebalanced(client)
+            assert (again.decided, told) == ([], [])
+        await cluster.check_root()
+
+
+@moving_cluster
+async def test_a_run_that_was_interrupted_goes_on_with_the_next(cluster: MovesCluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("t", 9)
+        async with busy(cluster, [0, 3, 6]):
+            assert await held(client, [0, 3, 6]) == [3, 0, 0]
+            await asyncio.sleep(120)
+            first = await run_of(client, Told())
+            going = asyncio.create_task(first.until_even())
+            await until(lambda: len(first.decided) == 1)
+            await end(going)
+            _, moving = where(await client.list_topics())
+            assert moving, "brokers go on with it"
+            second, _told = await rebalanced(client)
+            assert second.found.moving == moving
+            assert len(second.decided) == 1
+            assert {move.target for move in first.decided + second.decided} == {2, 3}
+            assert await held(client, [0, 3, 6]) == [1, 1, 1]
+            assert report_of(second).facts["already_moving"] == 1
+
+
+@moving_cluster
+async def test_a_dry_run_shows_the_plan_and_changes_nothing(cluster: MovesCluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("t", 9)
+        async with busy(cluster, [0, 3, 6]):
+            await asyncio.sleep(120)
+            before = await client.list_topics()
+            run, told = await rebalanced(client, dry_run=True)
+            assert await client.list_topics() == before
+            assert told == []
+            report = report_of(run).document()
+            assert (report["dry_run"], report["moves_left"]) == (True, 0)
+            assert [(row["source"], row["target"]) for row in report["moves"]] == [(1, 2), (1, 3)]
+            loads = [row["load"] for row in report["bundles"]]
+            assert loads[0] > 10 * QUIET > 10 * max(loads[1:])
+            assert max(row["load_after"] for row in report["bundles"]) < 5 * QUIET
+
+
+@moving_cluster
+async def test_what_is_kept_where_it_is_stays_and_the_rest_is_planned_without_it(cluster: MovesCluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("t", 9)
+        async with busy(cluster, [0, 3, 6]), client.transactions("x") as transactions:
+            await asyncio.sleep(120)
+            planned = (await rebalanced(client, dry_run=True))[0].decided[0].partition
+            async with transactions.begin() as transaction:
+                transaction.send("t", b"-1", partition=planned[1])
+                await transaction.flush()
+                tried, _ = await rebalanced(client, dry_run=True)
+                assert list(tried.kept) == [planned]
+                run, told = await rebalanced(client)
+                await transaction.abort()
+            assert list(run.kept) == [planned]
+            assert len(run.decided) == 2
+            assert planned not in {move.partition for move in run.decided}
+            [line] = told.about("stays in bundle 1: ")
+            assert "transaction" in line
+            assert await held(client, [0, 3, 6]) == [1, 1, 1]
+
+
+@moving_cluster
+async def test_a_short_transaction_only_delays_a_move(cluster: MovesCluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("t", 9)
+        async with busy(cluster, [0, 3, 6]), client.transactions("x") as transactions:
+            await asyncio.sleep(120)
+            planned = (await rebalanced(client, dry_run=True))[0].decided[0].partition
+            async with transactions.begin() as transaction:
+                transaction.send("t", b"-1", partition=planned[1])
+                await transaction.flush()
+                going = asyncio.create_task(rebalanced(client))
+                await asyncio.sleep(1.5)
+                await transaction.abort()
+            run, _ = await going
+            assert run.kept == {}
+            assert run.decided[0].partition == planned
+
+
+@moving_cluster
+async def test_no_more_moves_than_wanted_and_the_next_run_makes_the_others(cluster: MovesCluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("t", 9)
+        async with busy(cluster, [0, 3, 6]):
+            await asyncio.sleep(120)
+            run, _ = await rebalanced(client, moves_max=1)
+            assert len(run.decided) == 1
+            assert report_of(run).facts["moves_left"] == 1
+            run, _ = await rebalanced(client, moves_max=1)
+            assert (len(run.decided), report_of(run).facts["moves_left"]) == (1, 0)
+            assert await held(client, [0, 3, 6]) == [1, 1, 1]
+
+
+@moving_cluster
+async def test_added_bundles_get_idle_partitions_several_at_once(cluster: MovesCluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("t", 12)
+        await client.create_topic("keyed", 3, settings={"cleanup.policy": "compact"})
+        await client.add_bundles(2)
+        async with at_most(client, 3):
+            run, _ = await rebalanced(client, at_once=3)
+        there, moving = where(await client.list_topics())
+        assert not moving
+        assert Counter(there.values()) == dict.fromkeys(range(1, 6), 3)
+        assert {move.by for move in run.decided} == {"partitions"}
+        assert {there["keyed", partition] for partition in range(3)} == {1, 2, 3}, "they cannot move"
+        assert run.kept == {}
+
+
+@moving_cluster
+async def test_loads_are_waited_for(cluster: MovesCluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("t", 3)
+        told, answers = Told(), Answers()
+        begun = asyncio.get_running_loop().time()
+        asked = asyncio.create_task(measured(client, 60, told.tell, answers))
+        await asyncio.sleep(30)
+        assert answers.progress() is None, "a pause is no silence of brokers"
+        loads = await asked
+        assert min(each.measured_s for each in loads) >= 60
+        assert 30 < asyncio.get_running_loop().time() - begun < 120
+        [line] = told
+        assert "waiting until it is 60 s" in line
+        assert (answers.progress() or 0) > 10, "each renews the time limit"
+        await cluster.stop(cluster.owner_of_bundle(1), graceful=False)
+        loads = await measured(client, 60, told.tell, Answers())
+        assert len(told) == 2
+        assert min(each.measured_s for each in loads) >= 60
+
+
+@moving_cluster
+async def test_a_move_that_does_not_end_is_told_once(cluster: MovesCluster) -> None:
+    """The owner of an old bundle cannot write its checkpoint, so it cannot bring what it has to Parquet."""
+    async with cluster.client() as client:
+        await client.create_topic("t", 12)
+        async with client.producer() as producer:
+            for partition in range(12):
+                await producer.send("t", b"x", partition=partition)
+        await client.add_bundles(1)
+        told = Told()
+        run = await run_of(client, told)
+        view = cluster.held_view(cluster.owner_of_bundle(1))
+        view.held = keys.checkpoints(1)
+        going = asyncio.create_task(run.until_even())
+        await asyncio.sleep(3 * SLOW_S)
+        assert not going.done()
+        [held_up] = [move.partition for move in run.decided if move.source == 1]
+        slow = told.about("still moves")
+        assert [line for line in slow if line.startswith(f"{name_of(held_up)} ")] == [
+            (
+                f"{name_of(held_up)} still moves after 120 s: bundle 1 has to bring its records to Parquet; `ledgermq"
+                " status` shows whether it is well"
+            )
+        ]
+        assert len(slow) == len({*slow}), "others of the same owner may wait, too"
+        view.held = ""
+        view.let_go.set()
+        await going
+        assert f"{name_of(held_up)} has moved to bundle 4" in told[-2:]
