@@ -53,6 +53,12 @@ class LedgerState:
         twin.append_us = self.append_us
         return twin
 
+    def share(self, same: LedgerState) -> None:
+        """Hold the very ends and producers of a fold of the same segments, instead of equal ones."""
+        assert self.last_put_id == same.last_put_id, (self.slot, same.slot)
+        self.ends = dict(same.ends)
+        self.producers = same.producers.copy()
+
     def is_valid(self, index: fmt.SegmentIndex) -> bool:
         if index.previous != self.last_put_id:
             return False

@@ -12,6 +12,7 @@ twice (design P4).
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -43,71 +44,100 @@ class RememberedBatch:
     slot: int
 
 
-ProducerKey = tuple[bytes, int, int]
-"""(producer id, topic id, partition)"""
+_HEAD = struct.Struct("<QQ")
+"""The producer's epoch, and the slot of its last batch."""
+_BATCH = struct.Struct("<QIQQ")
+"""The fields of RememberedBatch; the last batch comes last."""
+_SPAN = struct.Struct("<QI")
+_PLACE = struct.Struct("<QI")
+
+
+def memory_key(producer_id: bytes, topic_id: int, partition: int) -> bytes:
+    """Return the key of a producer in a partition: in a third of the bytes that a tuple takes."""
+    return producer_id + _PLACE.pack(topic_id, partition)
 
 
 class ProducerMemory:
     """The state of one producer in one partition.
 
-    Immutable, so that folds can share it. There are many, so each is decoded at the first use and
-    encoded once.
+    Immutable, so that folds can share it. There are many, so each takes few bytes: it is packed, or as a checkpoint
+    stores it. It is packed at the first use, and encoded once.
     """
 
-    __slots__ = ("_batches", "_encoded", "_proto", "epoch", "last_slot")
+    __slots__ = ("_packed", "_stored")
 
-    def __init__(
-        self,
-        epoch: int,
-        last_slot: int,
-        batches: tuple[RememberedBatch, ...] = (),
-        proto: fmt.ProducerState | None = None,
-    ) -> None:
-        self.epoch = epoch
-        self.last_slot = last_slot
-        self._batches = batches
-        self._proto = proto
-        self._encoded = b""
+    def __init__(self, packed: bytes, stored: fmt.ProducerState | None = None) -> None:
+        self._packed = packed
+        self._stored: fmt.ProducerState | bytes | None = stored
+
+    @property
+    def epoch(self) -> int:
+        epoch: int = _HEAD.unpack_from(self._packed or self._pack())[0]
+        return epoch
+
+    @property
+    def last_slot(self) -> int:
+        slot: int = _HEAD.unpack_from(self._packed or self._pack())[1]
+        return slot
+
+    @property
+    def packed_batches(self) -> bytes:
+        """Return a _BATCH for each remembered batch."""
+        return (self._packed or self._pack())[_HEAD.size :]
 
     @property
     def batches(self) -> tuple[RememberedBatch, ...]:
         """Return the remembered batches, oldest first."""
-        if not self._batches and self._proto is not None:
-            self._batches = tuple(
-                RememberedBatch(b.sequence, b.record_count, b.base_offset, b.slot) for b in self._proto.batches
-            )
-        return self._batches
+        return tuple(RememberedBatch(*batch) for batch in _BATCH.iter_unpack(self.packed_batches))
 
     @property
     def next_sequence(self) -> int:
-        last = self.batches[-1]
-        return last.sequence + last.record_count
+        sequence, record_count = _SPAN.unpack_from(self._packed or self._pack(), -_BATCH.size)
+        following: int = sequence + record_count
+        return following
 
-    def encoded(self, key: ProducerKey) -> bytes:
+    def _pack(self) -> bytes:
+        state = self._decoded()
+        self._packed = _HEAD.pack(state.epoch, state.last_slot) + _pack(state.batches)
+        return self._packed
+
+    def encoded(self, key: bytes) -> bytes:
         """Return the bytes of a LedgerState with this producer only; joined with others, they are
         the bytes of one with all of them.
         """
-        if not self._encoded:
-            self._encoded = fmt.LedgerState(producers=[self.to_proto(key)]).SerializeToString()
-        return self._encoded
+        if not isinstance(self._stored, bytes):
+            self._stored = fmt.LedgerState(producers=[self.to_proto(key)]).SerializeToString()
+            self._packed = b""
+        return self._stored
 
-    def to_proto(self, key: ProducerKey) -> fmt.ProducerState:
-        if self._proto is not None:
-            return self._proto
-        producer_id, topic_id, partition = key
+    def to_proto(self, key: bytes) -> fmt.ProducerState:
+        if self._stored is not None:
+            return self._decoded()
+        topic_id, partition = _PLACE.unpack_from(key, -_PLACE.size)
         return fmt.ProducerState(
-            producer_id=producer_id,
+            producer_id=key[: -_PLACE.size],
             topic_id=topic_id,
             partition=partition,
             epoch=self.epoch,
             last_slot=self.last_slot,
             batches=[
-                fmt.ProducerBatch(
-                    sequence=b.sequence, record_count=b.record_count, base_offset=b.base_offset, slot=b.slot
-                )
-                for b in self.batches
+                fmt.ProducerBatch(sequence=sequence, record_count=record_count, base_offset=base_offset, slot=slot)
+                for sequence, record_count, base_offset, slot in _BATCH.iter_unpack(self.packed_batches)
             ],
         )
+
+    def _decoded(self) -> fmt.ProducerState:
+        if isinstance(self._stored, bytes):
+            return fmt.LedgerState.FromString(self._stored).producers[0]
+        assert self._stored is not None
+        return self._stored
+
+
+def _pack(batches: Iterable[fmt.ProducerBatch], slot: int | None = None) -> bytes:
+    """`slot`: in which the batches count as stored; None: in their own."""
+    return b"".join(
+        _BATCH.pack(b.sequence, b.record_count, b.base_offset, b.slot if slot is None else slot) for b in batches
+    )
 
 
 class Producers:
@@ -118,7 +148,7 @@ class Producers:
     def __init__(self, states_max: int) -> None:
         self.states_max = states_max
         self.forgotten_to = 0
-        self._memory: OrderedDict[ProducerKey, ProducerMemory] = OrderedDict()
+        self._memory: OrderedDict[bytes, ProducerMemory] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._memory)
@@ -137,15 +167,14 @@ class Producers:
 
         Raises UnknownProducer (take a new id unless something is in doubt) and OutOfOrderSequence.
         """
-        memory = self._memory.get((session.id, topic_id, partition))
+        memory = self._memory.get(memory_key(session.id, topic_id, partition))
         if memory is None:
             self._judge_unknown(session)
             return None
-        if session.epoch < memory.epoch:
-            raise UnknownProducer(
-                f"producer epoch {session.epoch} was fenced by epoch {memory.epoch}; open a new session"
-            )
-        if session.epoch > memory.epoch:
+        epoch = memory.epoch
+        if session.epoch < epoch:
+            raise UnknownProducer(f"producer epoch {session.epoch} was fenced by epoch {epoch}; open a new session")
+        if session.epoch > epoch:
             if session.sequence == 0:
                 return None
             raise OutOfOrderSequence(
@@ -153,17 +182,18 @@ class Producers:
             )
         if session.sequence == memory.next_sequence:
             return None
-        for batch in memory.batches:
+        batches = memory.batches
+        for batch in batches:
             if (batch.sequence, batch.record_count) == (session.sequence, record_count):
                 return batch
         raise OutOfOrderSequence(
             f"sequence {session.sequence} with {record_count} records: {memory.next_sequence} is next, "
-            f"and the {len(memory.batches)} remembered batches begin at {memory.batches[0].sequence}"
+            f"and the {len(batches)} remembered batches begin at {batches[0].sequence}"
         )
 
     def next_sequence(self, producer_id: bytes, topic_id: int, partition: int) -> int:
         """Return the next sequence of the producer; 0 if it is not remembered."""
-        memory = self._memory.get((producer_id, topic_id, partition))
+        memory = self._memory.get(memory_key(producer_id, topic_id, partition))
         return 0 if memory is None else memory.next_sequence
 
     def _judge_unknown(self, session: ProducerSession) -> None:
@@ -181,11 +211,12 @@ class Producers:
         """Add a batch of a valid segment."""
         if not entry.producer_id:
             return
-        key = (entry.producer_id, entry.topic_id, entry.partition)
+        key = memory_key(entry.producer_id, entry.topic_id, entry.partition)
         memory = self._memory.get(key)
-        before = memory.batches if memory is not None and memory.epoch == entry.producer_epoch else ()
-        newest = RememberedBatch(entry.sequence, entry.record_count, entry.base_offset, slot)
-        self._memory[key] = ProducerMemory(entry.producer_epoch, slot, (*before, newest)[-WINDOW_BATCHES:])
+        batches = _BATCH.pack(entry.sequence, entry.record_count, entry.base_offset, slot)
+        if memory is not None and memory.epoch == entry.producer_epoch:
+            batches = (memory.packed_batches + batches)[-WINDOW_BATCHES * _BATCH.size :]
+        self._memory[key] = ProducerMemory(_HEAD.pack(entry.producer_epoch, slot) + batches)
         self._memory.move_to_end(key)
         self._make_room()
 
@@ -196,24 +227,25 @@ class Producers:
 
     def states_of(self, partition: PartitionId) -> list[fmt.ProducerState]:
         """Return the producers of a partition, in the order in which states are dropped."""
-        return [memory.to_proto(key) for key, memory in self._memory.items() if key[1:] == partition]
+        place = _PLACE.pack(*partition)
+        return [memory.to_proto(key) for key, memory in self._memory.items() if key.endswith(place)]
 
     def drop_partition(self, partition: PartitionId) -> None:
         """Drop the producers of a partition that takes no more batches here."""
-        for key in [key for key in self._memory if key[1:] == partition]:
+        place = _PLACE.pack(*partition)
+        for key in [key for key in self._memory if key.endswith(place)]:
             del self._memory[key]
 
     def take_in(self, states: Iterable[fmt.ProducerState], slot: int) -> None:
         """Add producers that another ledger remembered, as if their batches were in `slot` of this one."""
         for state in states:
-            batches = tuple(RememberedBatch(b.sequence, b.record_count, b.base_offset, slot) for b in state.batches)
-            key = (state.producer_id, state.topic_id, state.partition)
-            self._memory[key] = ProducerMemory(state.epoch, slot, batches)
+            key = memory_key(state.producer_id, state.topic_id, state.partition)
+            self._memory[key] = ProducerMemory(_HEAD.pack(state.epoch, slot) + _pack(state.batches, slot))
         self._make_room()
 
     def drop_topic(self, topic_id: int) -> None:
         """Drop a removed topic; no producer can write to its id again."""
-        for key in [key for key in self._memory if key[1] == topic_id]:
+        for key in [key for key in self._memory if _PLACE.unpack_from(key, -_PLACE.size)[0] == topic_id]:
             del self._memory[key]
 
     def encode(self) -> bytes:
@@ -225,5 +257,5 @@ class Producers:
     def load(self, states: Iterable[fmt.ProducerState], forgotten_to: int) -> None:
         self.forgotten_to = forgotten_to
         for state in states:
-            key = (state.producer_id, state.topic_id, state.partition)
-            self._memory[key] = ProducerMemory(state.epoch, state.last_slot, proto=state)
+            key = memory_key(state.producer_id, state.topic_id, state.partition)
+            self._memory[key] = ProducerMemory(b"", state)

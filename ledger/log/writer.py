@@ -41,6 +41,11 @@ from ledger.object_store.contract import Buffer, ObjectMissing
 from ledger.object_store.settle import PutLatency, PutOutcome, settle_put
 from ledgermq.errors import DuplicateMessage, LedgerMQError, NotOwner, ProducerError
 
+UNSHARED_PART = 8
+"""Two folds take half the memory if they hold the same objects. Once one in so many of these is new, they share them
+again: that takes some microseconds for each batch since.
+"""
+
 log = logging.getLogger(__name__)
 
 OnDurable = Callable[[fmt.SegmentIndex, Sequence[Buffer]], None]
@@ -147,6 +152,8 @@ class LedgerWriter:
         self.ended = asyncio.Event()
         self.lost: LedgerMQError | None = None
         self._issued = recovered.state.copy()
+        self._unshared = 0
+        """Batches since the folds shared what they hold."""
         self._store = ledger.store
         self._sources = ledger.sources
         self._broker = broker
@@ -504,6 +511,8 @@ class LedgerWriter:
         while self._in_flight and self._in_flight[0].won and not self._in_flight[0].void:
             self._acknowledge(self._in_flight[0])
             self._in_flight.popleft()
+        if not self._in_flight:
+            self._share()
         self._go_on_if_settled()
 
     def _take_refusal(self, flight: _InFlight, error: LedgerMQError) -> None:
@@ -534,9 +543,16 @@ class LedgerWriter:
         """Reset `issued` to `durable` once only void segments of known outcome are left in flight."""
         if self._refusal is not None and all(flight.void and flight.settled for flight in self._in_flight):
             self._in_flight.clear()
-            self._issued = self.durable.copy()
+            self._issued, self._unshared = self.durable.copy(), 0
             self._refusal = None
         self.put_ended.set()
+
+    def _share(self) -> None:
+        """Let the folds share what is equal, as all is while nothing is in flight."""
+        state = self.durable
+        if UNSHARED_PART * self._unshared > len(state.ends) + len(state.producers):
+            self._issued.share(state)
+            self._unshared = 0
 
     def _pass_voids(self, state: LedgerState) -> None:
         """Advance past own void segments, as every reader does by the same rule."""
@@ -548,6 +564,7 @@ class LedgerWriter:
         self._own_voids = {slot for slot in self._own_voids if slot > self.durable.slot}
         if not self.durable.apply(flight.index):
             raise AssertionError(f"bundle {self.bundle}: slot {flight.index.slot} was put but is void")
+        self._unshared += len(flight.index.batches)
         self._on_durable(flight.index, flight.data)
         for append, answer in flight.answers:
             if isinstance(answer, DuplicateMessage):

@@ -3,13 +3,14 @@ offset.
 
 Only valid, durable segments are added, in ledger order. So each partition's entries are one dense
 run of offsets that ends at the high watermark. Records below the begin of the run are in Parquet or
-in segments that were not loaded (`covered_from` is the slot from which on all are). Compact arrays,
-some 70 bytes a batch. When `batches_max` is reached, the oldest slots are dropped, and
+in segments that were not loaded (`covered_from` is the slot from which on all are). Compact: some 70
+bytes a batch, and 200 for a partition. When `batches_max` is reached, the oldest slots are dropped, and
 `covered_from` moves up. No I/O.
 """
 
 from __future__ import annotations
 
+import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -31,6 +32,16 @@ Masks = Sequence[int] | None
 """Those of the tags that a reader wants (`ledger.log.tag_summary`); None: it wants all records."""
 LOOKED_MAX = 10_000
 """So many batches are looked at, at most, to find those with a tag; it takes some milliseconds."""
+FEW_MAX = 8
+"""Most partitions have few batches, and for those nine arrays would take a kilobyte."""
+_COLUMNS = "QIQQIIqqQ"
+_ROW = struct.Struct(f"<{_COLUMNS}")
+_SPAN = struct.Struct(f"<{_COLUMNS[:2]}")
+_CELLS = tuple(
+    struct.Struct(f"<{struct.calcsize(f'<{_COLUMNS[:at]}')}x{code}{struct.calcsize(f'<{_COLUMNS[at + 1 :]}')}x")
+    for at, code in enumerate(_COLUMNS)
+)
+"""Each reads one column of the rows."""
 Wanted = Callable[[PartitionId], bool]
 """Whether a partition's batches are to take memory."""
 
@@ -95,73 +106,105 @@ def _entry(topic_id: int, partition: int, batch: IndexedBatch) -> fmt.BatchEntry
 
 
 class PartitionIndex:
-    """The batches of one partition, ascending and dense. Columns are those of IndexedBatch."""
+    """The batches of one partition, ascending and dense: up to FEW_MAX of them in rows, more in columns. Both are
+    those of IndexedBatch.
+    """
 
-    __slots__ = ("_columns", "size_bytes")
+    __slots__ = ("_columns", "_rows", "size_bytes")
 
     def __init__(self, batches: Iterable[IndexedBatch] = ()) -> None:
-        self._columns = tuple(array(code) for code in "QIQQIIqqQ")
+        self._rows = b""
+        self._columns: tuple[array[int], ...] | None = None
         self.size_bytes = 0
         for batch in batches:
             self.append(batch)
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return len(self._rows) // _ROW.size if self._columns is None else len(self._columns[0])
 
     def __getitem__(self, at: int) -> IndexedBatch:
+        if self._columns is None:
+            return IndexedBatch(*_ROW.unpack_from(self._rows, at * _ROW.size))
         bases, counts, slots, positions, lengths, crcs, earliest, latest, tags = self._columns
         return IndexedBatch(
             bases[at], counts[at], slots[at], positions[at], lengths[at], crcs[at], earliest[at], latest[at], tags[at]
         )
 
+    def _column(self, number: int) -> Sequence[int]:
+        if self._columns is None:
+            return [value for (value,) in _CELLS[number].iter_unpack(self._rows)]
+        return self._columns[number]
+
+    def _in_columns(self) -> tuple[array[int], ...]:
+        """Return the columns; from now on the batches are there."""
+        if self._columns is None:
+            self._columns = tuple(array(code, self._column(number)) for number, code in enumerate(_COLUMNS))
+            self._rows = b""
+        return self._columns
+
     @property
     def begin(self) -> int:
         """Return the first offset; only if there are batches."""
-        return self._columns[0][0]
+        return self[0].base_offset
 
     @property
     def end(self) -> int:
-        return self[-1].end
+        if self._columns is None:
+            base_offset, record_count = _SPAN.unpack_from(self._rows, -_ROW.size)
+            return int(base_offset + record_count)
+        return self._columns[0][-1] + self._columns[1][-1]
 
     def append(self, batch: IndexedBatch) -> None:
         assert not len(self) or batch.base_offset == self.end, (batch, self.end)
-        for column, value in zip(self._columns, batch, strict=True):
-            column.append(value)
+        if self._columns is None and len(self._rows) < FEW_MAX * _ROW.size:
+            self._rows += _ROW.pack(*batch)
+        else:
+            for column, value in zip(self._in_columns(), batch, strict=True):
+                column.append(value)
         self.size_bytes += batch.length
 
     def between(self, first: int, end: int) -> PartitionIndex:
         """Return a copy of the batches that hold offsets from `first` up to, without, `end`."""
-        places = slice(max(0, bisect_right(self._columns[0], first) - 1), bisect_left(self._columns[0], end))
-        found = PartitionIndex()
-        found._columns = tuple(column[places] for column in self._columns)
-        if len(found) and found[0].end <= first:
-            found.drop_first(1)
-        found.size_bytes = sum(found._columns[4])
-        return found
+        bases = self._column(0)
+        begin, stop = max(0, bisect_right(bases, first) - 1), bisect_left(bases, end)
+        if begin < stop and self[begin].end <= first:
+            begin += 1
+        return self._part(begin, stop)
+
+    def _part(self, begin: int, stop: int) -> PartitionIndex:
+        part = PartitionIndex()
+        if self._columns is None:
+            part._rows = self._rows[begin * _ROW.size : stop * _ROW.size]
+        elif stop - begin > FEW_MAX:
+            part._columns = tuple(column[begin:stop] for column in self._columns)
+        else:
+            part._rows = b"".join(_ROW.pack(*self[at]) for at in range(begin, stop))
+        part.size_bytes = sum(part._column(4))
+        return part
 
     def among(self, held: Mapping[Place, T]) -> dict[Place, T]:
         """Return the held bytes of these batches."""
-        places = zip(self._columns[2], self._columns[3], strict=True) if held else ()
+        places = zip(self._column(2), self._column(3), strict=True) if held else ()
         return {place: held[place] for place in places if place in held}
 
     def cuts(self, batches_max: int, bytes_max: int) -> Iterator[int]:
         """Yield offsets at which to cut, so that no piece has more batches, nor more bytes unless
         it is one batch.
         """
-        sizes = array("Q", accumulate(self._columns[4], initial=0))
+        sizes = array("Q", accumulate(self._column(4), initial=0))
         at = 0
         while True:
             fits = bisect_right(sizes, sizes[at] + bytes_max) - 1
             at = max(at + 1, min(at + batches_max, fits))
             if at >= len(self):
                 return
-            yield self._columns[0][at]
+            yield self[at].base_offset
 
     def extents(self) -> Iterator[tuple[int, int, int]]:
         """Yield (slot, position, length) for each slot, from its first batch to the end of its last
         one.
         """
-        slots, positions, lengths = self._columns[2], self._columns[3], self._columns[4]
+        slots, positions, lengths = self._column(2), self._column(3), self._column(4)
         first = 0
         while first < len(slots):
             end = bisect_right(slots, slots[first], first)
@@ -170,15 +213,18 @@ class PartitionIndex:
 
     def extend(self, more: PartitionIndex) -> None:
         assert not len(self) or not len(more) or more.begin == self.end, (more.begin, self.end)
-        for column, values in zip(self._columns, more._columns, strict=True):
-            column.extend(values)
+        if self._columns is None and more._columns is None and len(self) + len(more) <= FEW_MAX:
+            self._rows += more._rows
+        else:
+            for number, column in enumerate(self._in_columns()):
+                column.extend(more._column(number))
         self.size_bytes += more.size_bytes
 
     def at(self, offset: int) -> int | None:
         """Return the place of the batch that holds `offset`; None if it is below `begin` or not
         below `end`.
         """
-        place = bisect_right(self._columns[0], offset) - 1
+        place = bisect_right(self._column(0), offset) - 1
         if place < 0 or offset >= self.end:
             return None
         return place
@@ -189,7 +235,7 @@ class PartitionIndex:
         """
         if masks is None:
             return range(place, len(self))
-        summaries = self._columns[8]
+        summaries = self._column(8)
         end = min(len(self), place + LOOKED_MAX)
         return (at for at in range(place, end) if may_have(summaries[at], masks))
 
@@ -206,7 +252,7 @@ class PartitionIndex:
 
     def size_between(self, first: int, end: int) -> LeftOut:
         """Return how much lies between two offsets: in batches of the index that have some of them."""
-        bases, counts, lengths = self._columns[0], self._columns[1], self._columns[4]
+        bases, counts, lengths = self._column(0), self._column(1), self._column(4)
         begin, stop = max(0, bisect_right(bases, first) - 1), bisect_left(bases, end)
         if first >= end or begin >= stop:
             return NOTHING_LEFT_OUT
@@ -216,25 +262,28 @@ class PartitionIndex:
         """Return the place of the first batch, from `place` on, that holds a record of this time or
         later.
         """
-        latest = self._columns[7]
+        latest = self._column(7)
         return next((at for at in range(place, len(latest)) if latest[at] >= timestamp_us), None)
 
     def place_of_slot(self, slot: int) -> int:
         """Return how many batches are below `slot`."""
-        return bisect_left(self._columns[2], slot)
+        return bisect_left(self._column(2), slot)
 
-    def slots_from(self, place: int) -> array[int]:
-        return self._columns[2][place:]
+    def slots_from(self, place: int) -> Sequence[int]:
+        return self._column(2)[place:]
 
     def size_from(self, place: int) -> int:
-        return self.size_bytes if place == 0 else sum(self._columns[4][place:])
+        return self.size_bytes if place == 0 else sum(self._column(4)[place:])
 
     def drop_first(self, count: int) -> int:
         """Drop the oldest `count` batches; return `count`."""
-        if count:
+        if count and self._columns is not None and len(self) - count > FEW_MAX:
             self.size_bytes -= sum(self._columns[4][:count])
             for column in self._columns:
                 del column[:count]
+        elif count:
+            kept = self._part(count, len(self))
+            self._rows, self._columns, self.size_bytes = kept._rows, None, kept.size_bytes
         return count
 
 

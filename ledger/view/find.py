@@ -290,7 +290,7 @@ class Finder:
         return found if wanted.oldest_first else found[::-1]
 
     def _is_held(self, batch: IndexedBatch) -> bool:
-        return batch.position in self._view.held.get(batch.slot, ())
+        return self._view.held_bytes(batch) is not None
 
 
 def segment_key(bundle: int, at: StoredAt) -> str:

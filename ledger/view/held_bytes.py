@@ -11,7 +11,12 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.segment import SegmentEnd
 from ledger.object_store.contract import Buffer
 from ledger.view.fetch_index import Place
-from ledger.view.view import HeldBytes
+from ledger.view.view import HeldBytes, HeldSegment
+
+JOINED_BYTES_MAX = 2048
+"""Batches of a segment that are smaller than this, in the mean, are joined: what is kept for each one alone takes 300
+bytes, and it would keep the frame that it came in.
+"""
 
 
 class TailCache:
@@ -24,7 +29,7 @@ class TailCache:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.size_bytes = 0
-        self._bundles: dict[int, dict[int, dict[int, Buffer]]] = {}
+        self._bundles: dict[int, dict[int, HeldSegment]] = {}
         self._order: OrderedDict[tuple[int, int], None] = OrderedDict()
         """(bundle, slot) of each segment, oldest first."""
 
@@ -36,10 +41,15 @@ class TailCache:
         """`data[i]` belongs to `index.batches[i]`."""
         if not data:
             return
-        batches = {entry.position: batch for entry, batch in zip(index.batches, data, strict=True)}
-        self._bundles.setdefault(index.bundle, {})[index.slot] = batches
+        size_bytes = sum(map(len, data))
+        segment: HeldSegment
+        if size_bytes < JOINED_BYTES_MAX * len(data):
+            segment = b"".join(data)
+        else:
+            segment = {entry.position: batch for entry, batch in zip(index.batches, data, strict=True)}
+        self._bundles.setdefault(index.bundle, {})[index.slot] = segment
         self._order[index.bundle, index.slot] = None
-        self.size_bytes += sum(map(len, data))
+        self.size_bytes += size_bytes
         self._drop_above_bound()
 
     def take_bound(self, bytes_max: int) -> None:
@@ -49,15 +59,19 @@ class TailCache:
     def _drop_above_bound(self) -> None:
         while self.size_bytes > self.bytes_max:
             (bundle, slot), _ = self._order.popitem(last=False)
-            self.size_bytes -= sum(map(len, self._bundles[bundle].pop(slot).values()))
+            self.size_bytes -= _size(self._bundles[bundle].pop(slot))
 
     def drop_bundle(self, bundle: int) -> None:
         """Drop a bundle's batches: the term is over, and nothing of it is served again."""
         held = self._bundles.get(bundle, {})
-        for slot, batches in held.items():
+        for slot, segment in held.items():
             del self._order[bundle, slot]
-            self.size_bytes -= sum(map(len, batches.values()))
+            self.size_bytes -= _size(segment)
         held.clear()
+
+
+def _size(segment: HeldSegment) -> int:
+    return len(segment) if isinstance(segment, bytes) else sum(map(len, segment.values()))
 
 
 class RecentBytes:

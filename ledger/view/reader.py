@@ -219,16 +219,11 @@ class LedgerReader:
         """Return as many batches from `place` on as are held and fit; the first may be larger than
         `bytes_max`. Behind it, only those that may have one of the tags.
         """
-        held = self.view.held
         batches: list[StoredBatch] = []
-        size_bytes = slot = 0
-        segment: Mapping[int, Buffer] | None = None
+        size_bytes = 0
         for at in chain((place,), index.wanted(place + 1, masks)):
             batch = index[at]
-            if batch.slot != slot:
-                slot = batch.slot
-                segment = held.get(slot)
-            data = None if segment is None else segment.get(batch.position)
+            data = self.view.held_bytes(batch)
             if data is None or (batches and size_bytes + batch.length > bytes_max):
                 break
             size_bytes += batch.length
@@ -251,7 +246,7 @@ class LedgerReader:
             return []
         index, place = found
         first = index[place]
-        if not view.is_kept(first, key, offset) or first.position in view.held.get(first.slot, ()):
+        if not view.is_kept(first, key, offset) or view.held_bytes(first) is not None:
             return []
         chosen = choose_batches(index, place, bytes_max, masks)
         assert chosen[-1].end <= view.durable_end(key), "the index holds acknowledged records only"

@@ -23,7 +23,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import partitions_by_key
 from ledger.log.history import History
-from ledger.log.segment import SlotIndex
+from ledger.log.segment import SlotIndex, first_batch_position
 from ledger.object_store.contract import Buffer, ObjectMissing
 from ledger.topics.catalog import Topic
 from ledger.view.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, Span, Wanted, far_indexes
@@ -38,8 +38,10 @@ readers at different places of the history do not push one another out.
 
 Found = tuple[PartitionIndex, int]
 """The index that has a batch, and the batch's place in it."""
-HeldBytes = Mapping[int, Mapping[int, Buffer]]
-"""Batches that are read without a request: by slot, ascending, and by position in the segment."""
+HeldSegment = bytes | Mapping[int, Buffer]
+"""The batches of a segment: joined, from the first one on, or each by its position there."""
+HeldBytes = Mapping[int, HeldSegment]
+"""Batches that are read without a request: by slot, ascending."""
 T = TypeVar("T")
 
 
@@ -214,6 +216,14 @@ class LedgerView:
         if found is None and (far := self._far.get(key)) is not None and (place := far.at(offset)) is not None:
             return far, place
         return found
+
+    def held_bytes(self, batch: IndexedBatch) -> Buffer | None:
+        """Return the bytes of a batch that is read without a request; None: it is not held."""
+        segment = self.held.get(batch.slot)
+        if isinstance(segment, bytes):
+            begin = batch.position - first_batch_position()
+            return segment[begin : begin + batch.length]
+        return None if segment is None else segment.get(batch.position)
 
     def is_kept(self, batch: IndexedBatch, key: PartitionId, offset: int) -> bool:
         """Return whether the batch's segment has to be there.

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
-from ledger.log.producers import ProducerKey
 from ledger.log.segment import Batch
 from ledger.log.writer import Append, LedgerWriter, fail
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted
@@ -32,6 +31,8 @@ OFFSET_NOT_KNOWN = -1
 """Result of a batch that is answered on receipt: its offset is not known yet."""
 RETRY_MS_MIN, RETRY_MS_MAX = 20, 5000
 FLUSHES_REMEMBERED = 16
+ProducerKey = tuple[bytes, int, int]
+"""(producer id, topic id, partition)"""
 BUNDLE_SHARE = 2
 """No bundle takes more than this share of the broker's memory for producing: one half."""
 

@@ -12,7 +12,7 @@ import ledger.parquet.round
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.fold import LedgerState
 from ledger.log.ledger_ref import LedgerRef
-from ledger.log.producers import ProducerMemory, Producers, ProducerSession, RememberedBatch
+from ledger.log.producers import ProducerMemory, Producers, ProducerSession, RememberedBatch, memory_key
 from ledger.log.recovery import Recovered
 from tests.simulation.mutants import mutant
 
@@ -86,7 +86,7 @@ def repeated_batch_told_another_offset(patch: Patch) -> None:
         stored = real(self, session, topic_id, partition, count)
         if stored is None:
             return None
-        memory: ProducerMemory = self._memory[session.id, topic_id, partition]
+        memory: ProducerMemory = self._memory[memory_key(session.id, topic_id, partition)]
         return memory.batches[-1]
 
     patch.setattr(Producers, "judge", judge)

@@ -80,11 +80,15 @@ async def segments(store: ObjectStore) -> list[int]:
     return [keys.number(info.key) async for info in store.list(keys.segments(1))]
 
 
-async def test_the_tail_comes_from_memory(store: CountingStore, sources: Sources) -> None:
+@pytest.mark.parametrize("size", [1, 5000])
+async def test_the_tail_comes_from_memory(store: CountingStore, sources: Sources, size: int) -> None:
+    """Small batches are joined there, large ones are kept as they came."""
     sums = Sums()
+    values = [b"a" * size, b"b", b"c" * size]
     async with opened(bundle_context(store, sources, metrics=sums)) as owner:
-        await produce(owner, *[batch(b"a"), batch(b"b")])
-        assert await fetch_values(owner, 0) == [b"a", b"b"]
+        await produce(owner, *[batch(value) for value in values], batch(b"x" * size, partition=1))
+        assert await fetch_values(owner, 0) == values
+        assert await fetch_values(owner, 1) == [b"x" * size]
     assert store.ranges == []
     assert list(sums.sources) == ["cache"]
 

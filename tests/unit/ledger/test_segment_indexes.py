@@ -2,9 +2,11 @@
 is used.
 """
 
+import pytest
+
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.segment import SlotIndex
-from ledger.log.segment_indexes import SegmentIndexes
+from ledger.log.segment_indexes import SMALL_BYTES, SegmentIndexes
 
 
 def an_index(slot: int) -> SlotIndex:
@@ -46,6 +48,16 @@ def test_a_bundle_that_comes_back_finds_what_is_left_and_is_in_use_again() -> No
     fill(indexes, 1, range(1, 2))
     fill(indexes, 2, range(1))
     assert (kept(indexes, 1), kept(indexes, 2)) == ([0, 1], [])
+
+
+@pytest.mark.parametrize("tail_length", [SMALL_BYTES, SMALL_BYTES + 1])
+def test_what_is_found_is_what_was_kept(tail_length: int) -> None:
+    indexes = SegmentIndexes()
+    index = SlotIndex(fmt.SegmentIndex(slot=3, put_id=b"put", broker="a"), tail_length)
+    indexes.keep(1, index, "etag")
+    assert indexes.find(1, 3, "etag") == indexes.find_put(1, 3, b"put") == index
+    assert indexes.find_put(1, 3, b"another") is None
+    assert list(indexes.held(1)) == [index]
 
 
 def test_another_segment_in_the_slot_is_not_known() -> None:

@@ -119,5 +119,5 @@ async def test_only_the_same_etag_finds_an_index(etag: str) -> None:
     (claim,) = (await read_history(ledger_of(store, 1))).segments
     known = SegmentIndexes()
     known.keep(1, claim, "a")
-    assert (known.find(1, claim.index.slot, etag) is claim) == (etag == "a")
+    assert (known.find(1, claim.index.slot, etag) == claim) == (etag == "a")
     assert known.find(2, claim.index.slot, "a") is None
