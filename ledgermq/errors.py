@@ -77,6 +77,8 @@ class LedgerMQError(Exception):
         self.retry_after_ms = retry_after_ms
         self.owner = owner
         self.object_key = object_key
+        self.not_stored = False
+        """Of a refused batch: this attempt has certainly stored nothing of it."""
 
 
 class InvalidRequest(LedgerMQError):

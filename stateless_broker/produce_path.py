@@ -140,7 +140,9 @@ class ProducePath:
             except LedgerMQError as failed:
                 error = failed
         assert error is not None
-        return pb.ProduceResult(topic_id=topic_id, error=self._ownership.error(error, entry.bundle))
+        result = pb.ProduceResult(topic_id=topic_id, error=self._ownership.error(error, entry.bundle))
+        result.error.not_stored = entry.done is None
+        return result
 
 
 def _duplicates(topic_id: int, found: DuplicateMessage) -> pb.ProduceResult:

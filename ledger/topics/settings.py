@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
 from typing import Any
 
 from ledger.cluster import BUNDLES_MAX
@@ -28,9 +27,6 @@ PARQUET_TARGET_BYTES_MAX_BEFORE = 2**34
 
 MILLISECONDS = "of milliseconds is needed, or a duration: 604800000 or 7d for seven days"
 BYTES = "of bytes is needed, such as 134217728 for 128 MiB"
-
-SHARED_MAX = 1000
-"""So many different settings of topics are remembered, to be shared."""
 
 DEDUP_WINDOW_MS_MAX = 7 * 24 * 60 * 60 * 1000
 
@@ -284,14 +280,9 @@ def check_together(settings: TopicSettings, partitions: int) -> TopicSettings:
 
 def parse_stored_settings(raw: Mapping[str, str]) -> TopicSettings:
     """Parse the settings of an existing topic: a file size that an older version accepted counts as
-    the largest of today. Topics with the same settings share one object. Raises as `parse_settings`.
+    the largest of today. Raises as `parse_settings`.
     """
-    return _parse_stored(tuple(sorted(raw.items())))
-
-
-@lru_cache(SHARED_MAX)
-def _parse_stored(raw: tuple[tuple[str, str], ...]) -> TopicSettings:
-    return _parse(dict(raw), "parse_stored")
+    return _parse(raw, "parse_stored")
 
 
 def _parse(raw: Mapping[str, str], parser: str) -> TopicSettings:

@@ -103,18 +103,20 @@ RETURN: ShareWord
 RENEW: ShareWord
 
 class Error(_message.Message):
-    __slots__ = ("code", "message", "retry_after_ms", "owner", "object_key")
+    __slots__ = ("code", "message", "retry_after_ms", "owner", "object_key", "not_stored")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     OBJECT_KEY_FIELD_NUMBER: _ClassVar[int]
+    NOT_STORED_FIELD_NUMBER: _ClassVar[int]
     code: str
     message: str
     retry_after_ms: int
     owner: str
     object_key: str
-    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., owner: _Optional[str] = ..., object_key: _Optional[str] = ...) -> None: ...
+    not_stored: bool
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., owner: _Optional[str] = ..., object_key: _Optional[str] = ..., not_stored: _Optional[bool] = ...) -> None: ...
 
 class ProduceRequest(_message.Message):
     __slots__ = ("header", "payload")

@@ -88,6 +88,7 @@ def error_to_proto(error: LedgerMQError) -> pb.Error:
         retry_after_ms=min(max(0, error.retry_after_ms or 0), RETRY_AFTER_MS_MAX),
         owner=_encodable(error.owner or ""),
         object_key=_encodable(error.object_key or ""),
+        not_stored=error.not_stored,
     )
 
 
@@ -107,13 +108,15 @@ def _public_code(error: LedgerMQError) -> str:
 
 
 def error_from_proto(message: pb.Error) -> LedgerMQError:
-    return errors.from_code(
+    error = errors.from_code(
         message.code,
         message.message,
         retry_after_ms=message.retry_after_ms or None,
         owner=message.owner or None,
         object_key=message.object_key or None,
     )
+    error.not_stored = message.not_stored
+    return error
 
 
 def trailing_metadata(error: LedgerMQError) -> tuple[tuple[str, str | bytes], ...]:

@@ -19,6 +19,7 @@ from ledger.garbage.retention import move_internal_log_starts
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import has_its_files
 from ledger.log.moves import key_of
+from ledger.log.producers import ProducerSession
 from ledger.log.recovery import Recovered
 from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter, claim
@@ -130,6 +131,14 @@ class BundleOwner:
         moves, key = self._writer.durable.moves, PartitionId(topic_id, partition)
         moves.check_here(key)
         return moves.opened_slot(key, self.opened_slot())
+
+    def session_here(self, key: PartitionId, session: ProducerSession | None) -> ProducerSession | None:
+        """Return the session of a producer of a partition as it counts in an internal partition of this bundle, which
+        never moved: with the slot alone.
+        """
+        if session is None:
+            return None
+        return replace(session, opened_slot=self._writer.durable.moves.slot_here(key, session.opened_slot))
 
     def next_sequence(self, producer_id: bytes, topic_id: int, partition: int) -> int:
         """Return what is durable of a producer, for one that continues after its process died. The

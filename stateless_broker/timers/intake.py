@@ -112,7 +112,9 @@ class Intake:
         for sent in batches:
             target = PartitionId(sent.batch.topic_id, sent.batch.partition)
             record = encode_block(target, floor_us, sent.batch.data)
-            appends.append(held.logs.batch_of(held.logs.intake, [record], sent.batch.producer))
+            appends.append(
+                held.logs.batch_of(held.logs.intake, [record], owner.session_here(target, sent.batch.producer))
+            )
         done = owner.produce(appends, durable=True)
         for sent, future in zip(batches, done, strict=True):
             block = Block(sent.batch.topic_id, sent.batch.partition, floor_us, sent.records, len(sent.batch.data))

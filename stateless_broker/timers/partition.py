@@ -137,12 +137,17 @@ class TimerPartition:
         """Note that blocks of a transaction were appended in this turn; see `Intake.issued`."""
         self._intake.issued(blocks, within_s=within_s)
 
-    async def recall(self, message: Id, due_us: int, topic_id: int) -> RecallAnswer:
-        """Recall a message of a topic, and return the answer when it may be sent.
+    async def recall(self, message: Id, due_us: int, topic_id: int, *, has_moved: bool) -> RecallAnswer:
+        """Recall a message of a topic, and return the answer when it may be sent. `has_moved`: its partition was in
+        another bundle before. From there only messages can be meant that were delivered, and here other ones may
+        have their ids.
 
         Raises InvalidRequest: there was no such message; ResourceExhausted, NotOwner.
         """
-        await self._check_recall(message, due_us)
+        now_us = await self._parts.clock.read()
+        if has_moved and due_us <= now_us:
+            return RecallAnswer.FORGOTTEN
+        await self._check_recall(message, due_us, now_us)
         held = self.held
         if not held.is_ready.is_set():
             await asyncio.wait([self._loading])
@@ -159,8 +164,7 @@ class TimerPartition:
                 return decision.answer
             held.durable = max(held.durable, issued)
 
-    async def _check_recall(self, message: Id, due_us: int) -> None:
-        now_us = await self._parts.clock.read()
+    async def _check_recall(self, message: Id, due_us: int, now_us: int) -> None:
         if due_us > now_us + (self._parts.limits.horizon_days + 1) * DAY_US:
             raise InvalidRequest(f"no message is due as late as {due_us} µs since the epoch; check the handle")
         end = self.held.logs.durable_end(None)

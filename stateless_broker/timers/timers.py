@@ -84,8 +84,12 @@ class Timers:
         if topic is None:
             raise InvalidRequest("this cluster has had no timed message yet; check the handle")
         message, due_us = Id(request.offset, request.row), request.due_us
+        has_moved = request.partition in target.moves
         answer = await self._terms.call(
-            self._kind, topic, keys.bundle_partition(bundle), lambda found: found.recall(message, due_us, target.id)
+            self._kind,
+            topic,
+            keys.bundle_partition(bundle),
+            lambda found: found.recall(message, due_us, target.id, has_moved=has_moved),
         )
         return pb.RecallDelayedResponse(outcome=OUTCOMES[answer])
 

@@ -268,3 +268,41 @@ async def test_a_late_claim_of_before_the_move_does_not_fence(cluster: MovesClus
             [standing] = (await line.hold_partitions(request)).holders
             assert (standing.is_held, standing.is_caller) == (True, False)
             await producer.send("t", b"c", partition=0)
+
+
+@moving_cluster
+async def test_an_old_handle_recalls_no_message_of_the_new_bundle(cluster: MovesCluster) -> None:
+    """Ids of timed messages count in their bundle."""
+    async with cluster.client() as client:
+        await client.create_topic("t", 1)
+        [old] = await send_later(client, 5, b"old")
+        await asyncio.sleep(10)
+        await until(lambda: moves(client))
+        await until(lambda: cluster.has_ended("t", 0), timeout_s=3600)
+        _, other = await send_later(client, 3600, b"new", b"other")
+        assert await client.recall(old) == ledgermq.RecallOutcome.FORGOTTEN
+        assert await client.recall(other) == ledgermq.RecallOutcome.RECALLED
+        await asyncio.sleep(3700)
+    assert await cluster.read_all("t", 0) == [b"old", b"new"]
+
+
+async def send_later(client: ledgermq.Client, delay_s: float, *values: bytes) -> list[str]:
+    """Return the handles."""
+    async with client.producer() as producer:
+        results = [await producer.send("t", value, partition=0, delay=delay_s) for value in values]
+    return [result.handle or "" for result in results]
+
+
+@moving_cluster
+async def test_a_producer_of_timed_messages_goes_on_in_the_new_bundle(cluster: MovesCluster) -> None:
+    """Its session was in the intake of the old bundle; what it was refused there is not in doubt."""
+    async with cluster.client() as client, client.producer() as producer:
+        await client.create_topic("t", 1)
+        await producer.send("t", b"before", partition=0, delay=5)
+        await asyncio.sleep(10)
+        await until(lambda: moves(client))
+        await producer.send("t", b"while it moves", partition=0, delay=5)
+        await until(lambda: cluster.has_ended("t", 0), timeout_s=3600)
+        await producer.send("t", b"after", partition=0, delay=5)
+        await asyncio.sleep(10)
+    assert await cluster.read_all("t", 0) == [b"before", b"while it moves", b"after"]

@@ -14,8 +14,8 @@ import pytest
 from ledger import keys
 from ledgermq.errors import TransactionAborted, TransactionFenced, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
+from stateless_broker.bundle_calls import CALL_S_MAX
 from stateless_broker.transactions import from_wire
-from stateless_broker.transactions.bundle_calls import CALL_S_MAX
 from stateless_broker.transactions.copier import Copier
 from stateless_broker.transactions.counts import TransactionCounts
 from stateless_broker.transactions.partition import TransactionPartition

@@ -517,6 +517,8 @@ class PartitionQueue:
 def _leaves_doubt(error: LedgerMQError) -> bool:
     """Return whether the batch may be stored nevertheless. A broker that lost its term may have
     put the segment just before, and so may one whose store did not answer; a broker without memory
-    has accepted nothing.
+    has accepted nothing, and one that refused the batch at its door says so.
     """
+    if error.not_stored:
+        return False
     return (error.retriable and not isinstance(error, ResourceExhausted)) or isinstance(error, OutcomeUnknown)

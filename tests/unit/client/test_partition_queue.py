@@ -11,7 +11,15 @@ import pytest
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch, Compressor
 from ledgermq.client.producing.partition_queue import Numbering, PartitionQueue, Session
-from ledgermq.errors import DeadlineExceeded, OutcomeUnknown, OutOfOrderSequence, Unauthorized, Unavailable
+from ledgermq.errors import (
+    DeadlineExceeded,
+    NotOwner,
+    OutcomeUnknown,
+    OutOfOrderSequence,
+    Unauthorized,
+    Unavailable,
+    UnknownProducer,
+)
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 
@@ -110,3 +118,18 @@ def test_a_refusal_says_nothing_about_an_earlier_attempt_without_an_answer() -> 
     queue.sent(second)
     [(_, refused)] = queue.failed(second, Unauthorized("revoked"), 0)
     assert isinstance(refused, Unauthorized)
+
+
+def test_a_batch_that_was_refused_at_the_door_is_not_in_doubt_when_its_session_ends() -> None:
+    """The partition of a timed message has moved: the new bundle does not know the session."""
+    for is_refused in (True, False):
+        batch = decided(None)
+        queue = queue_of(batch)
+        queue.opened(session())
+        queue.sent(batch)
+        moved = NotOwner("it is in bundle 2", owner="b:1")
+        moved.not_stored = is_refused
+        assert queue.failed(batch, moved, 0) == []
+        queue.sent(queue.next_to_send(1000) or batch)
+        failures = queue.failed(batch, UnknownProducer("not known here"), 1000)
+        assert [type(error) for _, error in failures] == ([] if is_refused else [OutcomeUnknown])
