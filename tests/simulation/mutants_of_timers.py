@@ -151,8 +151,10 @@ def _hasty(patch: Patch, answer: RecallAnswer) -> None:
     """Send this answer to a recall before anything is durable."""
     real = TimerPartition.recall
 
-    async def recall(self: TimerPartition, message: Id, due_us: int, topic_id: int) -> RecallAnswer:
-        await self._check_recall(message, due_us)
+    async def recall(
+        self: TimerPartition, message: Id, due_us: int, topic_id: int, *, has_moved: bool
+    ) -> RecallAnswer:
+        await self._check_recall(message, due_us, await self._parts.clock.read())
         held = self.held
         if held.is_ready.is_set():
             known_us = held.waiting.due_of(message) or due_us
@@ -162,7 +164,7 @@ def _hasty(patch: Patch, answer: RecallAnswer) -> None:
             held.state.take(decision)
             if decision.answer is answer:
                 return answer
-        return await real(self, message, due_us, topic_id)
+        return await real(self, message, due_us, topic_id, has_moved=has_moved)
 
     patch.setattr(TimerPartition, "recall", recall)
 
