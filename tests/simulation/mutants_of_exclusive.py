@@ -78,11 +78,11 @@ def late_claim_counts(patch: Patch) -> None:
     """A claim counts whatever number it names, so a late double of it fences a later holder."""
     real = BundleHolders.hold
 
-    def hold(self: BundleHolders, key: PartitionId, claim: Claim, now_s: float) -> Decision[Standing]:
+    def hold(self: BundleHolders, key: PartitionId, claim: Claim, now_s: float, before: int = 0) -> Decision[Standing]:
         holder = self._holders.get(key)
         if claim.number is not None and holder is not None:
             claim = claim._replace(number=holder.number)
-        return real(self, key, claim, now_s)
+        return real(self, key, claim, now_s, before)
 
     patch.setattr(BundleHolders, "hold", hold)
 

@@ -151,9 +151,7 @@ def _hasty(patch: Patch, answer: RecallAnswer) -> None:
     """Send this answer to a recall before anything is durable."""
     real = TimerPartition.recall
 
-    async def recall(
-        self: TimerPartition, message: Id, due_us: int, topic_id: int, *, has_moved: bool
-    ) -> RecallAnswer:
+    async def recall(self: TimerPartition, message: Id, due_us: int, topic_id: int, *, has_moved: bool) -> RecallAnswer:
         await self._check_recall(message, due_us, await self._parts.clock.read())
         held = self.held
         if held.is_ready.is_set():
