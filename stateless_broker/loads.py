@@ -72,8 +72,7 @@ class Traffic:
         for batch in batches:
             size = len(batch.data)
             self.cost_bytes += size
-            key = PartitionId(batch.topic_id, batch.partition)
-            self.by_partition[key] = self.by_partition.get(key, 0) + size + each
+            self.by_partition[batch.key] = self.by_partition.get(batch.key, 0) + size + each
 
     def fetched(self, key: PartitionId, size_bytes: int) -> None:
         """Count a request that took bytes of a partition."""

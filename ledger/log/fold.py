@@ -12,6 +12,7 @@ No I/O here, and no clock. Safety invariants 2, 3 and 4 are asserted where the o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ledger.format import ledgermq_format_pb2 as fmt
@@ -19,6 +20,7 @@ from ledger.keys import PartitionId
 from ledger.log.message_ids import MessageIds
 from ledger.log.moves import Moves, key_of
 from ledger.log.producers import Producers, ProducerSession, RememberedBatch
+from ledger.log.segment import keys_of
 from ledgermq.errors import DataDamaged
 
 CLAIMS_REMEMBERED = 16
@@ -66,8 +68,9 @@ class LedgerState:
             return index.epoch > self.epoch
         return index.kind in (fmt.DATA, fmt.RELEASE) and (index.epoch, index.writer) == (self.epoch, self.writer)
 
-    def apply(self, index: fmt.SegmentIndex) -> bool:
-        """Apply the segment of slot `self.slot + 1`. Return False if it is void.
+    def apply(self, index: fmt.SegmentIndex, keys: Sequence[PartitionId] | None = None) -> bool:
+        """Apply the segment of slot `self.slot + 1`. Return False if it is void. `keys`: the partitions of its
+        batches, if the caller holds them.
 
         Raises DataDamaged on offsets that break density.
         """
@@ -77,8 +80,8 @@ class LedgerState:
             self.slot = index.slot
             return False
         self.open_segment(index)
-        for entry in index.batches:
-            self.append(entry)
+        for entry, key in zip(index.batches, keys_of(index) if keys is None else keys, strict=True):
+            self.append(entry, key)
         return True
 
     def open_segment(self, index: fmt.SegmentIndex) -> None:
@@ -160,8 +163,8 @@ class LedgerState:
         here = replace(session, opened_slot=self.moves.slot_here(key, session.opened_slot))
         return self.producers.judge(here, *key, record_count)
 
-    def append(self, entry: fmt.BatchEntry) -> None:
-        key = PartitionId(entry.topic_id, entry.partition)
+    def append(self, entry: fmt.BatchEntry, key: PartitionId) -> None:
+        """Append a batch of partition `key` to the segment that was opened."""
         end = self.ends.get(key, 0)
         seal = self.moves.seal_of(key)
         if seal is not None:

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.keys import PartitionId
 from ledger.log.producers import ProducerSession
 from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledgermq.errors import DataDamaged, FormatNotSupported
@@ -41,7 +42,8 @@ TAIL_GUESS_BYTES = 16 * 1024
 class Batch:
     """A producer's batch on its way into a segment.
 
-    `data`: one Arrow IPC record batch message, checked.
+    `data`: one Arrow IPC record batch message, checked. `key`: its partition; all that an owner keeps of a partition
+    holds this one object.
     """
 
     topic_id: int
@@ -62,6 +64,10 @@ class Batch:
     """The time by which its ids are judged: that of its append."""
     ids_until_us: int = 0
     """Until when its ids are remembered."""
+    key: PartitionId = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", PartitionId(self.topic_id, self.partition))
 
     def entry(self, base_offset: int, position: int) -> fmt.BatchEntry:
         entry = fmt.BatchEntry(
@@ -84,6 +90,11 @@ class Batch:
             entry.message_ids = self.ids
             entry.ids_until_us = self.ids_until_us
         return entry
+
+
+def keys_of(index: fmt.SegmentIndex) -> list[PartitionId]:
+    """Return the partition of each batch in a segment."""
+    return [PartitionId(entry.topic_id, entry.partition) for entry in index.batches]
 
 
 @dataclass(frozen=True, slots=True)

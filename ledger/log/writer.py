@@ -48,8 +48,8 @@ again: that takes some microseconds for each batch since.
 
 log = logging.getLogger(__name__)
 
-OnDurable = Callable[[fmt.SegmentIndex, Sequence[Buffer]], None]
-"""Called with each segment once it is acknowledged, in order: its index and its batches' bytes."""
+OnDurable = Callable[[fmt.SegmentIndex, Sequence[Buffer], Sequence[PartitionId]], None]
+"""Called with each segment once it is acknowledged, in order: its index, and its batches' bytes and partitions."""
 
 OnRefused = Callable[[int, LedgerMQError], None]
 """Called when the store refused a put: the segments in flight from this slot on are not and will
@@ -97,6 +97,7 @@ class _InFlight:
 
     index: fmt.SegmentIndex
     data: list[Buffer] = field(default_factory=list)
+    keys: list[PartitionId] = field(default_factory=list)
     answers: list[tuple[_Waiter, int | DuplicateMessage]] = field(default_factory=list)
     won: bool = False
     void: bool = False
@@ -142,7 +143,7 @@ class LedgerWriter:
         ledger: LedgerRef,
         broker: str,
         recovered: Recovered,
-        on_durable: OnDurable = lambda index, data: None,
+        on_durable: OnDurable = lambda index, data, keys: None,
         on_refused: OnRefused = lambda slot, error: None,
         may_write: MayWrite = lambda key, producer_id: None,
     ) -> None:
@@ -204,7 +205,7 @@ class LedgerWriter:
         flight = _InFlight(self._next_index(fmt.DATA))
         for append in appends:
             self._check_own(append)
-        for append in sorted(appends, key=lambda a: (a.batch.topic_id, a.batch.partition)):
+        for append in sorted(appends, key=lambda a: a.batch.key):
             if self._is_new(append, flight):
                 self._add(append, flight)
         if flight.index.batches:
@@ -215,7 +216,7 @@ class LedgerWriter:
         """Raise AssertionError if a batch that is stored together with others is of a partition that was sealed: the
         others must not be stored without it. What such batches come from holds up the seal (design Y13).
         """
-        key = PartitionId(append.batch.topic_id, append.batch.partition)
+        key = append.batch.key
         if append.is_own and self._issued.moves.seal_of(key) is not None:
             raise AssertionError(f"bundle {self.bundle}: {key} was sealed before all that was stored in it")
 
@@ -266,7 +267,7 @@ class LedgerWriter:
         its producer may write no longer.
         """
         try:
-            self._issued.moves.check_here(PartitionId(append.batch.topic_id, append.batch.partition))
+            self._issued.moves.check_here(append.batch.key)
         except NotOwner as error:
             fail(append, error)
             return False
@@ -279,7 +280,7 @@ class LedgerWriter:
         if append.is_own:
             return True
         try:
-            self._may_write(PartitionId(batch.topic_id, batch.partition), batch.producer.id if batch.producer else b"")
+            self._may_write(batch.key, batch.producer.id if batch.producer else b"")
         except LedgerMQError as error:
             if error.retriable:
                 fail(append, error)
@@ -293,8 +294,7 @@ class LedgerWriter:
         if batch.producer is None:
             return True
         try:
-            key = PartitionId(batch.topic_id, batch.partition)
-            stored = self._issued.judge(batch.producer, key, batch.record_count)
+            stored = self._issued.judge(batch.producer, batch.key, batch.record_count)
         except ProducerError as error:
             self._refuse(append, error)
             return False
@@ -315,7 +315,7 @@ class LedgerWriter:
         """
         batch = append.batch
         try:
-            found = self._issued.ids.judge(PartitionId(batch.topic_id, batch.partition), batch.ids, batch.ids_us)
+            found = self._issued.ids.judge(batch.key, batch.ids, batch.ids_us)
         except LedgerMQError as error:
             fail(append, error)
             return False
@@ -351,14 +351,15 @@ class LedgerWriter:
             self._issued.open_segment(index)
         last = index.batches[-1] if index.batches else None
         position = last.position + last.length if last else first_batch_position()
-        entry = batch.entry(self._issued.end(batch.topic_id, batch.partition), position)
-        self._issued.append(entry)
+        entry = batch.entry(self._issued.end(*batch.key), position)
+        self._issued.append(entry, batch.key)
         index.batches.append(entry)
         if batch.append_us:
             index.append_us = max(index.append_us, batch.append_us)
         if batch.ids:
             index.append_us = max(index.append_us, batch.ids_us)
         flight.data.append(batch.data)
+        flight.keys.append(batch.key)
         flight.answers.append((append, entry.base_offset))
 
     async def release(self, successor: str = "") -> None:
@@ -562,10 +563,10 @@ class LedgerWriter:
     def _acknowledge(self, flight: _InFlight) -> None:
         self._pass_voids(self.durable)
         self._own_voids = {slot for slot in self._own_voids if slot > self.durable.slot}
-        if not self.durable.apply(flight.index):
+        if not self.durable.apply(flight.index, flight.keys):
             raise AssertionError(f"bundle {self.bundle}: slot {flight.index.slot} was put but is void")
         self._unshared += len(flight.index.batches)
-        self._on_durable(flight.index, flight.data)
+        self._on_durable(flight.index, flight.data, flight.keys)
         for append, answer in flight.answers:
             if isinstance(answer, DuplicateMessage):
                 fail(append, answer)

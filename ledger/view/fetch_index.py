@@ -334,13 +334,16 @@ class FetchIndex:
     def has_room_for(self, segments: Iterable[fmt.SegmentIndex]) -> bool:
         return self.batches + sum(len(self.wanted_of(index)) for index in segments) <= self.batches_max
 
-    def add(self, index: fmt.SegmentIndex) -> None:
-        """Add the next valid segment."""
+    def add(self, index: fmt.SegmentIndex, keys: Sequence[PartitionId] | None = None) -> None:
+        """Add the next valid segment. `keys`: the partitions of its batches, if the caller holds them and all are
+        wanted.
+        """
         for opened in index.opens:  # what the index has is of an earlier stay in this ledger
             self.batches -= len(self.partitions.pop(key_of(opened), ()))
         batches = self.wanted_of(index)
-        for entry in batches:
-            key = PartitionId(entry.topic_id, entry.partition)
+        if keys is None:
+            keys = [PartitionId(entry.topic_id, entry.partition) for entry in batches]
+        for entry, key in zip(batches, keys, strict=True):
             partition = self.partitions.get(key)
             if partition is None:
                 partition = self.partitions[key] = PartitionIndex()

@@ -87,11 +87,10 @@ class OwnedLedger:
         self._writer = writer
         self._looking = SharedRun(self._look)
 
-    def on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
-        self.view.index.add(index)
+    def on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer], keys: Sequence[PartitionId]) -> None:
+        self.view.index.add(index, keys)
         self.context.tail_cache.add(index, data)
-        grown = {PartitionId(entry.topic_id, entry.partition) for entry in index.batches}
-        self.waiters.wake(grown | {key_of(seal) for seal in index.seals})
+        self.waiters.wake({*keys} | {key_of(seal) for seal in index.seals})
 
     def _news_end(self, key: PartitionId) -> int:
         """Return the offset below which a reader has something to learn: that a partition has left is news

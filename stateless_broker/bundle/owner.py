@@ -166,7 +166,7 @@ class BundleOwner:
             self._moving.check_arrived(batch.topic_id, batch.partition)
         if not durable:  # their producers learn nothing later
             for batch in batches:
-                self.exclusive.check(PartitionId(batch.topic_id, batch.partition), b"")
+                self.exclusive.check(batch.key, b"")
         admitted = self._commit.admit(batches, durable=durable, together=together, sender=sender)
         self.traffic.produced(batches)
         return admitted
@@ -287,13 +287,12 @@ class BundleOwner:
         topic = self._context.catalog().topics_by_id.get(batch.topic_id)
         if topic is None or not topic.settings.append_time:
             return 0
-        key = PartitionId(batch.topic_id, batch.partition)
-        index = self._ledger.view.index.partitions.get(key)
+        index = self._ledger.view.index.partitions.get(batch.key)
         place = None if index is None else index.at(base_offset)
         if index is not None and place is not None:
             return index[place].timestamp_max_us
         try:
-            stored = await self._in_term(self._ledger.finder.record(key, base_offset, topic))
+            stored = await self._in_term(self._ledger.finder.record(batch.key, base_offset, topic))
             return 0 if stored is None else stored.row.column("timestamp")[0].value or 0
         except LedgerMQError as error:  # the batch is stored: that has to be answered
             log.warning("no time of a repeated batch", bundle=self.bundle, offset=base_offset, error=str(error))
@@ -498,7 +497,7 @@ class BundleOwner:
         """Return the status for metrics; costs no request."""
         return self._ledger.status()
 
-    def _on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer]) -> None:
+    def _on_durable(self, index: fmt.SegmentIndex, data: Sequence[Buffer], keys: Sequence[PartitionId]) -> None:
         self._context.metrics.stored(index)
         if logs_debug(__name__):
             held = [
@@ -506,7 +505,7 @@ class BundleOwner:
                 for entry in index.batches
             ]
             log.debug("segment durable", bundle=self.bundle, epoch=self.epoch, slot=index.slot, batches=held)
-        self._ledger.on_durable(index, data)
+        self._ledger.on_durable(index, data, keys)
         self._commit.on_durable(index)
         self._upkeep.on_durable(index)
 

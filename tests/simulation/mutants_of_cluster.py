@@ -36,7 +36,7 @@ def shown_before_it_is_durable(patch: Patch) -> None:
     real_put = LedgerWriter._put
 
     def put(self: LedgerWriter, flight: Any) -> None:
-        self._on_durable(flight.index, flight.data)
+        self._on_durable(flight.index, flight.data, flight.keys)
         real_put(self, flight)
 
     def acknowledge(self: LedgerWriter, flight: Any) -> None:

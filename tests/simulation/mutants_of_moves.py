@@ -32,8 +32,7 @@ def batches_taken_behind_the_seal(patch: Patch) -> None:
     """A sealed partition takes records as before."""
     patch.setattr(Moves, "check_here", lambda self, key: None)
 
-    def append(self: LedgerState, entry: fmt.BatchEntry) -> None:
-        key = PartitionId(entry.topic_id, entry.partition)
+    def append(self: LedgerState, entry: fmt.BatchEntry, key: PartitionId) -> None:
         self.ends[key] = entry.base_offset + entry.record_count
         self.producers.add(entry, self.slot)
         self.ids.add(entry, self.slot)

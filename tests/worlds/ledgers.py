@@ -61,7 +61,7 @@ def ledger_of(
 async def take_over(
     ledger: LedgerRef,
     broker: str,
-    on_durable: OnDurable = lambda index, data: None,
+    on_durable: OnDurable = lambda index, data, keys: None,
     on_refused: OnRefused = lambda slot, error: None,
     may_write: MayWrite = lambda key, producer_id: None,
 ) -> LedgerWriter:

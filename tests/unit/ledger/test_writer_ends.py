@@ -27,7 +27,7 @@ def store(sources: Sources) -> ObjectStore:
 
 
 async def test_a_bug_in_a_listener_leaves_no_waiter_behind(store: ObjectStore, sources: Sources) -> None:
-    def broken(index: fmt.SegmentIndex, data: object) -> None:
+    def broken(index: fmt.SegmentIndex, data: object, keys: object) -> None:
         raise ZeroDivisionError
 
     writer = await take_over(ledger_of(store, sources=sources), "a", on_durable=broken)
