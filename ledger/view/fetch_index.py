@@ -110,12 +110,13 @@ class PartitionIndex:
     those of IndexedBatch.
     """
 
-    __slots__ = ("_columns", "_rows", "size_bytes")
+    __slots__ = ("_columns", "_columns_bytes", "_rows")
 
     def __init__(self, batches: Iterable[IndexedBatch] = ()) -> None:
         self._rows = b""
         self._columns: tuple[array[int], ...] | None = None
-        self.size_bytes = 0
+        self._columns_bytes = 0
+        """Length of all batches that are in columns."""
         for batch in batches:
             self.append(batch)
 
@@ -138,9 +139,14 @@ class PartitionIndex:
     def _in_columns(self) -> tuple[array[int], ...]:
         """Return the columns; from now on the batches are there."""
         if self._columns is None:
+            self._columns_bytes = self.size_bytes
             self._columns = tuple(array(code, self._column(number)) for number, code in enumerate(_COLUMNS))
             self._rows = b""
         return self._columns
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(self._column(4)) if self._columns is None else self._columns_bytes
 
     @property
     def begin(self) -> int:
@@ -161,7 +167,7 @@ class PartitionIndex:
         else:
             for column, value in zip(self._in_columns(), batch, strict=True):
                 column.append(value)
-        self.size_bytes += batch.length
+            self._columns_bytes += batch.length
 
     def between(self, first: int, end: int) -> PartitionIndex:
         """Return a copy of the batches that hold offsets from `first` up to, without, `end`."""
@@ -177,9 +183,9 @@ class PartitionIndex:
             part._rows = self._rows[begin * _ROW.size : stop * _ROW.size]
         elif stop - begin > FEW_MAX:
             part._columns = tuple(column[begin:stop] for column in self._columns)
+            part._columns_bytes = sum(part._columns[4])
         else:
             part._rows = b"".join(_ROW.pack(*self[at]) for at in range(begin, stop))
-        part.size_bytes = sum(part._column(4))
         return part
 
     def among(self, held: Mapping[Place, T]) -> dict[Place, T]:
@@ -218,7 +224,7 @@ class PartitionIndex:
         else:
             for number, column in enumerate(self._in_columns()):
                 column.extend(more._column(number))
-        self.size_bytes += more.size_bytes
+            self._columns_bytes += more.size_bytes
 
     def at(self, offset: int) -> int | None:
         """Return the place of the batch that holds `offset`; None if it is below `begin` or not
@@ -278,12 +284,12 @@ class PartitionIndex:
     def drop_first(self, count: int) -> int:
         """Drop the oldest `count` batches; return `count`."""
         if count and self._columns is not None and len(self) - count > FEW_MAX:
-            self.size_bytes -= sum(self._columns[4][:count])
+            self._columns_bytes -= sum(self._columns[4][:count])
             for column in self._columns:
                 del column[:count]
         elif count:
             kept = self._part(count, len(self))
-            self._rows, self._columns, self.size_bytes = kept._rows, None, kept.size_bytes
+            self._rows, self._columns = kept._rows, None
         return count
 
 
