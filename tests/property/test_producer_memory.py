@@ -4,9 +4,13 @@ judges by what it was told all the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ledger.log.producers
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
 from ledger.log.producers import Producers, ProducerSession, RememberedBatch
@@ -21,6 +25,14 @@ Known = tuple[int, list[RememberedBatch]]
 
 batches = st.tuples(st.sampled_from(PRODUCERS), st.sampled_from(PARTITIONS), st.integers(0, 2), st.integers(1, 1 << 31))
 between = st.sampled_from(["", "", "copied", "stored", "loaded", "handed over", "left", "removed"])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_at_once() -> Iterator[None]:
+    """Of the oldest states only some are looked up at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger.log.producers, "OLDEST_AT_ONCE", 2)
+        yield
 
 
 def told(producers: Producers, key: Key, session: ProducerSession, count: int) -> RememberedBatch | str | None:
