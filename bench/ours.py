@@ -87,7 +87,7 @@ class Cluster:
 
     def cpu_s(self) -> float:
         """Return the CPU seconds of all brokers since they began."""
-        return sum(_cpu_s(broker.pid) for broker in self.brokers.running)
+        return sum(cpu_s_of(broker.pid) for broker in self.brokers.running)
 
     def rss_bytes(self) -> int:
         return max(rss_bytes_of(broker.pid) for broker in self.brokers.running)
@@ -119,7 +119,8 @@ def answer(client: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s_of(pid: int) -> float:
+    """Return the CPU seconds of a process since it began."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 

@@ -17,6 +17,7 @@ from rich.table import Table
 from bench import (
     afar,
     backlog,
+    distances,
     group_commit,
     growing,
     latency,
@@ -125,6 +126,7 @@ def markdown(results: Results, images: list[str]) -> str:
     )
     if unmeasured:
         lines += ["", f"Rows with targets that this run did not measure, or not completely: {', '.join(unmeasured)}."]
+    lines += _distances(results)
     for name, (title, _) in plots.PLOTS.items():
         if name in images:
             lines += ["", f"## {title}", "", f"![{title}](images/{name})"]
@@ -191,6 +193,30 @@ def _run(run: Run) -> str:
         else ""
     )
     return f"{run.machine}; {run.date}; commit {run.commit}; load before the run {run.load_before}{busy}"
+
+
+def _distances(results: Results) -> list[str]:
+    """Return how far rows are from limits of the machine, and which rows none bounds."""
+    rows = [
+        f"| {at.row} | {at.what}: {at.subject} | {_number(measure.median)} {measure.unit} | {named} |"
+        f" {_number(limit)} {measure.unit} | {times:.1f} |"
+        for at, measure, named, limit, times in distances.measured(results)
+    ]
+    if not rows:
+        return []
+    measured = {measure.row for measure in results.measures}
+    unbound = [f"* {row}: {why}" for row, why in distances.UNBOUND.items() if row in measured]
+    return [
+        "",
+        "## Distance to the limits of the machine",
+        "",
+        (inspect.getdoc(distances) or "").partition("\n\n")[2],
+        "",
+        "| | measure | value | limit | its value | times better |",
+        "|---|---|---|---|---|---|",
+        *rows,
+        *(["", "No limit of the machine bounds these rows:", "", *unbound] if unbound else []),
+    ]
 
 
 def _peers(results: Results) -> list[str]:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bench import limits
 from bench.afar import Afar
 from bench.backlog import Backlog
 from bench.fairness import Fair
@@ -113,6 +114,7 @@ def main() -> None:
     for name, run in known.items():
         if name in wanted:
             begun_s = time.perf_counter()
+            limits.measure(results, name, QUICK_SCALE if options.quick else 1.0)
             run()
             print(f"{name}: {time.perf_counter() - begun_s:.0f} s", file=sys.stderr)
             if output is not None and output != RESULTS:

@@ -14,11 +14,12 @@ import json
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from bench.peers.kafka import Kafka
 from bench.peers.peer import STREAMS
@@ -45,29 +46,50 @@ class Confluent:
         return name
 
     def produce(self, topic: str, records: int, payloads: Path) -> dict[str, float]:
-        return self._run("produce", topic, records, "--payloads", str(payloads))
+        return self._run("produce", topic, records, "--payloads", payloads)
 
     def consume(self, topic: str, records: int) -> dict[str, float]:
         return self._run("consume", topic, records)
 
-    def _run(self, what: str, topic: str, records: int, *options: str) -> dict[str, float]:
-        install()
-        command = [
-            sys.executable,
-            "-m",
-            "bench.peers.confluent_client",
-            what,
-            self.kafka.address,
-            topic,
-            "--records",
-            str(records),
-            *options,
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S_MAX, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"confluent-kafka: {what} failed:\n{done.stderr[-2000:]}")
-        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    def paced(self, topic: str, records: int, rate: float, payloads: Path) -> list[float]:
+        """Return the milliseconds until each record was acknowledged, sorted."""
+        found = _answer(self._start("paced", topic, "--records", records, "--rate", rate, "--payloads", payloads))
+        return list(found["latencies_ms"])
+
+    @contextmanager
+    def draining(self, topic: str, megabytes_per_s: float, seconds: float) -> Iterator[Callable[[], float]]:
+        """Read a topic again and again beside what runs inside; yield what waits for the end and returns the
+        rate that was reached.
+        """
+        with self._start("drain", topic, "--megabytes-per-s", megabytes_per_s, "--seconds", seconds) as reader:
+
+            def rate() -> float:
+                found = _answer(reader)
+                return float(found["bytes"] / 1e6 / found["seconds"])
+
+            try:
+                yield rate
+            finally:
+                reader.kill()
+
+    def _run(self, what: str, topic: str, records: int, *options: object) -> dict[str, float]:
+        found = _answer(self._start(what, topic, "--records", records, *options))
         return found | {"per_s": found["records"] / found["seconds"]}
+
+    def _start(self, what: str, topic: str, *options: object) -> subprocess.Popen[str]:
+        install()
+        command = [sys.executable, "-m", "bench.peers.confluent_client", what, self.kafka.address, topic]
+        return subprocess.Popen(
+            [*command, *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+
+def _answer(client: subprocess.Popen[str]) -> dict[str, Any]:
+    text, errors = client.communicate(timeout=RUN_S_MAX)
+    if client.returncode != 0:
+        raise RuntimeError(f"confluent-kafka failed:\n{errors[-2000:]}")
+    found: dict[str, Any] = json.loads(text.splitlines()[-1])
+    return found
 
 
 @contextmanager

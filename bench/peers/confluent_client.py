@@ -13,6 +13,7 @@ import argparse
 import json
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
@@ -78,15 +79,75 @@ def consume(address: str, topic: str, records: int) -> dict[str, float]:
     return {"records": read, "seconds": seconds}
 
 
+def paced(address: str, topic: str, records: int, rate: float, value: bytes) -> dict[str, object]:
+    """Send records at a rate, each at once; return their milliseconds from the send until the acknowledgement."""
+    latencies_ms: list[float] = []
+    producer = Producer(SETTINGS | {"bootstrap.servers": address, "linger.ms": 0})
+    producer.list_topics(topic, timeout=30)
+
+    def send() -> None:
+        sent_s = time.perf_counter()
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                raise RuntimeError(f"{topic}: {error}")
+            latencies_ms.append(1000 * (time.perf_counter() - sent_s))
+
+        producer.produce(topic, value, on_delivery=delivered)
+
+    send()
+    producer.flush(RUN_S_MAX)
+    latencies_ms.clear()
+    begun_s = time.perf_counter()
+    for number in range(records):
+        while (left_s := begun_s + number / rate - time.perf_counter()) > 0:
+            producer.poll(left_s)
+        send()
+    if producer.flush(RUN_S_MAX):
+        raise RuntimeError(f"{topic}: not all records were acknowledged")
+    return {"records": records, "latencies_ms": sorted(latencies_ms)}
+
+
+def drain(address: str, topic: str, megabytes_per_s: float, seconds: float) -> dict[str, float]:
+    """Read the topic from its beginning, again and again, no faster than this."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": uuid.uuid4().hex, "enable.auto.commit": False})
+    ends = [
+        consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1] for partition in range(STREAMS)
+    ]
+    begun_s = time.perf_counter()
+    read = left = size_bytes = 0
+    while (now_s := time.perf_counter() - begun_s) < seconds:
+        if not left:
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(STREAMS)])
+            left = sum(ends)
+        if size_bytes > 1e6 * megabytes_per_s * now_s:
+            time.sleep(size_bytes / 1e6 / megabytes_per_s - now_s)
+        found = consumer.consume(min(left, READ // 10), timeout=5)
+        read, left = read + len(found), left - len(found)
+        size_bytes += sum(len(message.value() or b"") for message in found)
+    taken_s = time.perf_counter() - begun_s
+    consumer.close()
+    return {"records": read, "seconds": taken_s, "bytes": size_bytes}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["produce", "consume"])
+    parser.add_argument("what", choices=["produce", "consume", "paced", "drain"])
     parser.add_argument("address")
     parser.add_argument("topic")
-    parser.add_argument("--records", type=int, required=True)
+    parser.add_argument("--records", type=int, default=0)
     parser.add_argument("--payloads", type=Path)
+    parser.add_argument("--rate", type=float, default=100.0, help="paced: records a second")
+    parser.add_argument("--megabytes-per-s", type=float, default=100.0, help="drain: no faster than this")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of drain")
     given = parser.parse_args()
-    if given.what == "produce":
+    found: Mapping[str, object]
+    if given.what == "paced":
+        value = given.payloads.read_bytes().split(b"\n")[0]
+        found = paced(given.address, given.topic, given.records, given.rate, value)
+    elif given.what == "drain":
+        found = drain(given.address, given.topic, given.megabytes_per_s, given.seconds)
+    elif given.what == "produce":
         found = produce(given.address, given.topic, given.records, given.payloads.read_bytes().split(b"\n"))
     else:
         found = consume(given.address, given.topic, given.records)

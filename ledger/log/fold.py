@@ -160,7 +160,8 @@ class LedgerState:
 
     def judge(self, session: ProducerSession, key: PartitionId, record_count: int) -> RememberedBatch | None:
         """Judge a batch as `Producers.judge` does; an opened slot of another ledger counts as 0."""
-        here = replace(session, opened_slot=self.moves.slot_here(key, session.opened_slot))
+        slot = self.moves.slot_here(key, session.opened_slot)
+        here = session if slot == session.opened_slot else replace(session, opened_slot=slot)
         return self.producers.judge(here, *key, record_count)
 
     def append(self, entry: fmt.BatchEntry, key: PartitionId) -> None:

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import lt
 from typing import Literal
 
 from crc32c import crc32c
@@ -39,6 +41,10 @@ _U32 = struct.Struct("<I")
 _U16 = struct.Struct("<H")
 _U8 = struct.Struct("<B")
 _PAIRS_MAX = 64
+HEADERS_REMEMBERED = 2048
+METADATA_REMEMBERED_MAX = 1024
+REMEMBERED_BYTES_MAX = 16 * 1024
+"""Headers of larger batches are not remembered: no two are alike, and reading one costs little beside its records."""
 
 # The columns of schema version 1 in Arrow's order: (node that counts the rows, contents of the
 # buffers). V validity bitmap, O offsets of 4 bytes, D data of any length, 4 and 8: values of that many
@@ -67,6 +73,19 @@ class BatchInfo:
     """
 
     record_count: int
+    decoded_bytes: int
+    codec: Codec
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """What the metadata of a message says. `buffers`: as in `BatchLayout`. `needed`: the smallest decoded length of
+    each. `decoded_bytes`: of all buffers, if they are not compressed.
+    """
+
+    rows: int
+    buffers: list[tuple[int, int]]
+    needed: list[int]
     decoded_bytes: int
     codec: Codec
 
@@ -135,33 +154,50 @@ def _walk(view: memoryview, decoded_bytes_max: int) -> BatchInfo:
     marker, metadata_length = _PREFIX.unpack_from(view)
     body_start = _PREFIX.size + metadata_length
     _require(marker == 0xFFFFFFFF and body_start <= len(view), "not an Arrow IPC message")
-    _require(
-        body_start % ALIGNMENT == 0 and len(view) % ALIGNMENT == 0,
-        f"the parts of the message do not end on multiples of {ALIGNMENT} bytes",
-    )
-    message = _Table.root(view[_PREFIX.size : body_start])
+    if body_start % ALIGNMENT or len(view) % ALIGNMENT:
+        raise _refused(f"the parts of the message do not end on multiples of {ALIGNMENT} bytes")
+    is_small = metadata_length <= METADATA_REMEMBERED_MAX and len(view) <= REMEMBERED_BYTES_MAX
+    read = _remembered if is_small else _read_header
+    header = read(bytes(view[_PREFIX.size : body_start]), len(view) - body_start)
+    decoded = header.decoded_bytes
+    if header.codec != "none":
+        body = view[body_start:]
+        lengths = [_decoded_length(body[at : at + length]) if length else 0 for at, length in header.buffers]
+        decoded = sum(lengths)
+        _check_lengths(lengths, header.needed)
+    if decoded > decoded_bytes_max:
+        raise MessageTooLarge(
+            f"a record batch that decodes to {decoded} bytes; at most {decoded_bytes_max} are allowed"
+        )
+    return BatchInfo(header.rows, decoded, header.codec)
+
+
+def _read_header(metadata: bytes, body_bytes: int) -> _Header:
+    """Check all that the metadata says by itself. Raises CorruptFrame, struct.error, IndexError."""
+    message = _Table.root(memoryview(metadata))
     version = message.u8(0)
     _require(
         version == _V5 or (version == _V4 and not message.has(4)),
         f"metadata version {version + 1}, or custom metadata in version 4",
     )
     _require(message.u8(1) == RECORD_BATCH, f"the message has type {message.u8(1)}, which is not a record batch")
-    body = view[body_start:]
-    _require(message.i64(3) == len(body), f"its body has {len(body)} bytes, the header says {message.i64(3)}")
+    _require(message.i64(3) == body_bytes, f"its body has {body_bytes} bytes, the header says {message.i64(3)}")
     batch = message.table(2)
     rows = batch.i64(0)
     _require(rows > 0, f"it has {rows} rows")
     nodes, buffers = batch.pairs(1), batch.pairs(2)
     _require(len(nodes) == len(_LAYOUT) and len(buffers) == _BUFFERS, "its columns are not those of record schema 1")
     codec = _codec(batch)
-    lengths = _decoded_lengths(body, buffers, codec != "none")
-    decoded = sum(lengths)
-    if decoded > decoded_bytes_max:
-        raise MessageTooLarge(
-            f"a record batch that decodes to {decoded} bytes; at most {decoded_bytes_max} are allowed"
-        )
-    _check_rows(rows, nodes, lengths)
-    return BatchInfo(rows, decoded, codec)
+    _check_places(buffers, body_bytes)
+    needed = _needed_lengths(rows, nodes)
+    lengths = [length for _, length in buffers]
+    if codec == "none":
+        _check_lengths(lengths, needed)
+    return _Header(rows, buffers, needed, sum(lengths), codec)
+
+
+_remembered = lru_cache(HEADERS_REMEMBERED)(_read_header)
+"""Small batches often have the same header: the same number of records of the same sizes."""
 
 
 def _codec(batch: _Table) -> Codec:
@@ -173,22 +209,19 @@ def _codec(batch: _Table) -> Codec:
     return CODECS[codec]
 
 
-def _decoded_lengths(body: memoryview, buffers: list[tuple[int, int]], compressed: bool) -> list[int]:
-    lengths = []
-    end, size = 0, len(body)
+def _check_places(buffers: list[tuple[int, int]], body_bytes: int) -> None:
+    """Check that the buffers lie one after the other in the body."""
+    end = 0
     for offset, length in buffers:
         if not length:  # some writers give an arbitrary position to a buffer without bytes
-            if not 0 <= offset <= size:
+            if not 0 <= offset <= body_bytes:
                 raise _refused("an empty buffer lies outside of the message")
-            lengths.append(0)
             continue
-        if offset < end or length < 0 or offset + length > size:
+        if offset < end or length < 0 or offset + length > body_bytes:
             raise _refused("a buffer lies outside of the message or in another")
         if offset % ALIGNMENT:
             raise _refused(f"a buffer does not begin on a multiple of {ALIGNMENT} bytes")
         end = offset + length
-        lengths.append(_decoded_length(body[offset:end]) if compressed else length)
-    return lengths
 
 
 def _decoded_length(buffer: memoryview) -> int:
@@ -200,27 +233,29 @@ def _decoded_length(buffer: memoryview) -> int:
     return int(length) if length >= 0 else len(buffer) - _I64.size
 
 
-def _check_rows(rows: int, nodes: list[tuple[int, int]], lengths: list[int]) -> None:
-    """Check that every column has the same number of rows, and that its buffers are long enough
-    for them.
-    """
+def _needed_lengths(rows: int, nodes: list[tuple[int, int]]) -> list[int]:
+    """Check that every column has the same number of rows. Return the bytes that each buffer needs for them."""
     _require(all(nodes[i][0] == rows for i in _NODES_OF_ROWS), "its columns differ in length")
     _require(nodes[3][0] == nodes[4][0] == nodes[5][0], "the parts of its headers differ in length")
-    at = 0
+    needed = []
     for node, kinds in _LAYOUT:
         count, nulls = nodes[node]
         if not 0 <= nulls <= count:
             raise _refused(f"{nulls} nulls among {count} values")
         for kind in kinds:
             if kind == "V":
-                needed = (count + 7) // 8 if nulls else 0
+                needed.append((count + 7) // 8 if nulls else 0)
             elif kind == "O":
-                needed = 4 * (count + 1) if count else 0
+                needed.append(4 * (count + 1) if count else 0)
             else:
-                needed = _WIDTHS[kind] * count
-            if lengths[at] < needed:
-                raise _refused(f"a buffer of {lengths[at]} bytes is too short for {count} values")
-            at += 1
+                needed.append(_WIDTHS[kind] * count)
+    return needed
+
+
+def _check_lengths(lengths: list[int], needed: list[int]) -> None:
+    if any(map(lt, lengths, needed)):
+        at = next(at for at, length in enumerate(lengths) if length < needed[at])
+        raise _refused(f"a buffer of {lengths[at]} bytes is too short: its values need {needed[at]}")
 
 
 def _require(condition: bool, what: str) -> None:

@@ -13,8 +13,9 @@ Compression "auto" is lz4 as long as it saves space, judged by its results:
         ──> compress one ──more saved──> each again
 
 A compressed batch shows what compression saves, so nothing is compressed twice; of incompressible
-data, one batch of 65 is tried. A batch of a few small records is never compressed: its message
-would grow, not shrink.
+data, one batch of 65 is tried. A partition's first batches are left as they are if the topic's last
+try saved nothing, because a producer may send only a few batches to each of many partitions. A
+batch of a few small records is never compressed: its message would grow, not shrink.
 """
 
 from __future__ import annotations
@@ -57,11 +58,20 @@ LEFT_FIRST, LEFT_MAX = 4, 64
 _new = object.__new__
 
 
-class Compressor:
-    """Chooses the compression of one partition's batches."""
+@dataclass(slots=True)
+class TopicExperience:
+    """Whether compression was worth its time when it was last tried in any partition of a topic."""
 
-    def __init__(self, chosen: ChosenCompression) -> None:
+    is_worth: bool = True
+
+
+class Compressor:
+    """Chooses the compression of one partition's batches. `experience`: of its topic, with which it begins."""
+
+    def __init__(self, chosen: ChosenCompression, experience: TopicExperience | None = None) -> None:
         self._fixed: Compression | None = None if chosen == "auto" else chosen
+        self._experience = experience or TopicExperience()
+        self._has_begun = False
         self._left = 0
         """Number of batches to leave uncompressed before one is tried again."""
         self._left_next = LEFT_FIRST
@@ -72,15 +82,23 @@ class Compressor:
             return encode_batch(rows, self._fixed)
         if rows.nbytes <= SMALL_BYTES_MAX:
             return encode_batch(rows)
+        if not self._has_begun:
+            self._has_begun = True
+            if not self._experience.is_worth:
+                self._leave_some()
         if self._left:
             self._left -= 1
             return encode_batch(rows)
         data = encode_batch(rows, "lz4")
-        if len(data) > WORTH_MAX * pa.ipc.get_record_batch_size(rows):
-            self._left, self._left_next = self._left_next, min(2 * self._left_next, LEFT_MAX)
-        else:
+        self._experience.is_worth = len(data) <= WORTH_MAX * pa.ipc.get_record_batch_size(rows)
+        if self._experience.is_worth:
             self._left_next = LEFT_FIRST
+        else:
+            self._leave_some()
         return data
+
+    def _leave_some(self) -> None:
+        self._left, self._left_next = self._left_next, min(2 * self._left_next, LEFT_MAX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition, check_partition, check_topic_text
 from ledgermq.client.partitioner import KeylessPartition, partition_of_key
 from ledgermq.client.producing.arrow_rows import Piece, split
-from ledgermq.client.producing.batch import Batch, Compressor
+from ledgermq.client.producing.batch import Batch, Compressor, TopicExperience
 from ledgermq.client.producing.delivery import Delivery, again
 from ledgermq.client.producing.partition_queue import Numbering, PartitionQueue
 from ledgermq.client.producing.publishing import Publishing
@@ -226,6 +226,7 @@ class TopicQueues:
         """One encoder per partition, because records of one key are alike and go to the same
         partition.
         """
+        self._experience = TopicExperience()
         self.update(route)
 
     def update(self, route: TopicRoute) -> None:
@@ -238,13 +239,14 @@ class TopicQueues:
         self._keyless += [self._new_keyless() for _ in range(len(self._keyless), self._levels)]
         compression = route.compression or self._settings.compression
         if compression != self._compression:
-            self._compression, self._compressors = compression, []
+            self._compression, self._compressors, self._experience = compression, [], TopicExperience()
         for queue in self.queues:
             for batch in queue.open_batches():
                 batch.close()  # also for values that are not checked one by one: the limit may have changed
         for partition in range(len(self.queues), route.partitions):
             self.queues.append(self._new_queue(partition))
-        self._compressors += [Compressor(compression) for _ in range(len(self._compressors), route.partitions)]
+        new = range(len(self._compressors), route.partitions)
+        self._compressors += [Compressor(compression, self._experience) for _ in new]
 
     def _new_queue(self, partition: int) -> PartitionQueue:
         at = TopicPartition(self.route.name, partition)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import latency, many, plots
+from bench import distances, latency, limits, many, plots
 from bench.measures import Curve, Results, alternate
 from bench.page import markdown
 from bench.store_bill import Bill
@@ -149,3 +149,33 @@ def test_a_bill_is_the_difference_of_two_readings() -> None:
     assert bill == Bill({"put": 4.0, "put_if_absent": 3.0, "list": 4.0, "get": 6.0, "get_suffix": 2.0}, 0.25, 2.0)
     assert (bill.heartbeats, bill.beside_heartbeats) == (12.0, 7.0)
     assert Bill({"put": 4.0, "list": 4.0, "get": 3.0}, 0.0, 0.0).beside_heartbeats == 0.0
+
+
+def test_a_distance_says_how_much_better_the_limit_is() -> None:
+    found = Results("2 cores", "2026-11-21", "abc", 0.1)
+    found.add("P3", "consume 100 B", f"{OURS} arrow", "records/s", 1e6)
+    found.add("P1", limits.DECODES[100].what, limits.SUBJECT, "records/s", 4e6)
+    found.add("P11", "brokers' CPU, end to end", "1 broker process", "ms/MB", 4.0)
+    found.add("P11", limits.ECHOES.what, limits.SUBJECT, "ms/MB", 1.6)
+    found.add("P4", "acknowledgement at 100/s, MinIO, p50", OURS, "ms", 6.0)  # its limit was not measured
+    by_row = {at.row: (named, limit, times) for at, _, named, limit, times in distances.measured(found)}
+    assert by_row == {
+        "P3": (limits.DECODES[100].what, 4e6, 4.0),
+        "P11": (limits.ECHOES.what, 1.6, 2.5),
+    }
+    assert f"| P3 | consume 100 B: {OURS} arrow | 1,000,000 records/s | {limits.DECODES[100].what} |" in markdown(
+        found, []
+    )
+
+
+def test_every_row_with_a_target_has_a_distance_or_a_reason_why_not() -> None:
+    bounded = {at.row for at in distances.DISTANCES}
+    assert not bounded & set(distances.UNBOUND)
+    assert {target.row for target in TARGETS} <= bounded | set(distances.UNBOUND)
+
+
+@pytest.mark.parametrize(
+    "limit", sorted({each for row in limits.LIMITS.values() for each in row}, key=lambda each: each.what)
+)
+def test_every_limit_can_be_measured(limit: limits.Limit) -> None:
+    assert limit.measured(2 * limits.AT_ONCE) > 0

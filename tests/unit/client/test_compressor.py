@@ -10,7 +10,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from ledgermq.client.producing.batch import LEFT_FIRST, LEFT_MAX, SMALL_BYTES_MAX, Compressor
+from ledgermq.client.producing.batch import LEFT_FIRST, LEFT_MAX, SMALL_BYTES_MAX, Compressor, TopicExperience
 from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.records import Compression, decode_batch, encode_batch
 from tests.worlds.batches import batch_of
@@ -72,3 +72,12 @@ def test_any_of_it_is_read_back() -> None:
     compressor = Compressor("auto")
     for rows in (TEXT, NOISE, NOISE, TEXT):
         assert decode_batch(compressor.encode(rows)).equals(rows)
+
+
+def test_a_partition_begins_with_what_its_topic_has_found() -> None:
+    experience = TopicExperience()
+    first, second, third = (Compressor("auto", experience) for _ in range(3))
+    assert codecs(first, NOISE, 1) == ["lz4"]
+    assert codecs(second, NOISE, LEFT_FIRST + 1) == ["none"] * LEFT_FIRST + ["lz4"], "it tries by itself later"
+    assert codecs(first, TEXT, LEFT_FIRST + 1)[-1] == "lz4"
+    assert codecs(third, TEXT, 10) == ["lz4"] * 10, "the last try of the topic saved something"

@@ -1,0 +1,112 @@
+"""How far each row is from a limit of the machine that its own run measured. Pure.
+
+A limit is a part of the work that nothing here could do without, done alone: so no value reaches it,
+and the distance says how much is left to gain at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bench import backlog, fairness, latency, limits, many, processes, timed, transactions, visibility
+from bench.limits import Limit
+from bench.measures import Measure, Results
+from bench.peers import kafka
+from bench.throughput import OURS
+
+UNBOUND = {
+    "P5": "counts requests: the target is the limit",
+    "P6": "waits of the protocol, not the machine",
+    "P7": "compared with pyarrow and with Spark's own reader, which do the same work without a broker",
+    "D3": "memory and waits of the protocol",
+    "D5": "counts requests: the target is the limit",
+    "D6": "compared with RocketMQ, which does the same work",
+    "GC": "the pause between two segments bounds it",
+    "P12": "memory",
+    "Q1": "one PUT after another bounds it: see P4",
+    "S1": "waits of the protocol",
+    "S2": "requests to a distant store: the page says how long one takes",
+    "S4": "memory and waits of the protocol",
+    "T2": "waits for nothing but a record's own put: see P8",
+    "T3": "compared with the same batches outside of transactions",
+    "T4": "counts requests",
+    "X1": "compared with the same work without security",
+}
+"""Rows whose values no limit of the machine bounds, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """`limit`: of `run`, the row that measured it; or another subject of the same measure."""
+
+    row: str
+    what: str
+    subject: str
+    limit: Limit | str
+    run: str = ""
+
+    def found(self, results: Results) -> tuple[str, float, float] | None:
+        """Return the limit's name, its value in the unit of the measure, and how many times better it is; None if
+        one of them was not measured.
+        """
+        ours = results.of(self.row, self.what, self.subject)
+        if isinstance(self.limit, str):
+            named, limit = self.limit, results.of(self.row, self.what, self.limit)
+        else:
+            named = self.limit.what
+            limit = results.of(self.run or self.row, self.limit.what, limits.SUBJECT)
+        if ours is None or limit is None or not ours.median or not limit.median:
+            return None
+        assert ours.unit == limit.unit, (self, ours.unit, limit.unit)
+        more_is_better = ours.unit.endswith("/s")
+        return named, limit.median, limit.median / ours.median if more_is_better else ours.median / limit.median
+
+
+DISTANCES = (
+    *(
+        Distance(row, f"produce {size} B", f"{OURS} {via}", limit, "P1")
+        for row, size in (("P1", 1000), ("P2", 100))
+        for via, limit in (
+            ("send", limits.KEEPS),
+            ("send_many", limits.ENCODES[size]),
+            ("send_batch", limits.ENCODES[size]),
+        )
+    ),
+    *(
+        Distance(row, f"consume {size} B", f"{OURS} {via}", limit, "P1")
+        for row, size in (("P1", 1000), ("P3", 100))
+        for via, limit in (("messages", limits.MAKES), ("arrow", limits.DECODES[size]))
+    ),
+    *(
+        Distance("P4", f"acknowledgement at 100/s, {store}, p50", OURS, latency.RAW)
+        for store in ("file, fsync", "MinIO", "HDFS")
+    ),
+    Distance("P8", f"since a record was due, {visibility.RATE:.0f}/s, p50", visibility.ACKNOWLEDGED, limits.WRITE),
+    Distance("P8", f"since a record was due, {visibility.RATE:.0f}/s, p50", visibility.SEEN, limits.WRITE),
+    *(Distance("P9", "broker's CPU, single records", subject, limits.ONE_BY_ONE) for subject in (many.FEW, many.MANY)),
+    Distance("P10", backlog.READ, backlog.BESIDE, limits.STREAM),
+    Distance("P10", f"acknowledgement at {backlog.RATE:.0f}/s, p50", backlog.BESIDE, limits.WRITE),
+    *(
+        Distance("P11", "brokers' CPU, end to end", processes.subject(count), limits.ECHOES)
+        for count in processes.COUNTS
+    ),
+    *(
+        Distance("T1", f"{transactions.COMMIT}, p50", subject, transactions.RAW)
+        for subject in (transactions.OURS, kafka.SUBJECT)
+    ),
+    Distance("D1", timed.sending(100), timed.PLAIN, limits.KEEPS),
+    Distance("D1", timed.sending(100), timed.TIMED, limits.KEEPS),
+    *(Distance("D2", timed.DELIVERED, subject, limits.DECODES[100]) for subject in (timed.APPENDED, timed.READ)),
+    Distance("D4", timed.late("p50"), timed.OURS, limits.WRITE),
+    Distance(fairness.ROW, fairness.LATENCY[0.5], fairness.ALONE, limits.WRITE),
+)
+
+
+def measured(results: Results) -> Iterator[tuple[Distance, Measure, str, float, float]]:
+    """Yield the measured distances: with the measure, the limit's name and value, and how many times better it is."""
+    for distance in DISTANCES:
+        found = distance.found(results)
+        measure = results.of(distance.row, distance.what, distance.subject)
+        if found is not None and measure is not None:
+            yield distance, measure, *found
