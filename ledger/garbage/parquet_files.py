@@ -6,7 +6,9 @@ cleaned         of a keyed topic: it ends below the end of a version that is `pa
                 (docs/decisions/0022). First a checkpoint moves `parquet_start` above it, then all below that go,
                 ascending
 unreferenced    in no page above `parquet_start`, in no open plan (design D5): it stands for a batch that was recorded
-                as failed, or a process died during one of the two above
+                as failed, or a process died during one of the two above. Of a partition that has moved: not in the list
+                of the one bundle that is in charge of it, which is read later than the file's plan is finished
+                (design D9); while the partition is between two bundles, all its files stay
 
 In all cases: only files of finished plans, whose fences are closed first, and only `parquet_min_age`
 after the commit, because a put that was signed before may come late (design Q1). Nothing of a topic
@@ -27,8 +29,9 @@ from ledger.garbage.found import Kind, Removable
 from ledger.garbage.listing import RootListing
 from ledger.garbage.retention import is_replaced
 from ledger.keys import PartitionId
-from ledger.log.checkpoint import Move, newest_checkpoint, partition_of
+from ledger.log.checkpoint import Move, is_in_charge, newest_checkpoint, partition_of
 from ledger.log.ledger_ref import LedgerRef
+from ledger.log.moves import key_of
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.archive import Archives, OpenArchive
@@ -36,8 +39,11 @@ from ledger.parquet.columns import FooterNote
 from ledger.parquet.pages import PageReader
 from ledger.parquet.stored_file import read_footer
 from ledger.topics.catalog import Catalog, Topic
-from ledger.topics.facts import has_moved, is_held, may_remove
-from ledgermq.errors import DataDamaged, LedgerMQError, StoreError
+from ledger.topics.facts import is_held, may_remove
+from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, StoreError
+
+MOVES_MAX = 100
+"""Moves of a partition that are followed from the bundle that made a file."""
 
 
 async def find_expired(
@@ -257,6 +263,7 @@ async def find_unreferenced(
     bundle refers to.
     """
     bundles = {number: bundle for number, bundle in listing.bundles.items() if number not in listing.failures}
+    lists = _Lists(store)
     live = {key for bundle in bundles.values() for key in bundle.files}
     readable = {(part.topic_id, part.partition) for bundle in bundles.values() for part in bundle.checkpoint.partitions}
     removable: dict[int, list[Removable]] = {}
@@ -269,18 +276,72 @@ async def find_unreferenced(
         note = await _note_of(store, cluster, key)
         if note is None or (bundle := bundles.get(note.bundle)) is None:
             continue
-        if note.plan <= bundle.checkpoint.finished_plan and not _is_kept(bundle.checkpoint, note.topic_id):
+        if note.plan > bundle.checkpoint.finished_plan or is_held(bundle.checkpoint, note.topic_id):
+            continue
+        if is_in_charge(bundle.checkpoint, *_place(name)) or await lists.lack(key, note.bundle):
             why = f"nothing has referred to it since plan {note.plan}"
             found = Removable.of(Kind.PARQUET, info, why, cluster.parquet_min_age_ms)
             removable.setdefault(note.bundle, []).append(found)
     return removable
 
 
-def _is_kept(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
-    """Return whether unreferenced files of a topic stay: under legal hold, and where a partition has moved,
-    because the other bundle may list them by now.
+def _place(name: keys.ParquetName) -> PartitionId:
+    return PartitionId(name.topic_id, name.partition)
+
+
+class _Lists:
+    """The lists of partitions that have left the bundles that made their files. Each is read once, when it is first
+    asked for.
+
+    A list says something of a file only if it is read when the file's plan is finished: from then on the file is
+    in the list of the bundle in charge, or in no list ever, because a list comes from no other one than that.
     """
-    return is_held(checkpoint, topic_id) or has_moved(checkpoint, topic_id)
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._known: dict[tuple[int, PartitionId], frozenset[str] | None] = {}
+
+    async def lack(self, key: str, bundle: int) -> bool:
+        """Return whether a file that a finished plan of the bundle made may go: no list names it, or ever will. Raises
+        the store's errors.
+        """
+        name = keys.parse_parquet(key)
+        assert name is not None, key
+        at = bundle, _place(name)
+        if at not in self._known:
+            self._known[at] = await self._listed(*at)
+        listed = self._known[at]
+        return listed is not None and key not in listed
+
+    async def _listed(self, bundle: int, place: PartitionId) -> frozenset[str] | None:
+        """Return the files of a partition; None if they stay: it is between two bundles, or under legal hold, or its
+        list cannot be read.
+        """
+        try:
+            checkpoint = await checkpoint_in_charge(self._store, bundle, place)
+            if checkpoint is None or is_held(checkpoint, place.topic_id):
+                return None
+            counters = partition_of(checkpoint, *place)
+            files = await PageReader(self._store, checkpoint.bundle).files_from(counters, 0)
+        except (DataDamaged, FormatNotSupported, ObjectMissing):  # the last one: it is another list by now
+            return None
+        return frozenset(file.key for file in files)
+
+
+async def checkpoint_in_charge(store: ObjectStore, bundle: int, place: PartitionId) -> fmt.Checkpoint | None:
+    """Return the newest checkpoint of the bundle that is in charge of a partition which `bundle` had, or has; None if
+    it is between two bundles. A bundle forgets a partition only when the next one has its list, so to look from one to
+    the next, each later than the one before, misses none. Raises DataDamaged, FormatNotSupported, the store's errors.
+    """
+    for _ in range(MOVES_MAX):
+        checkpoint = await newest_checkpoint(store, bundle)
+        if is_in_charge(checkpoint, *place):
+            return checkpoint
+        seal = next((seal for seal in checkpoint.state.seals if key_of(seal) == place), None)
+        if seal is None or not partition_of(checkpoint, *place).forgotten:
+            return None
+        bundle = seal.target
+    return None
 
 
 async def _note_of(store: ObjectStore, cluster: ClusterSettings, key: str) -> FooterNote | None:
@@ -307,10 +368,13 @@ async def remove_unreferenced(
     await fences.close_finished(store, bundle)
     old_enough = await commit_age.finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
     checkpoint = await newest_checkpoint(store, bundle)  # a hold may have come since they were found
+    lists = _Lists(store)
     deleted = []
     for key in sorted(each.key for each in files):
         name = keys.parse_parquet(key)
-        if name is None or name.plan > old_enough or _is_kept(checkpoint, name.topic_id):
+        if name is None or name.plan > old_enough or is_held(checkpoint, name.topic_id):
+            continue
+        if not is_in_charge(checkpoint, *_place(name)) and not await lists.lack(key, bundle):
             continue
         await store.delete([key])
         deleted.append(key)

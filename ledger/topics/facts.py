@@ -40,12 +40,6 @@ def is_held(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
     return fact is not None and fact.held
 
 
-def has_moved(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
-    """Return whether a partition of the topic has ever left this bundle, or came from another one."""
-    seals, opens = checkpoint.state.seals, checkpoint.state.opens
-    return any(seal.topic_id == topic_id for seal in seals) or any(opened.topic_id == topic_id for opened in opens)
-
-
 def may_remove(checkpoint: fmt.Checkpoint, topic: Topic, partition: int) -> bool:
     """Return True if records of a partition may be removed by these settings: its topic is not held, it is
     not between two bundles, and the settings were not replaced.

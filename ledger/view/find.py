@@ -206,11 +206,9 @@ class Finder:
         self, place: PartitionId, offset: int, topic: Topic, row: pa.RecordBatch | None = None
     ) -> FoundRecord | None:
         if row is None:
-            batches = await self._reader.read(place, offset, 1, topic)
-            if not batches or batches[0].base_offset > offset:
+            row = await read_row(self._reader, self._run_blocking, place, offset, topic)
+            if row is None:
                 return None
-            rows = await self._run_blocking(partial(_decoded, batches[0]))
-            row = _row(rows, offset - batches[0].base_offset)
         return FoundRecord(offset, row, await self._view.reread(partial(self._stored_at, place, offset), "found"))
 
     async def _stored_at(self, place: PartitionId, offset: int) -> StoredAt:
@@ -291,6 +289,17 @@ class Finder:
 
     def _is_held(self, batch: IndexedBatch) -> bool:
         return self._view.held_bytes(batch) is not None
+
+
+async def read_row(
+    reader: LedgerReader, run_blocking: RunBlocking, place: PartitionId, offset: int, topic: Topic
+) -> pa.RecordBatch | None:
+    """Return the row with this offset; None if it was cleaned. Raises what the reader raises."""
+    batches = await reader.read(place, offset, 1, topic)
+    if not batches or batches[0].base_offset > offset:
+        return None
+    rows = await run_blocking(partial(_decoded, batches[0]))
+    return _row(rows, offset - batches[0].base_offset)
 
 
 def segment_key(bundle: int, at: StoredAt) -> str:

@@ -1,8 +1,8 @@
 """Run the side of a streaming query that lives as long as the query: a loop in a thread, the store,
 the followed ledgers.
 
-If the store does not answer for a while, or a partition is on its way to another bundle, the query
-waits. Any other error is raised to Spark, which ends the query.
+If the store does not answer for a while, the query waits, and also for a partition that is on its way
+to another bundle where there is no going on without it. Any other error is raised to Spark, which ends the query.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from ledger.object_store.contract import ObjectStore
@@ -66,14 +67,17 @@ class Driver:
     def first(self) -> Position:
         """Return the position where the query begins; the same in every call."""
         if self._first is None:
-            self._first = self._loop.run(patiently(lambda: self._followed.planned(self._tracker.first)))
+            self._first = self._loop.run(
+                patiently(lambda: self._followed.planned(self._tracker.first, self._followed.every))
+            )
         return self._first
 
     def next(self, start: Position, rows_max: int | None) -> Position:
         async def find() -> Position:
+            await self._followed.refresh(at_once=self._tracker.stops)
             # a query that stops at a position would take standing still for its end
-            can_plan = await self._followed.refresh(at_once=self._tracker.stops)
-            return self._tracker.next(start, rows_max) if can_plan else start
+            await self._followed.here(lambda: self._tracker.behind_its_end(start))
+            return self._tracker.next(start, rows_max)
 
         return self._loop.run(patiently(find))
 
@@ -84,12 +88,14 @@ class Driver:
     def stop_at_latest(self) -> None:
         async def stop() -> None:
             await self._followed.refresh(at_once=True)
+            await self._followed.here(self._followed.every)
             self._tracker.stop_at_latest()
 
         self._loop.run(patiently(stop))
 
     def ranges(self, start: Position, end: Position) -> list[list[TopicRange]]:
-        return self._loop.run(patiently(lambda: self._followed.planned(lambda: self._tracker.ranges(start, end))))
+        plan, wanted = partial(self._tracker.ranges, start, end), partial(self._tracker.wanted, start, end)
+        return self._loop.run(patiently(lambda: self._followed.planned(plan, wanted)))
 
     def reached(self, position: Position) -> None:
         """Note that everything before the position has gone through the query."""

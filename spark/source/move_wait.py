@@ -1,4 +1,5 @@
-"""Wait while partitions of a query are on their way to another bundle (design Y14). No Spark, no broker.
+"""Know which partitions of a query are on their way to another bundle, and wait for them (design Y14). No Spark, no
+broker.
 
 A partition is planned only while it is whole in one ledger. The catalog says which moves have not
 ended; the ledgers say what has left since the catalog was read, and what a plan met while it was
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from ledger.keys import PartitionId
@@ -26,24 +27,26 @@ T = TypeVar("T")
 log = logging.getLogger("ledgermq.spark")
 
 
-def on_their_way(chosen: Chosen) -> list[str]:
-    """Return, as texts, the moves of these partitions that have not ended."""
-    return [
-        f"{topic.name}/{partition} moves from bundle {move.source} to {topic.bundles[partition]} (move {move.id})"
+def on_their_way(chosen: Chosen) -> dict[PartitionId, str]:
+    """Return the partitions with a move that has not ended, each with a text about it."""
+    return {
+        PartitionId(topic.id, partition): (
+            f"{topic.name}/{partition} moves from bundle {move.source} to {topic.bundles[partition]} (move {move.id})"
+        )
         for topic, partition in chosen
         if (move := topic.moves.get(partition)) is not None and not move.ended
-    ]
+    }
 
 
-def gone(chosen: Chosen, ledgers: Mapping[int, FollowedLedger]) -> list[str]:
-    """Return, as texts, the partitions that are not where the catalog has them, as far as the ledgers know: they
-    have left since it was read.
+def gone(chosen: Chosen, ledgers: Mapping[int, FollowedLedger]) -> dict[PartitionId, str]:
+    """Return the partitions that are not where the catalog has them, as far as the ledgers know, each with a text
+    about it: they have left since it was read.
     """
-    return [
-        f"{topic.name}/{partition} has left bundle {topic.bundles[partition]}"
+    return {
+        key: f"{topic.name}/{partition} has left bundle {topic.bundles[partition]}"
         for topic, partition in chosen
-        if not ledgers[topic.bundles[partition]].holds(PartitionId(topic.id, partition), _move(topic, partition))
-    ]
+        if not ledgers[topic.bundles[partition]].holds(key := PartitionId(topic.id, partition), _move(topic, partition))
+    }
 
 
 def _move(topic: Topic, partition: int) -> int:
@@ -51,7 +54,7 @@ def _move(topic: Topic, partition: int) -> int:
     return 0 if move is None else move.id
 
 
-async def planned_whole(plan: Callable[[], Awaitable[T]], left: Callable[[], Iterable[str]]) -> T | None:
+async def planned_whole(plan: Callable[[], Awaitable[T]], left: Callable[[], Collection[PartitionId]]) -> T | None:
     """Return what is planned; None if a partition has left its ledger by then, because the plan may have met the
     ledger without it. Raises what the plan raises.
     """
@@ -65,7 +68,7 @@ async def planned_whole(plan: Callable[[], Awaitable[T]], left: Callable[[], Ite
 
 
 class MoveWait:
-    """Bounds the time that a query waits for any one move, and says what for. `seconds_max`: at most so long."""
+    """Bounds how long any one move may hold up a query, and says what it waits for. `seconds_max`: at most so long."""
 
     def __init__(self, seconds_max: float) -> None:
         self._seconds_max = seconds_max
@@ -91,7 +94,9 @@ class MoveWait:
             )
         if new:
             log.warning(
-                "the query waits for the end of a move, at most %g s for each: %s", self._seconds_max, _some(new)
+                "a partition is read again when its move has ended; the query waits at most %g s for each: %s",
+                self._seconds_max,
+                _some(new),
             )
 
 

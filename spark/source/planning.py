@@ -88,7 +88,7 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
                 planned[each.range.key].append(each)
         if planned.keys() >= chosen.keys():
             return deal([each for key in chosen for each in planned[key]], options.min_partitions)
-        wait.put_off([*on_their_way(left), *reasons()])
+        wait.put_off([*on_their_way(left).values(), *reasons().values()])
         await asyncio.sleep(PAUSE_S)
 
 

@@ -5,7 +5,8 @@ The same two positions give the same rows, whenever and in whichever process the
 offsets determine which, the store where they are now. If records, or a topic, were deleted before
 they were read, `failOnDataLoss` decides: a typed error, or the remaining records. New partitions,
 and topics that a pattern finds later, are read from offset 0 on: so their begin need not be stored,
-and a log that starts above 0 has lost some of their records. Needs the store, no broker and no
+and a log that starts above 0 has lost some of their records. A partition that is away stays where it
+is, or is left out if it is new; nothing of it counts as lost meanwhile. Needs the store, no broker and no
 Spark.
 """
 
@@ -76,6 +77,7 @@ class Tracker:
                 {
                     p: self._followed.reader(topic, p).end(PartitionId(topic.id, p))
                     for p in self._followed.partitions(topic)
+                    if (topic.id, p) not in self._followed.away
                 },
             )
             for name, topic in self._followed.topics.items()
@@ -90,6 +92,23 @@ class Tracker:
         """Treat what is known now as the end from now on."""
         self._target = self._ends()
 
+    def behind_its_end(self, start: Position) -> list[PartitionId]:
+        """Return the partitions that have not come to the end of a query that stops at a position."""
+        return self._between(start.topics, self._target or {})
+
+    def wanted(self, start: Position, end: Position) -> list[PartitionId]:
+        """Return the partitions of which the batch between two positions has records."""
+        return self._between(_begins(start, end), end.topics)
+
+    def _between(self, begins: Topics, ends: Topics) -> list[PartitionId]:
+        return [
+            PartitionId(topic.id, partition)
+            for name, position in ends.items()
+            if (topic := self._followed.topics.get(name)) is not None and topic.id == position.id
+            for partition in self._followed.partitions(topic)
+            if _offset(begins, topic, partition) < position.offsets.get(partition, 0)
+        ]
+
     def next(self, start: Position, rows_max: int | None) -> Position:
         """Return the end of the batch that begins at `start`; `start` itself if nothing is new.
 
@@ -103,11 +122,14 @@ class Tracker:
             if name in target and target[name].id == topic.id
         }
         begins = {
-            (name, p): self._begin(start.topics, living[name], p) for name in living for p in target[name].offsets
+            (name, p): self._begin(start.topics, topic, p)
+            for name, topic in living.items()
+            for p in target[name].offsets
+            if (topic.id, p) not in self._followed.away
         }
         lags = {part: max(0, target[part[0]].offsets[part[1]] - begin) for part, begin in begins.items()}
         steps = lags if rows_max is None else share(lags, rows_max)
-        moved: dict[str, dict[int, int]] = {name: {} for name in living}
+        moved = {name: self._kept(start.topics, topic) for name, topic in living.items()}
         for (name, partition), begin in begins.items():
             moved[name][partition] = begin + steps[name, partition]
         return start.moved_to({name: TopicPosition(living[name].id, offsets) for name, offsets in moved.items()})
@@ -116,21 +138,16 @@ class Tracker:
         """Return ranges by task. Raises as `next` does, and DataDamaged, Unavailable, the store's
         errors.
         """
-        begins = start.topics if end.begun is None else end.begun
+        begins = _begins(start, end)
         self._check(end, end.topics)
         parts: list[Part] = []
-        for name, position in end.topics.items():
-            topic = self._followed.topics.get(name)
-            if topic is None or topic.id != position.id:
-                continue
-            for partition in self._followed.partitions(topic):
-                if partition not in position.offsets:
-                    continue  # it was created after this batch
-                first, last = self._begin(begins, topic, partition), position.offsets[partition]
-                if first < last:
-                    reader, key = self._followed.reader(topic, partition), PartitionId(topic.id, partition)
-                    last = self._within(topic, partition, last, first, reader.end(key))
-                    parts.append(Part(name, key, reader, (first, last)))
+        for key in self.wanted(start, end):
+            topic, partition = self._followed.catalog.topics_by_id[key.topic_id], key.partition
+            first, last = self._begin(begins, topic, partition), end.topics[topic.name].offsets[partition]
+            if first < last:
+                reader = self._followed.reader(topic, partition)
+                last = self._within(topic, partition, last, first, reader.end(key))
+                parts.append(Part(topic.name, key, reader, (first, last)))
         return deal(await plan_parts(parts), self._options.min_partitions, TASK_BYTES)
 
     def _check(self, position: Position, topics: Topics) -> None:
@@ -152,9 +169,16 @@ class Tracker:
     def _begin(self, begins: Topics, topic: Topic, partition: int) -> int:
         """Return where a batch begins in a partition: at offset 0 if it is new to the query."""
         reader, key = self._followed.reader(topic, partition), PartitionId(topic.id, partition)
-        known = begins.get(topic.name)
-        offset = known.offsets.get(partition, 0) if known is not None and known.id == topic.id else 0
+        offset = _offset(begins, topic, partition)
         return self._within(topic, partition, offset, reader.log_start(key), reader.end(key))
+
+    def _kept(self, begins: Topics, topic: Topic) -> dict[int, int]:
+        """Return the offsets of partitions that are away."""
+        known = begins.get(topic.name)
+        if known is None or known.id != topic.id:
+            return {}
+        away = [p for p in self._followed.partitions(topic) if (topic.id, p) in self._followed.away]
+        return {p: known.offsets[p] for p in away if p in known.offsets}
 
     def _within(self, topic: Topic, partition: int, offset: int, start: int, end: int) -> int:
         if not start <= offset <= end:
@@ -166,3 +190,14 @@ class Tracker:
         if self._options.fail_on_data_loss:
             raise error
         self._warn(error.message)
+
+
+def _begins(start: Position, end: Position) -> Topics:
+    """Return where a batch begins. Spark does not know it of the first one."""
+    return start.topics if end.begun is None else end.begun
+
+
+def _offset(begins: Topics, topic: Topic, partition: int) -> int:
+    """Return where a batch begins in a partition, although that may have been deleted."""
+    known = begins.get(topic.name)
+    return known.offsets.get(partition, 0) if known is not None and known.id == topic.id else 0

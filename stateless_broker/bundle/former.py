@@ -2,21 +2,32 @@
 it came from (design Y7).
 
 That ledger belongs to another broker, so it is followed from the store alone. Nothing of a partition
-follows its seal, and nothing of it is deleted between the seal and the hand-over of its files, so
-what was read once is not asked for again.
+follows its seal, so the log is read once. Records may be deleted there until a checkpoint has the seal,
+and no longer until the files are handed over: up to that checkpoint the newest one is looked at before
+each read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.keys import PartitionId
+from ledger.log.checkpoint import is_in_charge
 from ledger.view.followed_ledger import FollowedLedger
 from ledger.view.reader import LedgerReader
 from stateless_broker.bundle.context import BundleContext
+
+
+@dataclass(frozen=True, slots=True)
+class _Former:
+    """What is known of a partition in the ledger that it came from. `move`: that brought it."""
+
+    move: int
+    followed: FollowedLedger
+    reader: LedgerReader
 
 
 class FormerReaders:
@@ -28,7 +39,7 @@ class FormerReaders:
     def __init__(self, bundle: int, context: BundleContext) -> None:
         self._bundle = bundle
         self._context = context
-        self._readers: dict[PartitionId, tuple[int, LedgerReader]] = {}
+        self._formers: dict[PartitionId, _Former] = {}
         self._turn = asyncio.Lock()
 
     async def reader(self, key: PartitionId, opened: fmt.PartitionOpen) -> LedgerReader:
@@ -36,27 +47,28 @@ class FormerReaders:
 
         Raises DataDamaged, FormatNotSupported, Unavailable, the store's errors.
         """
-        move, found = self._readers.get(key, (0, None))
-        if found is not None and move == opened.move:
-            return found
-        async with self._turn:
-            move, found = self._readers.get(key, (0, None))
-            if found is None or move != opened.move:
-                found = await self._opened(key, opened)
-                self._readers[key] = opened.move, found
-            return found
+        found = self._formers.get(key)
+        if found is None or found.move != opened.move:
+            async with self._turn:
+                found = self._formers.get(key)
+                if found is None or found.move != opened.move:
+                    found = self._formers[key] = await self._opened(key, opened)
+        newest = found.followed.view.checkpoint
+        if is_in_charge(newest, *key):
+            await found.followed.look(newest.number)
+        return found.reader
 
     def forget(self, key: PartitionId) -> None:
         """Drop what is known of a partition in the ledger that it came from: all of it is here by now."""
-        self._readers.pop(key, None)
+        self._formers.pop(key, None)
 
-    async def _opened(self, key: PartitionId, opened: fmt.PartitionOpen) -> LedgerReader:
+    async def _opened(self, key: PartitionId, opened: fmt.PartitionOpen) -> _Former:
         context = self._context
         ledger = replace(context.ledger(opened.source), known=None)  # it belongs to another broker
         followed = FollowedLedger(ledger, wanted=key.__eq__, run_blocking=context.run_blocking)
         await followed.open()
         assert followed.durable_end(key) == opened.start, (key, opened.move)
-        return LedgerReader(
+        reader = LedgerReader(
             ledger,
             followed.view,
             parquet=context.parquet_cache,
@@ -65,3 +77,4 @@ class FormerReaders:
             run_blocking=context.run_blocking,
             count=partial(context.metrics.fetched, self._bundle),
         )
+        return _Former(opened.move, followed, reader)

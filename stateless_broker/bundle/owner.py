@@ -28,7 +28,7 @@ from ledger.parquet.hand_over import waits_for_files
 from ledger.topics.catalog import Topic
 from ledger.view.backlog import Backlog, backlog_from
 from ledger.view.fetch_index import NOTHING_LEFT_OUT, LeftOut, Masks
-from ledger.view.find import Finder
+from ledger.view.find import Finder, read_row
 from ledger.view.reader import LedgerReader, PartitionRead
 from ledgermq.errors import LedgerMQError, NotOwner, PartitionBusy, ResourceExhausted, Unavailable, UnknownPartition
 from stateless_broker.bundle.compaction_due import first_staged_slot
@@ -282,18 +282,26 @@ class BundleOwner:
 
     async def append_us(self, batch: Batch, base_offset: int) -> int:
         """Return the timestamp in microseconds that this or an earlier term gave a stored batch; 0: it has its
-        producer's, was cleaned, or cannot be read. A repeated batch may be too old for the index: then it is read.
+        producer's, was cleaned, or cannot be read. A repeated batch may be too old for the index, or in the ledger that
+        its partition came from: then it is read.
         """
         topic = self._context.catalog().topics_by_id.get(batch.topic_id)
         if topic is None or not topic.settings.append_time:
             return 0
-        index = self._ledger.view.index.partitions.get(batch.key)
+        key = batch.key
+        index = self._ledger.view.index.partitions.get(key)
         place = None if index is None else index.at(base_offset)
         if index is not None and place is not None:
             return index[place].timestamp_max_us
         try:
-            stored = await self._in_term(self._ledger.finder.record(batch.key, base_offset, topic))
-            return 0 if stored is None else stored.row.column("timestamp")[0].value or 0
+            run_blocking = self._context.run_blocking
+            row = await self._of_former(
+                key, base_offset, lambda reader: read_row(reader, run_blocking, key, base_offset, topic)
+            )
+            if row is None:
+                stored = await self._in_term(self._ledger.finder.record(key, base_offset, topic))
+                row = None if stored is None else stored.row
+            return 0 if row is None else row.column("timestamp")[0].value or 0
         except LedgerMQError as error:  # the batch is stored: that has to be answered
             log.warning("no time of a repeated batch", bundle=self.bundle, offset=base_offset, error=str(error))
             return 0

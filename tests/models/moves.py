@@ -7,11 +7,13 @@ process may put the next. A move is decided, the old ledger *seals* the partitio
 *freezes* its file list by a numbered plan, the new one takes the list over, the old one forgets.
 Invariants: an acknowledged record is stored once, in its producer's order; an offset has one value;
 the files that a plain reader sees are one gapless run at every moment; once all is quiet the ledger
-of the last move has everything.
+of the last move has everything. A collector of garbage takes files that no list names, and reads the
+lists one after another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -31,6 +33,7 @@ MUTANTS = {
     "producers-lost": "the states of producers move with the partition",
     "import-before-drain": "the file list is frozen only when Parquet has reached the sealed end",
     "freeze-without-barrier": "the freeze is a numbered plan, so that no earlier plan can still commit",
+    "collected-by-lists-of-different-moments": "a file is judged by the list of the ledger in charge",
     "compact-before-import": "the new ledger makes no files before it has taken the list over",
 }
 
@@ -89,6 +92,8 @@ class World(TermsWorld[State]):
         self.moves: list[Move] = []
         self.plans: list[dict[int, Plan]] = [{}, {}]
         self.stored: set[Span] = set()
+        self.made: dict[Span, tuple[int, int]] = {}
+        """The ledger and the plan of each file."""
         self.acknowledged: dict[str, int] = {}
         self.values: dict[int, Record] = {}
 
@@ -240,6 +245,7 @@ def run_plan(world: World, ledger: int, seen: Checkpoint, state: State) -> Proce
         if world.checkpoints[ledger].finished != number - 1:
             return True  # a fence keeps later puts out
         world.stored.add(plan.span)
+        world.made[plan.span] = ledger, number
         world.look()
     yield from commit(world, ledger, number, plan)
     return True
@@ -285,6 +291,41 @@ def take_over(world: World, ledger: int, seen: Checkpoint, state: State) -> Proc
             world.walk.saw("a file list was handed over")
 
 
+def collector(world: World) -> Process:
+    """Take what no list names, ascending; a file that has to stay keeps all above it."""
+    while True:
+        yield
+        found, seen = sorted(world.stored), [Checkpoint(), Checkpoint()]
+        for ledger in world.walk.random.sample([0, 1], 2):
+            for _ in range(world.walk.random.randrange(300)):
+                yield
+            seen[ledger] = world.checkpoints[ledger]
+        live = {span for checkpoint in seen for span in checkpoint.files}
+        for span in found:
+            ledger, number = world.made[span]
+            if span in live or seen[ledger].finished < number:
+                break
+            if not world.breaks("collected-by-lists-of-different-moments"):
+                listed = yield from in_charge(world, ledger)
+                if listed is None or span in listed:
+                    break
+            if span in world.stored:
+                world.walk.saw("garbage was collected")
+            world.stored.discard(span)
+            world.look()
+
+
+def in_charge(world: World, ledger: int) -> Generator[None, None, tuple[Span, ...] | None]:
+    """Return the list of the one ledger that is in charge of what this one had; None if there is none now."""
+    for _ in range(3):
+        yield
+        checkpoint = world.checkpoints[ledger]
+        if checkpoint.here:
+            return None if checkpoint.frozen else checkpoint.files
+        ledger = 1 - ledger
+    return None
+
+
 def controller(world: World) -> Process:
     """Decide the next move once the one before is complete."""
     at = 0
@@ -310,6 +351,7 @@ def run(walk: Walk) -> None:
         owner(world, 1),
         *compactors,
         controller(world),
+        collector(world),
     ]
     world.run(processes, STEPS, STEPS_AT_REST, sleep=range(100, 2500))
     check(world)

@@ -2,7 +2,8 @@
 producers write to them.
 
 Each broker owns one of the two bundles now and then, reads the records that decide moves late, and carries them
-out with the product's code; compactors do, too, with rounds by old catalogs, and delete records. A judge of one log
+out with the product's code; compactors do, too, with rounds by old catalogs, delete records, and collect garbage,
+slowly, so that partitions move while they look. A judge of one log
 for each partition does not know where its records are: the logs of both ledgers together are that log, and what a
 plain reader finds is judged at every moment.
 """
@@ -11,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from ledger.blocking import run_inline
 from ledger.garbage.retention import deletion_move
+from ledger.garbage.sweep import find_garbage, remove_garbage
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.checkpoint import partition_of as partition_of_checkpoint
@@ -23,6 +26,8 @@ from ledger.log.ledger_ref import LedgerRef
 from ledger.log.recovery import advance_checkpoint, recover
 from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter
+from ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.hand_over import has_forgotten
@@ -51,6 +56,10 @@ DECIDED_EVERY_S = 3.0
 PARQUET_MIN_AGE_MS = 4000
 KNOWN_CHANCE = 0.7
 DELETION_CHANCE = 0.3
+COLLECTION_CHANCE = 0.2
+PAUSE_CHANCE = 0.1
+PAUSE_S_MAX = 6.0
+T = TypeVar("T")
 PRODUCER_STATES_MAX = 2
 """Few, so that a ledger forgets producers that the other one would not."""
 
@@ -147,6 +156,27 @@ class MovingBroker(LedgerBroker):
         return await super().latest(topic_id, partition)
 
 
+class Slow(StoreWrapper):
+    """The store of a process that pauses between its requests."""
+
+    def __init__(self, inner: ObjectStore, random: random.Random) -> None:
+        super().__init__(inner)
+        self._random = random
+
+    async def _pause(self) -> None:
+        if self._random.random() < PAUSE_CHANCE:
+            await asyncio.sleep(self._random.uniform(0, PAUSE_S_MAX))
+
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        await self._pause()
+        return await step()
+
+    async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        await self._pause()
+        async for info in self.inner.list(prefix, start_after):
+            yield info
+
+
 class MovesRun(LedgerRun):
     bundles = (BUNDLE, OTHER)
 
@@ -194,6 +224,8 @@ class MovesRun(LedgerRun):
                 read_records(catalog, self._records)
             bundle = random.choice(self.bundles)
             try:
+                if random.random() < COLLECTION_CHANCE:
+                    await self._collect_garbage(compaction)
                 if random.random() < DELETION_CHANCE:
                     await self._delete_records(compaction.ledger(bundle), catalog)
                 await self._round(compaction, bundle, catalog, everything=random.random() < 0.7)
@@ -205,6 +237,16 @@ class MovesRun(LedgerRun):
         done = await compact_bundle(compaction, bundle, catalog, everything=everything)
         if done is not None:
             self.world.coverage.saw("a round was finished")
+
+    async def _collect_garbage(self, compaction: Compaction) -> None:
+        store, cluster = (
+            Slow(compaction.store, compaction.sources.random),
+            replace(compaction.cluster, bundles=OTHER + 1),
+        )
+        collected = await remove_garbage(store, cluster, await find_garbage(store, cluster))
+        for error in collected.failures.values():
+            self.world.judge_error(error)
+        self.world.coverage.saw("garbage was looked for")
 
     async def _delete_records(self, ledger: LedgerRef, catalog: Catalog) -> None:
         """To anywhere in the log, by who may not know that the partition has left."""

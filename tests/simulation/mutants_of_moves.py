@@ -9,6 +9,7 @@ import pytest
 
 import ledger.log.checkpoint as checkpoints
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.garbage import parquet_files
 from ledger.keys import PartitionId
 from ledger.log.fold import LedgerState
 from ledger.log.history import History
@@ -135,6 +136,14 @@ def forgotten_before_the_files_are_taken_over(patch: Patch) -> None:
         await advance_checkpoint(ledger, hand_over.forget_move(frozen))
 
     patch.setattr(runner, "forget_handed_over", forget_handed_over)
+
+
+@mutant("moves")
+def collected_by_lists_of_different_moments(patch: Patch) -> None:
+    """A Parquet file goes that no list named, although they were read one after another, while the partition went from
+    one that was read later to one that was read earlier.
+    """
+    patch.setattr(parquet_files, "is_in_charge", lambda checkpoint, topic_id, partition: True)
 
 
 @mutant("transactions")

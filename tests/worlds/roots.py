@@ -29,7 +29,7 @@ from ledger.parquet.hand_over import has_forgotten
 from ledger.parquet.report import CompactionReport
 from ledger.rounds.runner import compact_root
 from ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
-from ledger.topics.settings import CLUSTER_BUNDLES, parse_settings, parse_stored_settings
+from ledger.topics.settings import CLUSTER_BUNDLES, parse_stored_settings
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
@@ -88,7 +88,7 @@ class Root:
         topic = self.topics[name]
         raw = topic.raw_settings | {key.replace("_", "."): value for key, value in settings.items()}
         self.topics[name] = replace(
-            topic, raw_settings=raw, settings=parse_settings(raw), altered_ms=self.sources.now_ms()
+            topic, raw_settings=raw, settings=parse_stored_settings(raw), altered_ms=self.sources.now_ms()
         )
         await self.put_internal(METADATA, topic_key(name), encode_topic_record(self.topics[name]))
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ledger import keys
+from ledger.garbage.retention import deletion_move
 from ledger.keys import PartitionId
+from ledger.log.checkpoint import is_in_charge
 from ledger.log.moves import open_after
 from ledger.log.recovery import advance_checkpoint, recover
+from ledger.object_store.contract import Buffer, ObjectStore
 from ledger.object_store.memory import MemoryStore
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.topics.settings import parse_settings
 from ledgermq.client.consuming.direct_reads import DirectReads
-from ledgermq.errors import NotOwner, Unavailable
+from ledgermq.errors import NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
@@ -174,3 +180,68 @@ async def test_what_came_is_served_with_what_it_had_before(context: BundleContex
         assert await owner.list_offset(TOPIC, 0, "latest") == 5
         assert owner.session_slot(*KEY) >> 40 == MOVE
         assert owner.session_slot(TOPIC.id, 1) == owner.opened_slot()
+
+
+class HeldBack(StoreWrapper):
+    """Puts a checkpoint only when it may."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.asked = asyncio.Event()
+        self.may_put = asyncio.Event()
+
+    async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
+        if key.startswith(keys.checkpoints(2)):
+            self.asked.set()
+            await self.may_put.wait()
+        await super().put_if_absent(key, parts)
+
+
+async def test_a_deletion_that_a_seal_has_overtaken_counts_where_the_partition_came(context: BundleContext) -> None:
+    """It was decided before, and its checkpoint came after the first read of the former ledger."""
+    there = await own(context.store, context.sources, bundle=2)
+    await append_and_wait(there, batch(b"a", b"b"), batch(b"c"))
+    store = HeldBack(context.store)
+    late = ledger_of(store, 2, sources=context.sources)
+    deletion = asyncio.create_task(advance_checkpoint(late, deletion_move(TOPIC, {0: 2})))
+    await store.asked.wait()
+    sealed = there.seal(KEY, MOVE, 1)
+    assert sealed is not None
+    await sealed
+    seal = there.durable.moves.seal_of(KEY)
+    assert seal is not None
+    started = (await own(context.store, context.sources)).open_partition(open_after(seal, 2))
+    assert started is not None
+    await started
+    async with opened(context) as owner:
+        assert await owner.list_offset(TOPIC, 0, "earliest") == 0
+        store.may_put.set()
+        assert await deletion is not None
+        assert await owner.list_offset(TOPIC, 0, "earliest") == 2
+        with pytest.raises(OffsetOutOfRange):
+            await owner.fetch(TOPIC, 0, 0, EVERYTHING)
+        assert (await owner.fetch(TOPIC, 0, 2, EVERYTHING)).log_start == 2
+        await advance_checkpoint(ledger_of(context.store, 2, sources=context.sources))
+        assert await owner.list_offset(TOPIC, 0, "earliest") == 2
+        [known] = owner._former._formers.values()
+        assert not is_in_charge(known.followed.view.checkpoint, *KEY), "from now on it is not asked for again"
+
+
+async def test_a_repeated_batch_from_before_the_move_has_its_time(context: BundleContext) -> None:
+    stamped = replace(TOPIC, settings=parse_settings({"message.timestamp.type": "LogAppendTime"}))
+    context.catalog().topics_by_id[TOPIC.id] = stamped
+    there = await own(context.store, context.sources, bundle=2)
+    first = batch(b"a", b"b", producer=session(0), timestamp_ms=7)
+    await append_and_wait(there, first)
+    sealed = there.seal(KEY, MOVE, 1)
+    assert sealed is not None
+    await sealed
+    seal = there.durable.moves.seal_of(KEY)
+    assert seal is not None
+    started = (await own(context.store, context.sources)).open_partition(open_after(seal, 2))
+    assert started is not None
+    await started
+    async with opened(context) as owner:
+        [offset] = await produce(owner, first)
+        assert offset == 0
+        assert await owner.append_us(first, offset) == 7000

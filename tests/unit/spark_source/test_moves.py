@@ -120,7 +120,10 @@ async def test_the_end_of_a_move_is_waited_for(
     assert not query.done()
     move_id = root.topics["t"].moves[0].id
     assert [record.message for record in caplog.records if record.name == "ledgermq.spark"] == [
-        f"the query waits for the end of a move, at most 300 s for each: t/0 moves from bundle 1 to 2 (move {move_id})"
+        (
+            "a partition is read again when its move has ended; the query waits at most 300 s for each:"
+            f" t/0 moves from bundle 1 to 2 (move {move_id})"
+        )
     ]
     for step in steps[steps_done - 1 : -1]:
         await step("t", 0)
@@ -299,11 +302,12 @@ async def test_a_ledger_that_is_followed_already_is_read_anew_for_what_came(sour
     await root.move("t", 1, NEW)
     followed = await followed_topics(root)
     for _ in range(100):
-        assert await followed.refresh(at_once=True)
+        await followed.refresh(at_once=True)
         await asyncio.sleep(1)
     await move(root)
     began_s = asyncio.get_running_loop().time()
-    assert await followed.refresh(at_once=True)
+    await followed.refresh(at_once=True)
+    assert not followed.away
     assert asyncio.get_running_loop().time() - began_s < 0.1
     assert end(followed) == len(root.produced["t", 0])
 
@@ -319,10 +323,12 @@ async def test_a_seal_that_is_seen_before_its_move_is_no_end(sources: Sources) -
     await root.open_moved("t", 0)
     await produce(root, "at the new bundle")
     await compact_root(root.store, root.sources, LocalEngine(root.sources, run_inline), bundles=[keys.METADATA_BUNDLE])
-    refreshed = asyncio.create_task(followed.refresh(at_once=True))
+    await followed.refresh(at_once=True)
+    assert [*followed.away] == [(root.topics["t"].id, 0)]
+    arrived = asyncio.create_task(followed.here(followed.every))
     await asyncio.sleep(20)
-    assert not refreshed.done()
+    assert not arrived.done()
     await root.hand_over("t", 0)
     await root.end_move("t", 0)
-    assert await refreshed
+    await arrived
     assert end(followed) == len(root.produced["t", 0])

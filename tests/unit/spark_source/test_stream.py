@@ -500,19 +500,71 @@ def test_a_stream_goes_on_in_the_middle_of_what_has_moved(moving: Place, restart
     assert sorted(found) == rows("t", 0, 0, 24) + rows("t", 1, 0, 9)
 
 
-def test_a_stream_stands_still_until_the_move_has_ended(moving: Place) -> None:
-    query = moving.query()
-    assert query.batch() == ALL
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_stream_goes_on_with_the_other_partitions_while_one_moves(moving: Place, restarts: bool) -> None:
+    query = moving.query(maxOffsetsPerTrigger="4")
+    assert sorted(batches_until(query, lambda: query.at == query.begin)) == ALL
     moving.produce((0, 1))
     moving.begin_move(2)
-    moving.produce((0, 1))
-    moving.produce((1, 1))
+    moving.produce((0, 9))
+    moving.produce((1, 3))
     at = query.at
+    assert wait_for(query) == rows("t", 1, 6, 9)
+    begin, end = query.begin, query.at or {}
+    assert begin == at
+    if restarts:
+        query.restart()
+        assert query.rows(begin, end) == rows("t", 1, 6, 9), "a batch that runs again"
     assert batches_until(query) == []
-    assert query.at == at
+    assert query.at == end
+    moving.produce((1, 9))
+    assert wait_for(query) == rows("t", 1, 9, 13), "the whole limit is for what is here"
     moving.end_move()
     moving.produce((0, 1))
-    assert wait_for(query) == rows("t", 0, 18, 21) + rows("t", 1, 6, 7)
+    found = batches_until(query, lambda: query.at is not None and query.at["topics"]["t"]["offsets"]["0"] == 29)
+    assert sorted(found) == rows("t", 0, 18, 29) + rows("t", 1, 13, 18)
+
+
+def test_a_partition_that_moves_before_the_query_knew_it_is_read_from_its_begin(moving: Place) -> None:
+    query = moving.query(topicsPattern="t|new", startingOffsets="latest")
+    assert query.batch() == []
+    moving.add_partition()
+    moving.produce((2, 3))
+    moving.begin_move(1, partition=2)
+    moving.produce((0, 1))
+    assert wait_for(query) == rows("t", 0, 18, 19)
+    moving.end_move(2)
+    assert wait_for(query) == rows("t", 2, 0, 3)
+
+
+def test_a_batch_with_records_of_a_partition_that_moves_waits_when_it_runs_again(moving: Place) -> None:
+    query = moving.query()
+    assert query.batch() == ALL
+    begin, end = query.begin, query.at or {}
+    moving.begin_move(2)
+    query.restart()
+    with ending(moving):
+        assert query.rows(begin, end) == ALL
+    assert query.batch() == []
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_records_of_a_moved_partition_that_are_deleted_before_they_are_read(moving: Place, fails: str) -> None:
+    """By the new bundle, after a move during which they could not be read."""
+    query = moving.query(failOnDataLoss=fails)
+    assert query.batch() == ALL
+    moving.produce((0, 4))
+    moving.begin_move(2)
+    moving.produce((1, 1))
+    assert wait_for(query) == rows("t", 1, 6, 7)
+    moving.end_move()
+    moving.compact()
+    moving.delete_records(20)
+    if fails == "true":
+        with pytest.raises(OffsetOutOfRange, match="offset 18 is asked for, the log reaches from 20 to 22"):
+            wait_for(query)
+    else:
+        assert wait_for(query) == rows("t", 0, 20, 22)
 
 
 @contextmanager
