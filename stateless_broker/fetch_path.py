@@ -9,7 +9,7 @@ last.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ledger import keys
@@ -49,6 +49,11 @@ ROOM_WAIT_LEAST_S = 1.0
 READ_BYTES_LEAST = 256 * 1024
 """Room for each partition that is read side by side with others, because every read returns at
 least one batch.
+"""
+FRAME_BYTES = 1024 * 1024
+"""Frames of a stream have about this size; a single batch may exceed it. A frame is copied twice on its way to
+gRPC, and no other thread of the process can run meanwhile, so that a large frame would delay the puts of
+producers, each several times.
 """
 OBJECTS_MAX = 64
 """From this number of objects on, an answer takes in no more partitions. It bounds the space that
@@ -168,11 +173,12 @@ class FetchPath:
                     _advance(cursor, part)
                 served = [cursor for cursor in cursors[: len(found)] if (cursor.name, cursor.partition) not in failed]
                 cursors = cursors[len(found) :] + served  # a partition that had no turn is first in the next answer
-                frames = [self._frame(news)] if news else []
-                del found, news  # only the frame holds their batches, and only its receiver holds the frame
+                frames = [self._frame(piece) for piece in _pieces(news)][::-1]
+                del found, news  # only the frames hold their batches, and only its receiver holds a frame
                 if frames:
                     with reader.sent():
-                        yield frames.pop()
+                        while frames:
+                            yield frames.pop()
                 reader.rest()
                 if cursors and is_empty and had_room:
                     await self._wait(cursors, asyncio.get_running_loop().time() + STREAM_WAIT_S)
@@ -371,6 +377,43 @@ class FetchPath:
                 return True
             tasks.append(asyncio.create_task(owner.wait_for_data(wanted), name=f"fetch of bundle {bundle}"))
         return await one_ends(tasks, deadline)
+
+
+def _pieces(found: Sequence[_Found]) -> Iterator[list[_Found]]:
+    """Yield what was found in pieces of about `FRAME_BYTES`, of whole batches, in order."""
+    piece: list[_Found] = []
+    size_bytes = 0
+    for part in (part for whole in found for part in _parts(whole)):
+        if piece and size_bytes + part.payload_bytes > FRAME_BYTES:
+            yield piece
+            piece, size_bytes = [], 0
+        piece.append(part)
+        size_bytes += part.payload_bytes
+    if piece:
+        yield piece
+
+
+def _parts(found: _Found) -> Iterator[_Found]:
+    """Yield what was found in a partition in parts of about `FRAME_BYTES`."""
+    if found.payload_bytes <= FRAME_BYTES or len(found.data) == 1:
+        yield found
+        return
+    batches, data = list(found.header.batches), found.data
+    first = 0
+    while first < len(data):
+        end, size_bytes = first + 1, len(data[first])
+        while end < len(data) and size_bytes + len(data[end]) <= FRAME_BYTES:
+            size_bytes += len(data[end])
+            end += 1
+        header = pb.FetchedPartition()
+        header.CopyFrom(found.header)
+        del header.batches[:]
+        header.batches.extend(batches[first:end])
+        is_last = end == len(data)
+        if not is_last:
+            header.next_offset = header.failed = 0
+        yield _Found(header, data[first:end], found.left_out if is_last else NOTHING_LEFT_OUT)
+        first = end
 
 
 def refuse_unreadable(topic: Topic) -> None:

@@ -12,6 +12,7 @@ from ledger import keys
 from ledgermq.errors import CorruptFrame, InvalidConfig, InvalidRequest, InvalidTopicName, TopicExists, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ProduceFrame
+from stateless_broker.fetch_path import FRAME_BYTES
 from tests.broker.cluster import (
     TIMESTAMP_US,
     Cluster,
@@ -376,6 +377,40 @@ async def test_a_stream_pushes_what_becomes_durable_from_all_its_partitions(clus
         await cluster.produce("t", i % 4, b"%d" % i)
     await until(lambda: len(seen) == 40)
     assert sorted(seen, key=int) == [b"%d" % i for i in range(40)]
+    task.cancel()
+
+
+@in_cluster("a:1")
+async def test_a_stream_sends_much_data_in_frames_of_whole_batches(cluster: Cluster) -> None:
+    """A large frame would hold up all other work of the broker."""
+    await cluster.create("t", 2)
+    value = bytes(FRAME_BYTES // 4)
+    sizes = {0: [1, 1, 1, 1, 1, 1], 1: [9, 1, 2, 1]}  # in quarters of a frame; one batch is larger than a frame
+    for partition, quarters in sizes.items():
+        for number in quarters:
+            await cluster.produce("t", partition, *[value] * number)
+    request = pb.FetchRequest(
+        partitions=[pb.FetchPartition(topic="t", partition=i) for i in sizes], max_bytes=32 * FRAME_BYTES
+    )
+    seen: dict[int, list[tuple[int, int]]] = {partition: [] for partition in sizes}
+    frames: list[int] = []
+
+    async def listen() -> None:
+        async for frame in cluster.line("a:1").fetch(request):
+            batches = [batch for part in frame.header.partitions for batch in part.batches]
+            assert frame.payload_bytes == sum(batch.length for batch in batches)
+            assert frame.payload_bytes <= FRAME_BYTES or len(batches) == 1
+            frames.append(frame.payload_bytes)
+            for part in frame.header.partitions:
+                seen[part.partition] += [(batch.base_offset, batch.record_count) for batch in part.batches]
+
+    task = asyncio.create_task(listen())
+    await until(lambda: sum(map(len, seen.values())) == 10)
+    expected = {
+        partition: [(sum(found[:at]), found[at]) for at in range(len(found))] for partition, found in sizes.items()
+    }
+    assert seen == expected
+    assert 4 <= len(frames) <= 10
     task.cancel()
 
 
