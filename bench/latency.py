@@ -2,8 +2,9 @@
 absent, as brokers put) in the same run.
 
 On MinIO and HDFS a broker spaces its segments by 100 ms by default, which bounds the bill. Both
-settings, with and without the spacing, are measured. Peers that have only objects, too, are measured
-on the same stores, a folder and MinIO, with the same value of 100 B, to streams in turn.
+settings, with and without the spacing, are measured. Peers that keep only objects, too, are
+measured on the same stores, a folder and MinIO, with the same values, which go to eight streams in
+turn.
 """
 
 from __future__ import annotations

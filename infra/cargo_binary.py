@@ -1,5 +1,5 @@
-"""Find servers written in Rust, by an environment variable or on PATH. They are never built here: that takes longer
-than whoever needs them would wait.
+"""Find servers written in Rust, by an environment variable or on PATH. They are never built here:
+that takes longer than whoever needs them would wait.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ VERSION_S_MAX = 30
 class CargoBinary:
     """`name`: on PATH. `variable`: the environment variable with its path.
 
-    `version`: how the version begins that is wanted. `crate`: what `cargo install` takes, and `program`: what it makes
-    of that. `minutes`: time to build it.
+    `version`: how the version begins that is wanted. `crate`: what `cargo install` takes, and
+    `program`: what it makes of that. `minutes`: time to build it.
     """
 
     name: str

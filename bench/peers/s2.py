@@ -1,13 +1,12 @@
-"""s2-lite as a peer, which like LedgerMQ keeps nothing but objects: one server, a stream for a partition. Its store is
-a folder, where it syncs what it acknowledges, or a bucket.
+"""s2-lite as a peer, which like LedgerMQ keeps nothing but objects: one server, a stream for a
+partition. Its store is a folder, where it syncs what it acknowledges, or a bucket.
 
-All of its settings are defaults: it puts a part of its log every 5 ms into a folder, every 50 ms into a bucket, and
-acknowledges what is in it. A session for each stream appends batches of 1000 records or 1 MB, the most that it takes,
-eight in flight; another reads from the first record on. A topic is not removed before the next, for the server would
-delete its records one by one, beside what is measured. Its Go client could not be had as a module: a program of ours
-speaks its wire protocol, s2s.
-
-It is built by `cargo install --locked s2-lite`, with the settings of a release that this has.
+All of its settings are defaults: it puts a part of its log every 5 ms into a folder, every 50 ms
+into a bucket, and acknowledges what is in it. A session for each stream appends batches of 1000
+records or 1 MB, the most that it takes, eight in flight; another reads from the first record on. A
+topic is not removed before the next, for the server would delete its records one by one, beside
+what is measured. Its Go client could not be had as a module: a program of ours speaks its wire
+protocol, s2s.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ def sending(value_bytes: int) -> Sending:
 
 @contextmanager
 def running(folder: Path, root: str = "") -> Iterator[GoPeer]:
-    """Run it; `folder` holds the log, and the data unless `root` is given, a URL of LedgerMQ's: an empty folder, or
-    one in a bucket whose keys are in the environment.
+    """Run it; `folder` holds the log, and the data unless `root` is given, a URL of LedgerMQ's: an
+    empty folder, or one in a bucket whose keys are in the environment.
     """
     program = BINARY.path()
     built()
