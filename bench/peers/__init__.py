@@ -29,6 +29,7 @@ DURABILITY = {
 
 LEFT_OUT = {
     "AutoMQ": "its server's jars are not in Maven Central (2026-11-27)",
+    "Tansu": "its crate (tansu 0.6.0), which keeps Kafka's topics in a bucket, has not been built (2026-11-27)",
     "Redpanda": "its server is in none of the packages of Debian, npm and PyPI (2026-11-27)",
 }
 """Peers that were wanted and are not measured, and why."""
