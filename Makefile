@@ -102,7 +102,7 @@ RELEASE ?=
 golden: $(STAMP) ## Write the golden root of this version, once, with its release (docs/upgrades.md); RELEASE=… names one that is being made
 	$(PYTHON) -m tests.upgrades.write $(RELEASE)
 
-# Beside Kafka and others, which it fetches or builds; BENCH="--only P1,P4" for some rows, on a machine where nothing else runs.
+# Beside Kafka and others, which it fetches or builds (s2-lite where S2_LITE names its binary); BENCH="--only P1,P4" for some rows, on a machine where nothing else runs.
 BENCH ?=
 bench: $(STAMP) ## Measure everything, peers too, and write docs/performance.md (an hour)
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m bench.run $(BENCH)

@@ -2,12 +2,15 @@
 absent, as brokers put) in the same run.
 
 On MinIO and HDFS a broker spaces its segments by 100 ms by default, which bounds the bill. Both
-settings, with and without the spacing, are measured.
+settings, with and without the spacing, are measured. Peers that keep only objects, too, are
+measured on the same stores, a folder and MinIO, with the same values, which go to eight streams in
+turn.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -15,15 +18,17 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from bench.load import values
 from bench.measures import Curve, Results
 from bench.ours import Cluster
+from bench.peers import DISKLESS, started
 from bench.percentiles import at
 from bench.stores import FILE, HDFS, MINIO, stores
 from ledger.root.open import open_store
 from ledgermq.sources import Sources
 
 RATE = 100.0
-RECORDS = 500
+RECORDS, VALUE_BYTES = 500, 100
 PUT_BYTES, RAW_S, RAW_PUTS_MIN = 1000, 3.0, 5
 OURS, UNSPACED, RAW = "LedgerMQ", "LedgerMQ, no spacing", "raw PUT"
 PARTS = ((0.5, "p50"), (0.99, "p99"))
@@ -31,7 +36,11 @@ CURVE_POINTS = 200
 
 
 class Latency:
-    def __init__(self, results: Results, rounds: int, scale: float) -> None:
+    def __init__(self, results: Results, rounds: int, scale: float, peers: str | None) -> None:
+        """`peers`: those whose name has this in it, "" = all; None: none."""
+        self._peers = (
+            {} if peers is None else {name: of for name, of in DISKLESS.items() if peers.lower() in name.lower()}
+        )
         self._results, self._rounds, self._records, self._raw_s = results, rounds, int(RECORDS * scale), RAW_S * scale
         self._stores = (FILE, MINIO, HDFS) if scale >= 1 else (FILE, MINIO)  # HDFS takes half a minute to start
 
@@ -48,7 +57,22 @@ class Latency:
                         )
                         stack.callback(cluster.close)
                         subjects[subject] = partial(self._acknowledgements, cluster, cluster.new_topic(8))
+                    if store in (FILE, MINIO):
+                        subjects |= self._of_peers(stack, Path(name) / f"peers-{store}", new_root)
                     self._store(store, subjects)
+
+    def _of_peers(
+        self, stack: ExitStack, folder: Path, new_root: Callable[[], str]
+    ) -> dict[str, Callable[[], list[float]]]:
+        """Start peers, each on its own root; of one that cannot start, say why on stderr."""
+        folder.mkdir()
+        payload = folder / "payload"
+        payload.write_bytes(values(1, VALUE_BYTES, random_bytes=False)[0])
+        wanted = {subject: partial(running, root=new_root()) for subject, running in self._peers.items()}
+        peers, left_out = started(stack, folder, wanted)
+        for subject, why in left_out.items():
+            print(f"left out: {subject}: {why}", file=sys.stderr)
+        return {peer.subject: partial(peer.pace, peer.new_topic(), self._records, payload, RATE) for peer in peers}
 
     def _store(self, store: str, subjects: Mapping[str, Callable[[], list[float]]]) -> None:
         found: dict[str, list[float]] = {subject: [] for subject in subjects}
@@ -65,9 +89,9 @@ class Latency:
 
     def _acknowledgements(self, cluster: Cluster, topic: str) -> list[float]:
         """In ms, sorted."""
-        found: list[float] = cluster.client("produce", topic, rate=RATE, records=self._records, value_bytes=100)[
-            "latencies_ms"
-        ]
+        found: list[float] = cluster.client(
+            "produce", topic, rate=RATE, records=self._records, value_bytes=VALUE_BYTES
+        )["latencies_ms"]
         return found
 
 

@@ -48,10 +48,11 @@ ROUNDS, QUICK_ROUNDS, QUICK_SCALE = 5, 1, 0.2
 
 def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str, Callable[[], None]]:
     scale = QUICK_SCALE if options.quick else 1.0
+    peers = None if options.quick else options.peers
     return {
         "raw": Limits(results, rounds, scale).run,
-        "P1": Throughput(results, rounds, scale, None if options.quick else options.peers).run,
-        "P4": Latency(results, rounds, scale).run,
+        "P1": Throughput(results, rounds, scale, peers).run,
+        "P4": Latency(results, rounds, scale, peers).run,
         "P5": Requests(results, rounds, scale).run,
         "P6": Takeover(results, *((2, HISTORY_MB[:1]) if options.quick else (10, HISTORY_MB))).run,
         "P7": Parquet(results, rounds, scale).run,

@@ -3,13 +3,14 @@ are selected.
 
 All of them get the same values (words of text) and eight partitions or streams.
 `bench.peers.DURABILITY` says what a peer's acknowledgement means, and the peer's module says how it
-is set up. LedgerMQ uses its default compression (lz4); the others compress where that is faster for
-them. The clock of a LedgerMQ client starts when its first record is acknowledged; that of Kafka's
-tool starts before its first metadata request. With both running at once, the end of Kafka's tool
-shows when it began, some hundredths of a second late. Consumers read from the broker's memory, as
-far as it holds the topic. The two subjects *of segments* read another topic, whose broker keeps
-nothing in memory. They read it through the broker, or with direct reads, for which the broker
-returns the ranges and the consumer reads the files.
+is set up. s2-lite is built before the run, by `cargo install --locked`, without changes. LedgerMQ
+uses its default compression (lz4); the others compress where that is faster for them. The clock of
+a LedgerMQ client starts when its first record is acknowledged; that of Kafka's tool starts before
+its first metadata request. With both running at once, the end of Kafka's tool shows when it began,
+some hundredths of a second late. Consumers read from the broker's memory, as far as it holds the
+topic. The two subjects *of segments* read another topic, whose broker keeps nothing in memory. They
+read it through the broker, or with direct reads, for which the broker returns the ranges and the
+consumer reads the files.
 """
 
 from __future__ import annotations

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
-from bench.peers import confluent, kafka, nats, rabbitmq, redis, rocketmq
-from bench.peers.peer import Peer
+from bench.peers import confluent, kafka, nats, rabbitmq, redis, rocketmq, s2
+from bench.peers.peer import PacedPeer, Peer
 
 DURABILITY = {
     kafka.SUBJECT: kafka.DURABILITY,
@@ -22,22 +23,35 @@ DURABILITY = {
     nats.SUBJECT_BY_DEFAULT: nats.DURABILITY_BY_DEFAULT,
     rabbitmq.SUBJECT: rabbitmq.DURABILITY,
     rocketmq.SUBJECT: rocketmq.DURABILITY,
+    s2.SUBJECT: s2.DURABILITY,
 }
 """What an acknowledgement means, by subject."""
 
 LEFT_OUT = {
-    "s2-lite": "its crate (s2-lite 0.43.4) does not build within ten minutes on two cores",
+    "AutoMQ": "its server's jars are not in Maven Central (2026-11-27)",
+    "Tansu": "its crate (tansu 0.6.0), which keeps Kafka's topics in a bucket, has not been built (2026-11-27)",
+    "Redpanda": "its server is in none of the packages of Debian, npm and PyPI (2026-11-27)",
 }
 """Peers that were wanted and are not measured, and why."""
 
-Running = Callable[[Path], AbstractContextManager[Peer]]
-OTHERS: dict[str, Running] = {
+P = TypeVar("P", bound=Peer)
+Running = Callable[[Path], AbstractContextManager[P]]
+
+
+class RunningOnRoot(Protocol):
+    def __call__(self, folder: Path, root: str) -> AbstractContextManager[PacedPeer]: ...
+
+
+OTHERS: dict[str, Running[Peer]] = {
     redis.SUBJECT: redis.running,
     nats.SUBJECT: nats.running,
     nats.SUBJECT_BY_DEFAULT: partial(nats.running, sync_always=False),
     rabbitmq.SUBJECT: rabbitmq.running,
     rocketmq.SUBJECT: rocketmq.running,
+    s2.SUBJECT: s2.running,
 }
+DISKLESS: dict[str, RunningOnRoot] = {s2.SUBJECT: s2.running}
+"""Those that keep only objects, as LedgerMQ does: they run on a root of any kind."""
 
 
 def opened(stack: ExitStack, folder: Path, like: str = "") -> tuple[list[Peer], dict[str, str]]:
@@ -59,12 +73,12 @@ def opened(stack: ExitStack, folder: Path, like: str = "") -> tuple[list[Peer], 
     return [broker, *others], left_out
 
 
-def started(stack: ExitStack, folder: Path, wanted: Mapping[str, Running]) -> tuple[list[Peer], dict[str, str]]:
+def started(stack: ExitStack, folder: Path, wanted: Mapping[str, Running[P]]) -> tuple[list[P], dict[str, str]]:
     """Start peers; return those that run now, and for each other one the reason.
 
     Each has its own folder in `folder`.
     """
-    peers: list[Peer] = []
+    peers: list[P] = []
     left_out: dict[str, str] = {}
     for number, (subject, running) in enumerate(wanted.items()):
         try:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from bench.peers.peer import STREAMS
 
@@ -98,11 +99,17 @@ class GoPeer:
     def consume(self, topic: str, records: int) -> dict[str, float]:
         return self._rate("consume", topic, "-records", str(records), "-batch", str(self.read))
 
+    def pace(self, topic: str, records: int, payloads: Path, rate: float) -> list[float]:
+        """As `PacedPeer.pace`; only s2-lite."""
+        options = ("-records", str(records), "-payloads", str(payloads), "-rate", str(rate), "-batch", "1")
+        latencies_ms: list[float] = self._run("pace", topic, *options)["latencies_ms"]
+        return sorted(latencies_ms)
+
     def _rate(self, what: str, topic: str, *options: str) -> dict[str, float]:
         found = self._run(what, topic, *options)
         return found | {"per_s": found["records"] / found["seconds"]}
 
-    def _run(self, what: str, topic: str, *options: str) -> dict[str, float]:
+    def _run(self, what: str, topic: str, *options: str) -> dict[str, Any]:
         where = ("-peer", self.peer, "-address", f"127.0.0.1:{self.port}", "-topic", topic, "-streams", str(STREAMS))
         done = subprocess.run(
             [str(built()), *where, "-do", what, *options],
@@ -113,5 +120,5 @@ class GoPeer:
         )
         if done.returncode != 0:
             raise RuntimeError(f"{self.peer}: {what} failed:\n{done.stderr[-2000:]}")
-        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found

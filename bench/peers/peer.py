@@ -40,6 +40,13 @@ class Peer(Protocol):
         """Return `per_s` and `records`, read from the beginning."""
 
 
+class PacedPeer(Peer, Protocol):
+    """A peer that can also send records one by one, when they are due."""
+
+    def pace(self, topic: str, records: int, payloads: Path, rate: float) -> list[float]:
+        """Send `rate` a second. Return in ms, sorted, how long after it was due each was acknowledged."""
+
+
 @contextmanager
 def served(
     command: Sequence[str], port: int, log: Path, environment: Mapping[str, str] | None = None

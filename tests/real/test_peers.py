@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from bench.load import values
-from bench.peers import DURABILITY, confluent, kafka, nats, rabbitmq, redis, rocketmq
-from bench.peers.peer import Peer
+from bench.peers import DURABILITY, confluent, kafka, nats, rabbitmq, redis, rocketmq, s2
+from bench.peers.peer import STREAMS, Peer
+from bench.stores import FILE, MINIO, stores
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly, pytest.mark.timeout(900)]  # the first run builds and fetches them
 
@@ -53,6 +54,25 @@ def test_a_peer_gives_back_what_it_took(
     folder.mkdir()
     with running(folder) as peer:
         gives_back_what_it_took(peer, payloads)
+
+
+WITH_S2 = pytest.mark.skipif(s2.BINARY.found() is None, reason="s2-lite takes too long to build in a test")
+
+
+@WITH_S2
+@pytest.mark.parametrize("store", [FILE, MINIO])
+def test_s2_gives_back_what_it_took_and_keeps_a_pace(store: str, tmp_path: Path, payloads: Path) -> None:
+    folder = tmp_path / "peer"
+    folder.mkdir()
+    with stores(tmp_path, store) as roots, s2.running(folder, roots[store]()) as peer:
+        gives_back_what_it_took(peer, payloads)
+        topic = peer.new_topic()
+        latencies_ms = peer.pace(topic, 100, payloads, rate=100.0)
+        assert len(latencies_ms) == 100
+        assert latencies_ms[0] > 0
+        assert latencies_ms == sorted(latencies_ms)
+        warm_up = STREAMS
+        assert peer.consume(topic, 100 + warm_up)["bytes_read"] == (100 + warm_up) * VALUE_BYTES
 
 
 def test_rocketmq_delivers_timed_messages_when_they_are_due(tmp_path: Path, payloads: Path) -> None:

@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.peers import DURABILITY, LEFT_OUT, OTHERS, started
+import pytest
+
+from bench.peers import DISKLESS, DURABILITY, LEFT_OUT, OTHERS, s2, started
 from bench.peers.go_client import GoPeer, Sending
 from bench.peers.peer import Peer, served
+from infra.cargo_binary import CargoBinary
 from infra.ports import free_port
 from tests.waiting import wait_until
 
@@ -73,3 +76,42 @@ def free(lock: Path) -> bool:
 def test_the_page_can_say_of_every_peer_what_its_acknowledgement_means() -> None:
     assert set(OTHERS) <= set(DURABILITY)
     assert not set(LEFT_OUT) & set(DURABILITY)
+    assert set(DISKLESS) <= set(OTHERS)
+
+
+TOOL = CargoBinary("no-such-tool", "NO_SUCH_TOOL", "1.2.", "tool@1.2.3", "server", 10)
+
+
+def tool_that_says(folder: Path, words: str) -> Path:
+    path = folder / "tool"
+    path.write_text(f"#!/bin/sh\necho '{words}'\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_server_in_rust_is_found_by_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tool_that_says(tmp_path, "tool 1.2.9")
+    monkeypatch.setenv("NO_SUCH_TOOL", str(path))
+    assert TOOL.path() == path
+
+
+def test_without_a_server_in_rust_it_is_said_how_to_build_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_SUCH_TOOL", raising=False)
+    with pytest.raises(SystemExit, match=r"no no-such-tool.*cargo install --locked tool@1\.2\.3.*set NO_SUCH_TOOL"):
+        TOOL.path()
+
+
+@pytest.mark.parametrize("words", ["tool 1.3.0", "tool 1.20.0", ""])
+def test_a_server_of_another_version_is_not_measured(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page names the version."""
+    monkeypatch.setenv("NO_SUCH_TOOL", str(tool_that_says(tmp_path, words)))
+    with pytest.raises(SystemExit, match="cargo install"):
+        TOOL.path()
+
+
+@pytest.mark.parametrize(("value_bytes", "records"), [(100, 1000), (1000, 1000), (10_000, 104)])
+def test_s2_is_sent_as_much_at_once_as_it_takes(value_bytes: int, records: int) -> None:
+    assert s2.sending(value_bytes).batch == records
+    assert s2.sending(value_bytes).window == records * s2.BATCHES_IN_FLIGHT
