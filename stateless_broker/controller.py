@@ -258,9 +258,10 @@ class Controller:
                 return None
             async with self._lock:
                 owner = await self._ready()
+                asked_of = wish.id
                 wish, found = decide(self._metadata.catalog)
                 if found is None or found.id == 0:
-                    if found != first:
+                    if found != first or wish.id != asked_of:  # the answer was about another bundle, or a deleted topic
                         raise Unavailable(f"{name}/{partition} has moved meanwhile; retry", retry_after_ms=100)
                     await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
                     self._changed.set()

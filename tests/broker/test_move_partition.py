@@ -106,6 +106,32 @@ async def test_nothing_moves_beside_a_broker_that_does_not_know_moves(cluster: M
         assert await bundle_of(client) == SOURCE
 
 
+@moving_cluster
+async def test_the_answer_for_a_deleted_topic_does_not_count_for_the_next_one_of_its_name(
+    cluster: MovesCluster,
+) -> None:
+    """The topic is created anew between the owner's answer and the decision: its owner was not asked."""
+    async with cluster.client() as client:
+        await client.create_topic("t", 1)
+        controller, asked = controller_of(cluster), list[int]()
+        ask = controller._prepare_move
+
+        async def ask_and_create_anew(bundle: int, key: PartitionId, dry_run: bool) -> None:
+            await ask(bundle, key, dry_run)
+            asked.append(key.topic_id)
+            if len(asked) == 1:
+                await client.delete_topic("t")
+                await until(lambda: "t" not in controller._metadata.catalog.topics_by_name, timeout_s=3600)
+                await client.create_topic("t", 1)
+
+        controller._prepare_move = ask_and_create_anew
+        with pytest.raises(Unavailable, match="meanwhile"):
+            await controller.move_partition("t", 0, TARGET, dry_run=False)
+        assert await bundle_of(client) == SOURCE
+        await client.move_partition("t", 0, TARGET)
+        assert asked[1:] == [controller._metadata.catalog.living("t").id]
+
+
 # What keeps a partition
 
 Keeper = Callable[[ledgermq.Client], AbstractAsyncContextManager[None]]
