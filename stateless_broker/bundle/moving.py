@@ -84,6 +84,16 @@ class Moving:
         if self._leaving.get(key, 0.0) > self._now_s():
             raise Unavailable(f"{self._name(key)} is about to move to another bundle", retry_after_ms=RETRY_AFTER_MS)
 
+    def leaves(self, key: PartitionId) -> bool:
+        """Return whether a partition has left this bundle, or its move away is decided. A catalog that is older than
+        the ledger says nothing: the partition may be back.
+        """
+        moves, topic = self._writer.durable.moves, self._context.catalog().topics_by_id.get(key.topic_id)
+        move = topic.moves.get(key.partition) if topic is not None else None
+        if topic is None or move is None or move.id < moves.move(key):
+            return moves.seal_of(key) is not None
+        return topic.bundles[key.partition] != self._bundle
+
     def _check_free(self, key: PartitionId) -> None:
         """Raise PartitionBusy if something keeps a partition here."""
         kept = list(self._context.kept(self._bundle, key))

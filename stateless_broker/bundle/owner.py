@@ -186,6 +186,10 @@ class BundleOwner:
         """Return whether a partition was here, and has moved to another bundle."""
         return self._writer.durable.moves.seal_of(key) is not None
 
+    def leaves(self, key: PartitionId) -> bool:
+        """Return whether a partition has left, or is about to: see `Moving.leaves`."""
+        return self._moving.leaves(key)
+
     def count_before(self, key: PartitionId) -> int:
         """Return where a count of changes of a partition goes on that its former bundles had begun: above each of
         their numbers.

@@ -98,9 +98,7 @@ class BundleQueues:
         catalog = self._parts.catalog()
 
         def is_gone(key: ShareKey) -> bool:
-            topic = catalog.topics_by_id.get(key.topic_id)
-            has_moved = topic is not None and topic.bundles[key.partition] != self.bundle
-            return has_moved or catalog.is_removed(key.topic_id, catalog.offset)
+            return self.owner.leaves(PartitionId(*key[1:])) or catalog.is_removed(key.topic_id, catalog.offset)
 
         if not self._state.is_lost() and any(map(is_gone, self._shares.partitions)):
             try:
