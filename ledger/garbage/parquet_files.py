@@ -8,7 +8,7 @@ cleaned         of a keyed topic: it ends below the end of a version that is `pa
 unreferenced    in no page above `parquet_start`, in no open plan (design D5): it stands for a batch that was recorded
                 as failed, or a process died during one of the two above. Of a partition that has moved: not in the list
                 of the one bundle that is in charge of it, which is read later than the file's plan is finished
-                (design D9); while the partition is between two bundles, all its files stay
+                (design D10); while the partition is between two bundles, all its files stay
 
 In all cases: only files of finished plans, whose fences are closed first, and only `parquet_min_age`
 after the commit, because a put that was signed before may come late (design Q1). Nothing of a topic
