@@ -144,8 +144,8 @@ def _pack(batches: Iterable[fmt.ProducerBatch], slot: int | None = None) -> byte
 
 class Producers:
     """The states of all producers: a mutable fold that iterates in the order in which states are
-    dropped. A plain dict has this order if each state that changes is put in anew, and takes half the
-    memory of an OrderedDict.
+    dropped. A plain dict has this order if each state that changes is taken out and put in, and takes
+    half the memory of an OrderedDict.
     """
 
     def __init__(self, states_max: int) -> None:
