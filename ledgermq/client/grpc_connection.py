@@ -170,12 +170,12 @@ class GrpcConnection(UnaryCalls):
         try:
             yield
         except grpc.aio.AioRpcError as error:
-            raise error_from_rpc(error, self.address) from error
+            raise error_from_rpc(error, self.address) from error.with_traceback(None)
         except (grpc.aio.UsageError, asyncio.CancelledError) as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
-            raise Unavailable(f"the connection to {self.address} is closed") from error
+            raise Unavailable(f"the connection to {self.address} is closed") from error.with_traceback(None)
 
     async def _stream(self, method: Method, request: Any) -> AsyncIterator[Any]:
         with self._typed_errors():
@@ -186,9 +186,13 @@ class GrpcConnection(UnaryCalls):
                     yield method.decode_response(data)
         except Unavailable as error:
             raise await self._explained(error) from error.__cause__
+        except BaseException as error:
+            error.__traceback__ = None  # who keeps the error would keep gRPC's frames, and the call with them
+            raise
         finally:
             call.cancel()
             _end_requests(call)
+            del call  # as long as one is left, gRPC does not close its connection
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         return self._stream(methods.PRODUCE, _encoded(requests))

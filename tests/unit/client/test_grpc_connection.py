@@ -5,6 +5,7 @@ were cancelled.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -84,3 +85,21 @@ async def test_a_task_that_is_cancelled_ends_by_that(call: Call) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await call(connection)
+
+
+async def test_a_stream_that_was_cancelled_does_not_keep_its_connection_open() -> None:
+    """Whoever cancelled it may keep the error: here the task does, and a garbage collector that never runs."""
+    async with silent_broker() as (broker, connection):
+        calling, watching = asyncio.create_task(stream(connection)), asyncio.create_task(connection.wait_lost())
+        await broker.called.wait()
+        gc.disable()
+        try:
+            for task in (calling, watching):
+                task.cancel()
+            await asyncio.wait((calling, watching))
+            assert connection._watch is not None
+            assert not connection._watch.done(), "the channel has its connection"
+            await connection.close()
+            assert connection._watch.done(), "gRPC says that the channel has ended"
+        finally:
+            gc.enable()
