@@ -34,6 +34,7 @@ from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, Unavaila
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_for
+from stateless_broker.bundle.moving import LEAVING_S
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.heartbeat import ADDED_BUNDLES, HOLDERS, MOVES, RULES, SHARES, TIMERS, TRANSACTIONS, Heartbeat
 from stateless_broker.logs import get_logger
@@ -253,16 +254,19 @@ class Controller:
             if first is None or first.id:
                 await owner.check_fence()  # another controller may have moved it since
                 return None if dry_run else first
+            loop = asyncio.get_running_loop()
+            asked_of, asked_s = wish.id, loop.time()
             await self._prepare_move(first.source, PartitionId(wish.id, partition), dry_run)
             if dry_run:
                 return None
             async with self._lock:
                 owner = await self._ready()
-                asked_of = wish.id
                 wish, found = decide(self._metadata.catalog)
                 if found is None or found.id == 0:
                     if found != first or wish.id != asked_of:  # the answer was about another bundle, or a deleted topic
                         raise Unavailable(f"{name}/{partition} has moved meanwhile; retry", retry_after_ms=100)
+                    if loop.time() - asked_s > LEAVING_S / 2:  # soon the owner takes in again what keeps the partition
+                        raise Unavailable(f"the owner of {name}/{partition} was asked too long ago; retry")
                     await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
                     self._changed.set()
                 return self._metadata.catalog.topics_by_name[name].moves.get(partition)

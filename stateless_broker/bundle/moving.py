@@ -62,8 +62,10 @@ class Moving:
         """Let nothing new keep a partition in this bundle for a few seconds, so that its move can be decided; with
         `dry_run`, only check.
 
-        Raises PartitionBusy, and Unavailable while it is not known what keeps it.
+        Raises PartitionBusy, NotOwner if it has left already, and Unavailable while it is not known what keeps it.
         """
+        if self._writer.durable.moves.seal_of(key) is not None:  # the catalog of this broker is older than that
+            raise NotOwner(f"{self._name(key)} has left bundle {self._bundle}", retry_after_ms=RETRY_AFTER_MS)
         self._check_free(key)
         if not dry_run:
             now = self._now_s()

@@ -135,6 +135,25 @@ async def test_the_answer_for_a_deleted_topic_does_not_count_for_the_next_one_of
         assert asked[1:] == [controller._metadata.catalog.living("t").id]
 
 
+@moving_cluster
+async def test_an_answer_of_the_owner_counts_for_a_few_seconds(cluster: MovesCluster) -> None:
+    """After that it takes in again what would keep the partition."""
+    async with cluster.client() as client:
+        await client.create_topic("t", 1)
+        controller = controller_of(cluster)
+        ask, waits_s = controller._prepare_move, [LEAVING_S, 0.0]
+
+        async def ask_and_wait(bundle: int, key: PartitionId, dry_run: bool) -> None:
+            await ask(bundle, key, dry_run)
+            await asyncio.sleep(waits_s.pop(0))
+
+        controller._prepare_move = ask_and_wait
+        with pytest.raises(Unavailable, match="too long ago"):
+            await controller.move_partition("t", 0, TARGET, dry_run=False)
+        assert await bundle_of(client) == SOURCE
+        assert await controller.move_partition("t", 0, TARGET, dry_run=False) is not None
+
+
 # What keeps a partition
 
 Keeper = Callable[[ledgermq.Client], AbstractAsyncContextManager[None]]

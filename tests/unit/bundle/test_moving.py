@@ -121,6 +121,17 @@ async def test_an_owner_seals_what_leaves_and_refuses_it_from_then_on(world: Wor
 
 
 @moving
+async def test_an_owner_that_has_sealed_a_partition_does_not_let_it_go_once_more(world: World) -> None:
+    """A broker with an old catalog asks it after the partition has gone on."""
+    async with opened(world.context) as owner:
+        world.decide(PartitionMove(21, source=HERE), bundle=ELSEWHERE)
+        owner.catalog_changed()
+        await until(lambda: owner.has_left(KEY))
+        with pytest.raises(NotOwner, match="has left bundle 1"):
+            owner.prepare_move(TOPIC, 0, dry_run=False)
+
+
+@moving
 async def test_the_seal_of_another_move_opens_nothing(world: World) -> None:
     await world.seal_elsewhere(move=MOVE.id - 1)
     world.decide(MOVE)
