@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from bench import backlog, fairness, latency, limits, many, processes, timed, transactions, visibility
 from bench.limits import Limit
 from bench.measures import Measure, Results
-from bench.peers import kafka
 from bench.throughput import OURS
 
 UNBOUND = {
@@ -91,10 +90,7 @@ DISTANCES = (
         Distance("P11", "brokers' CPU, end to end", processes.subject(count), limits.ECHOES)
         for count in processes.COUNTS
     ),
-    *(
-        Distance("T1", f"{transactions.COMMIT}, p50", subject, transactions.RAW)
-        for subject in (transactions.OURS, kafka.SUBJECT)
-    ),
+    Distance("T1", f"{transactions.COMMIT}, p50", transactions.OURS, transactions.RAW),
     Distance("D1", timed.sending(100), timed.PLAIN, limits.KEEPS),
     Distance("D1", timed.sending(100), timed.TIMED, limits.KEEPS),
     *(Distance("D2", timed.DELIVERED, subject, limits.DECODES[100]) for subject in (timed.APPENDED, timed.READ)),
