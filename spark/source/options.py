@@ -162,7 +162,7 @@ class GivenOptions(ConnectionOptions):
     """
     move_timeout_s: float = above_zero(300.0, "seconds")
     """how long the query waits for each partition that is on its way to another bundle of the cluster: nothing of it
-    is read before the move has ended. Then the query fails, and can be started again
+    is read before the move has ended. Then the query fails, a stream too, and can be started again
     """
     include_archive: bool = switch(False)
     """batches: also read what retention moved to the archive of topics that

@@ -220,6 +220,7 @@ async def available_now(seed: int, chance: float) -> None:
     given = options(maxOffsetsPerTrigger="4", failOnDataLoss="false")
     topics, tracker, at = await driver(store, world, given, None)
     before = [len(world.values(partition)) for partition in PARTITIONS]
+    await topics.refresh(at_once=True)
     await topics.here(topics.every)
     tracker.stop_at_latest()
     found: Found = {partition: [] for partition in PARTITIONS}
