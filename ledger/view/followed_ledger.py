@@ -94,12 +94,18 @@ class FollowedLedger:
         """Return those that have records, or had, as far as is known."""
         return sorted(key for key in self._known.state.ends if self._wanted is None or self._wanted(key))
 
-    async def refresh(self) -> bool:
-        """Take in what has become durable; True: there was something. Raises as `open` does."""
+    async def refresh(self, *, look: bool = False) -> bool:
+        """Take in what has become durable; True: there was something. Raises as `open` does.
+
+        What was compacted and trimmed before it was read comes with a later look at the checkpoint; `look`: it comes
+        now.
+        """
         async with self._turn:
             before = self._known.next_slot
             while await self._read_on():
                 pass
+            if look:  # after the reads: a slot that was missing then, and is not trimmed now, was not written
+                await self._look()
             found = self._known.next_slot - before
             # as many as came this time, and one to see that no others follow
             self._ahead = min(max(found, 0) + 1, SLOTS_AHEAD_MAX)

@@ -87,7 +87,7 @@ class Driver:
 
     def stop_at_latest(self) -> None:
         async def stop() -> None:
-            await self._followed.refresh(at_once=True)
+            await self._followed.refresh(at_once=True, look=True)
             await self._followed.here(self._followed.every)
             self._tracker.stop_at_latest()
 

@@ -72,12 +72,12 @@ class FollowedTopics:
         await self._take()
         self._news_at_s = asyncio.get_running_loop().time()
 
-    async def refresh(self, *, at_once: bool = False) -> None:
+    async def refresh(self, *, at_once: bool = False, look: bool = False) -> None:
         """Apply what is new: records, topics, partitions, moves. Raises as `open` does, and DeadlineExceeded: a
         partition has been away for too long.
 
         Unless `at_once`, it waits until the next poll is due, but at most POLL_S (a query may have other sources);
-        then nothing is new.
+        then nothing is new. `look`: all that was durable when it was called is known then.
         """
         loop = asyncio.get_running_loop()
         wait_s = self._poll_at_s - loop.time()
@@ -86,11 +86,11 @@ class FollowedTopics:
             if wait_s > POLL_S:
                 return
         if at_once or loop.time() >= self._catalog_at_s:
-            self._is_stale |= await self._metadata.refresh()
+            self._is_stale |= await self._metadata.refresh(look=look)
             if self._is_stale:
                 await self._take()
             self._catalog_at_s = loop.time() + CATALOG_POLL_S
-        if any(await all_of((ledger.refresh() for _, ledger in self._ledgers.values()), BUNDLES_AT_ONCE)):
+        if any(await all_of((each.refresh(look=look) for _, each in self._ledgers.values()), BUNDLES_AT_ONCE)):
             self._news_at_s = loop.time()
         self._note_what_left()
         self._poll_at_s = loop.time() + min(max(POLL_S, IDLE_SHARE * (loop.time() - self._news_at_s)), POLL_IDLE_S)

@@ -332,6 +332,20 @@ async def test_what_the_index_has_no_room_for_is_found_where_the_reader_has_to_b
 
 
 @on_a_root
+async def test_a_reader_that_looks_knows_all_that_is_durable_although_it_was_trimmed_unread(
+    root: Root, store: FaultyStore
+) -> None:
+    ledger = await opened_ledger(store)
+    await root.produce("t", (0, [b"a", b"b"]))
+    await root.compact()
+    await ledger.refresh()
+    assert ledger.reader.end(part(root)) == 0  # until its next look
+    await ledger.refresh(look=True)
+    assert ledger.reader.end(part(root)) == 2
+    assert await read_to_end(ledger.reader, part(root)) == written(root)
+
+
+@on_a_root
 async def test_nothing_is_read_beyond_the_end_that_a_reader_knows(root: Root, store: FaultyStore) -> None:
     for value in (b"a", b"b", b"c", b"d"):
         await root.produce("t", (0, [value]))
