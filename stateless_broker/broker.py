@@ -37,6 +37,7 @@ from stateless_broker.fair_window import FairWindow
 from stateless_broker.fetch_path import FetchPath
 from stateless_broker.filter_functions.judging import FilterFunctions, NoFilterFunctions
 from stateless_broker.find_path import FindPath
+from stateless_broker.giving_way import GivingWay
 from stateless_broker.groups.groups import open_groups
 from stateless_broker.health import Alarms
 from stateless_broker.heartbeat import ENFORCING, FEATURES, RULES
@@ -58,7 +59,7 @@ from stateless_broker.security.quota_counts import QuotaCounts
 from stateless_broker.security.quota_path import QuotaPath
 from stateless_broker.security.rule_path import RulePath
 from stateless_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
-from stateless_broker.settings import BrokerConstants, BrokerSettings, from_settings, shared_within_s
+from stateless_broker.settings import BrokerConstants, BrokerSettings, from_settings, giving_way_share, shared_within_s
 from stateless_broker.shares.counts import ShareCounts
 from stateless_broker.shares.shares import open_shares
 from stateless_broker.timers.counts import TimerCounts
@@ -293,6 +294,7 @@ class Broker:
             self.context.answers,
             direct=settings.shares_locations(self.context.store.url),
             functions=self._functions,
+            give_way=lambda: GivingWay(self.context.produce_memory, giving_way_share(self.context.store.url)),
         )
         at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
         self.internal = InternalTerms(

@@ -9,7 +9,7 @@ last.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ledger import keys
@@ -29,6 +29,7 @@ from stateless_broker.bundle.budgets import AnswerBudget, AnswerReader
 from stateless_broker.bundle.context import BundleMetrics
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.filter_functions.judging import BatchPlace, FilterFunctions, Judgement, NoFilterFunctions
+from stateless_broker.giving_way import GivingWay
 from stateless_broker.logs import get_logger, logs_debug
 from stateless_broker.metadata import Lookup, Metadata
 from stateless_broker.ownership import Ownership
@@ -107,7 +108,9 @@ class _Found:
 
 
 class FetchPath:
-    """`direct`: callers that can read objects themselves receive the locations of batches."""
+    """`direct`: callers that can read objects themselves receive the locations of batches. `give_way`: returns how
+    a stream that reads a backlog gives way to producers.
+    """
 
     def __init__(
         self,
@@ -119,6 +122,7 @@ class FetchPath:
         *,
         direct: bool = False,
         functions: FilterFunctions | None = None,
+        give_way: Callable[[], GivingWay],
     ) -> None:
         self._functions = functions or NoFilterFunctions()
         self._metadata = metadata
@@ -127,6 +131,7 @@ class FetchPath:
         self._metrics = metrics
         self._answers = answers
         self._direct = direct
+        self._give_way = give_way
 
     async def fetch_once(self, request: pb.FetchRequest) -> FetchFrame:
         """Answer one long poll. Raises InvalidRequest for a request with no partition or with too
@@ -160,8 +165,11 @@ class FetchPath:
         """
         cursors = _cursors(request, is_stream=True)
         room_until = 0.0
+        way, is_behind = self._give_way(), False
         with self._reader(cursors) as reader:
             while cursors:
+                if is_behind:
+                    await way.give_way()
                 found, had_room = await self._next_answer(reader, cursors, request, room_until)
                 room_until = asyncio.get_running_loop().time() + ROOM_WAIT_S
                 is_empty = not any(part.header.batches or part.header.next_offset for part in found)
@@ -174,10 +182,13 @@ class FetchPath:
                 served = [cursor for cursor in cursors[: len(found)] if (cursor.name, cursor.partition) not in failed]
                 cursors = cursors[len(found) :] + served  # a partition that had no turn is first in the next answer
                 frames = [self._frame(piece) for piece in _pieces(news)][::-1]
+                is_behind = len(frames) > 1 and not reader.urgent
                 del found, news  # only the frames hold their batches, and only its receiver holds a frame
                 if frames:
                     with reader.sent():
                         while frames:
+                            if is_behind:
+                                await way.give_way()
                             yield frames.pop()
                 reader.rest()
                 if cursors and is_empty and had_room:

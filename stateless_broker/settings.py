@@ -45,6 +45,10 @@ SHARED_WITHIN_MS = {"file": 10, "hdfs": 1000, "s3": 500}
 """How long what principals send is in service while several of them send, by the scheme of the root: some
 puts one after the other.
 """
+GIVING_WAY_SHARES = {"file": 0.25, "hdfs": 0.0, "s3": 0.0}
+"""How long a reader of a backlog waits for puts, for each second that it does not wait, by the scheme of the root. A
+put to a distant store waits for the store, and a reader does not disturb it.
+"""
 
 T = TypeVar("T")
 
@@ -398,6 +402,10 @@ class BrokerSettings(ProcessSettings):
 
 def shared_within_s(root_url: str) -> float:
     return SHARED_WITHIN_MS.get(_scheme(root_url), SHARED_WITHIN_MS["file"]) / 1000
+
+
+def giving_way_share(root_url: str) -> float:
+    return GIVING_WAY_SHARES.get(_scheme(root_url), GIVING_WAY_SHARES["file"])
 
 
 class CompactionSettings(ProcessSettings):

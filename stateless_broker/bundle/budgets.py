@@ -48,6 +48,9 @@ class ByteBudget:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.taken = 0
+        self.is_empty = asyncio.Event()
+        """Set while nothing is held."""
+        self.is_empty.set()
 
     def take(self, size_bytes: int) -> bool:
         """Take `size_bytes`; return False if there is no room now.
@@ -57,6 +60,8 @@ class ByteBudget:
         if not self.has_room(size_bytes):
             return False
         self.taken += size_bytes
+        if self.taken:
+            self.is_empty.clear()
         return True
 
     def has_room(self, size_bytes: int) -> bool:
@@ -66,6 +71,8 @@ class ByteBudget:
     def give(self, size_bytes: int) -> None:
         self.taken -= size_bytes
         assert self.taken >= 0
+        if not self.taken:
+            self.is_empty.set()
 
 
 LIMITS = {Standing.SLOW: 1 / 2, Standing.NEW: 3 / 4, Standing.FAST: 1.0}

@@ -13,6 +13,7 @@ from ledgermq.errors import CorruptFrame, InvalidConfig, InvalidRequest, Invalid
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ProduceFrame
 from stateless_broker.fetch_path import FRAME_BYTES
+from stateless_broker.giving_way import CREDIT_S_MAX
 from tests.broker.cluster import (
     TIMESTAMP_US,
     Cluster,
@@ -411,6 +412,34 @@ async def test_a_stream_sends_much_data_in_frames_of_whole_batches(cluster: Clus
     }
     assert seen == expected
     assert 4 <= len(frames) <= 10
+    task.cancel()
+
+
+@in_cluster("a:1")
+async def test_a_stream_that_reads_a_backlog_gives_way_to_producers(cluster: Cluster) -> None:
+    """And one that is near the end does not."""
+    await cluster.create("t", 1)
+    for _ in range(8):
+        await cluster.produce("t", 0, bytes(FRAME_BYTES // 2))
+    admitted = cluster.brokers["a:1"].context.produce_memory
+    loop, arrived_s = asyncio.get_running_loop(), list[float]()
+    assert admitted.take(1)  # a record whose put does not end
+
+    async def listen() -> None:
+        request = pb.FetchRequest(partitions=[pb.FetchPartition(topic="t", partition=0)], max_bytes=32 * FRAME_BYTES)
+        async for frame in cluster.line("a:1").fetch(request):
+            arrived_s.extend([loop.time()] * sum(len(part.batches) for part in frame.header.partitions))
+
+    began_s = loop.time()
+    task = asyncio.create_task(listen())
+    await until(lambda: len(arrived_s) == 8)
+    assert CREDIT_S_MAX * 0.9 < arrived_s[-1] - began_s < 2 * CREDIT_S_MAX
+    await asyncio.sleep(1)
+    before_s = loop.time()
+    await cluster.produce("t", 0, b"live")
+    await until(lambda: len(arrived_s) == 9)
+    assert arrived_s[-1] - before_s < CREDIT_S_MAX / 10
+    admitted.give(1)
     task.cancel()
 
 
