@@ -142,7 +142,7 @@ TARGETS = (
     _most("P9", "idle for a minute", OURS, None, 0.0),
     _most("P10", f"acknowledgement at {backlog.RATE:.0f}/s, p99", backlog.BESIDE, backlog.ALONE, 2.5),
     _most("P10", f"acknowledgement at {backlog.RATE:.0f}/s, p99", backlog.BESIDE, backlog.PEER_BESIDE, 1.0),
-    Target("P11", "produce 1000 B, two clients", processes.subject(2), processes.subject(1), 1.5),
+    Target("P11", processes.PRODUCE, *(processes.subject(n, processes.CORES) for n in (2, 1)), 1.5),
     _most("P12", slow.MEMORY, slow.beside(slow.READERS), None, 768.0),
     Target("T1", transactions.WHAT, transactions.OURS, KAFKA, 2.0),
     *(
