@@ -17,9 +17,15 @@ def free_port() -> int:
     """Return a port of 127.0.0.1 on which no process listens at this moment."""
     while True:
         port = FIRST + next(_tried) % (LAST - FIRST)
-        with socket.socket() as free:
-            try:
-                free.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        if is_free(port):
             return port
+
+
+def is_free(port: int) -> bool:
+    """Return whether no process listens on this port of 127.0.0.1 at this moment."""
+    with socket.socket() as listening:
+        try:
+            listening.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from bench.peers.peer import STREAMS, served
 from infra import java, maven
-from infra.ports import free_port
+from infra.ports import free_port, is_free
 
 SUBJECT = "RocketMQ 5.3 (sync flush)"
 DURABILITY = "fsync before the acknowledgement, one for all that wait"
@@ -123,7 +123,9 @@ def running(folder: Path) -> Iterator[RocketMQ]:
     """Run it; `folder` holds the data and the logs."""
     classes = folder / "classes"
     java.compile_source(SOURCE, classes, maven.jars("rocketmq"))
-    names_port, port, replication_port = free_port(), free_port(), free_port()
+    names_port, replication_port = free_port(), free_port()
+    taken = (names_port, replication_port)  # it listens two ports below its own, too
+    port = next(port for port in iter(free_port, None) if port - 2 not in taken and is_free(port - 2))
     names = _settings(folder / "names.conf", {"listenPort": names_port, "bindAddress": "127.0.0.1"})
     broker = _settings(
         folder / "broker.conf",
