@@ -33,10 +33,47 @@ T = TypeVar("T")
 log = logging.getLogger("ledgermq.spark")
 
 
+class Batches:
+    """How far each batch of a streaming query goes, and its tasks, in the order in which Spark asks for them.
+
+    Every call raises what `Tracker` raises. Use it from one caller at a time.
+    """
+
+    def __init__(self, followed: FollowedTopics, tracker: Tracker) -> None:
+        self.followed = followed
+        self._tracker = tracker
+
+    async def first(self) -> Position:
+        """Return the position where a query without a checkpoint begins."""
+        return await self.followed.planned(self._tracker.first, self.followed.every)
+
+    async def next(self, start: Position, rows_max: int | None) -> Position:
+        """Return the end of the batch that begins at `start`; `start` itself if nothing is new."""
+        await self.followed.refresh(at_once=self._tracker.stops)
+        # a query that stops at a position would take standing still for its end
+        await self.followed.here(lambda: self._tracker.behind_its_end(start))
+        return self._tracker.next(start, rows_max)
+
+    def latest(self) -> Position:
+        """Return the latest known position, without a request."""
+        return self._tracker.latest()
+
+    async def stop_at_latest(self) -> None:
+        """Treat all that is durable now as the end from now on."""
+        await self.followed.refresh(at_once=True, look=True)
+        await self.followed.here(self.followed.every)
+        self._tracker.stop_at_latest()
+
+    async def ranges(self, start: Position, end: Position) -> list[list[TopicRange]]:
+        """Return the ranges of the batch between two positions, by task."""
+        plan, wanted = partial(self._tracker.ranges, start, end), partial(self._tracker.wanted, start, end)
+        return await self.followed.planned(plan, wanted)
+
+
 class Driver:
     """Use it from one caller at a time.
 
-    Every call raises what `Tracker` raises. Creating one opens the store, or waits for it.
+    Every call raises what `Batches` raises. Creating one opens the store, or waits for it.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -46,12 +83,12 @@ class Driver:
         self._loop = LoopThread("ledgermq-source")
         self._progress: Progress | None = None
         try:
-            self._store, self._followed, self._tracker = self._loop.run(patiently(self._open))
+            self._store, self._batches = self._loop.run(patiently(self._open))
         except BaseException:
             self._loop.close(waits_for_workers=True)
             raise
 
-    async def _open(self) -> tuple[ObjectStore, FollowedTopics, Tracker]:
+    async def _open(self) -> tuple[ObjectStore, Batches]:
         store = await open_store(self._options.root, sources=Sources())
         try:
             cluster = await cluster_of(store)
@@ -62,40 +99,25 @@ class Driver:
         except BaseException:
             await store.close()
             raise
-        return store, followed, Tracker(followed, cluster.cluster_id, self._options, self._warn)
+        return store, Batches(followed, Tracker(followed, cluster.cluster_id, self._options, self._warn))
 
     def first(self) -> Position:
         """Return the position where the query begins; the same in every call."""
         if self._first is None:
-            self._first = self._loop.run(
-                patiently(lambda: self._followed.planned(self._tracker.first, self._followed.every))
-            )
+            self._first = self._loop.run(patiently(self._batches.first))
         return self._first
 
     def next(self, start: Position, rows_max: int | None) -> Position:
-        async def find() -> Position:
-            await self._followed.refresh(at_once=self._tracker.stops)
-            # a query that stops at a position would take standing still for its end
-            await self._followed.here(lambda: self._tracker.behind_its_end(start))
-            return self._tracker.next(start, rows_max)
-
-        return self._loop.run(patiently(find))
+        return self._loop.run(patiently(lambda: self._batches.next(start, rows_max)))
 
     def latest(self) -> Position:
-        """Return the latest known position, without a request."""
-        return self._tracker.latest()
+        return self._batches.latest()
 
     def stop_at_latest(self) -> None:
-        async def stop() -> None:
-            await self._followed.refresh(at_once=True, look=True)
-            await self._followed.here(self._followed.every)
-            self._tracker.stop_at_latest()
-
-        self._loop.run(patiently(stop))
+        self._loop.run(patiently(self._batches.stop_at_latest))
 
     def ranges(self, start: Position, end: Position) -> list[list[TopicRange]]:
-        plan, wanted = partial(self._tracker.ranges, start, end), partial(self._tracker.wanted, start, end)
-        return self._loop.run(patiently(lambda: self._followed.planned(plan, wanted)))
+        return self._loop.run(patiently(lambda: self._batches.ranges(start, end)))
 
     def reached(self, position: Position) -> None:
         """Note that everything before the position has gone through the query."""

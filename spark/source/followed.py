@@ -44,9 +44,16 @@ T = TypeVar("T")
 
 
 class FollowedTopics:
-    """Call `open` first. Use it from one caller at a time."""
+    """Call `open` first. Use it from one caller at a time. `index_batches_max`: of each bundle."""
 
-    def __init__(self, store: ObjectStore, cluster: ClusterSettings, options: SourceOptions) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        cluster: ClusterSettings,
+        options: SourceOptions,
+        *,
+        index_batches_max: int = INDEX_BATCHES_MAX,
+    ) -> None:
         self.catalog = Catalog()
         self.topics: dict[str, Topic] = {}
         """Live topics of the query, by name."""
@@ -56,6 +63,7 @@ class FollowedTopics:
         self._cluster = cluster
         self._sources = Sources()
         self._options = options
+        self._index_batches_max = index_batches_max
         self._metadata = self._follow(keys.METADATA_BUNDLE, frozenset())
         self._ledgers: dict[int, tuple[frozenset[int], FollowedLedger]] = {}
         """By bundle, with the ids of the topics that can be read there."""
@@ -182,6 +190,6 @@ class FollowedTopics:
         return FollowedLedger(
             self._ledger(bundle),
             wanted=wanted,
-            index_batches_max=INDEX_BATCHES_MAX,
+            index_batches_max=self._index_batches_max,
             recent_bytes_max=RECENT_BYTES_MAX,
         )

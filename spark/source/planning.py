@@ -65,8 +65,10 @@ class TopicRange:
     range: OffsetRange
 
 
-async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[TopicRange]]:
-    """Return the ranges by task. Waits for the end of moves.
+async def plan_query(
+    store: ObjectStore, options: SourceOptions, *, index_batches_max: int = INDEX_BATCHES_MAX
+) -> list[list[TopicRange]]:
+    """Return the ranges by task. Waits for the end of moves. `index_batches_max`: of each bundle.
 
     Raises InvalidConfig, UnknownTopic, UnknownPartition, OffsetOutOfRange, DataDamaged, DeadlineExceeded (a move
     has not ended in time), the store's errors.
@@ -79,7 +81,7 @@ async def plan_query(store: ObjectStore, options: SourceOptions) -> list[list[To
         chosen = {PartitionId(topic.id, p): (topic, p) for topic in topics for p in partitions_of(topic, options)}
         left = [part for key, part in chosen.items() if key not in planned]
         due = [part for part in left if not on_their_way([part])]  # so partitions that move in turns end the wait
-        followed = await _followed(metadata, due)
+        followed = await _followed(metadata, due, index_batches_max)
         reasons = partial(gone, due, followed)
         found = await planned_whole(partial(_plan, store, sources, due, followed, options), reasons)
         if found is not None:
@@ -214,12 +216,12 @@ def topics_of(catalog: Catalog, options: SourceOptions) -> list[Topic]:
     return topics
 
 
-async def _followed(metadata: LedgerRef, chosen: Chosen) -> dict[int, FollowedLedger]:
+async def _followed(metadata: LedgerRef, chosen: Chosen, index_batches_max: int) -> dict[int, FollowedLedger]:
     """Open each bundle that holds some of these partitions."""
     wanted = {PartitionId(topic.id, partition) for topic, partition in chosen}
     followed = {
         bundle: FollowedLedger(
-            replace(metadata, bundle=bundle), wanted=wanted.__contains__, index_batches_max=INDEX_BATCHES_MAX
+            replace(metadata, bundle=bundle), wanted=wanted.__contains__, index_batches_max=index_batches_max
         )
         for bundle in sorted({topic.bundles[partition] for topic, partition in chosen})
     }

@@ -14,6 +14,8 @@ from tests.simulation.ids_run import IdsRun
 from tests.simulation.keyed_run import KeyedRun
 from tests.simulation.ledger_run import LedgerRun
 from tests.simulation.moves_run import MovesRun
+from tests.simulation.queries_run import KINDS as QUERIES
+from tests.simulation.queries_run import ROOMS, QueriesRun
 from tests.simulation.queues_run import QueuesRun
 from tests.simulation.result import Make
 from tests.simulation.rounds_run import RoundsRun
@@ -26,6 +28,7 @@ LEVELS: dict[str, Make] = {
     "ledger": LedgerRun,
     "ids": IdsRun,
     "moves": MovesRun,
+    "queries": QueriesRun,
     "rounds": RoundsRun,
     "keyed": KeyedRun,
     "damage": DamageRun,
@@ -107,6 +110,28 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "disturbance: pause",
         "disturbance: kill",
         "disturbance: clock jump",
+    ),
+    "queries": (
+        *(f"a run: {kind}" for kind in QUERIES),
+        *(f"room in the index: {room}" for room in ROOMS),
+        "a move was decided",
+        "a partition was sealed",
+        "a partition was opened",
+        "a file list was taken over",
+        "a move ended",
+        "a log start was raised by hand",
+        "a plan counted for nothing: a partition had left",
+        "a followed ledger was begun again, for it was trimmed meanwhile",
+        "the partition of a range was elsewhere, or about to go, when it was read",
+        "a query waited",
+        "a stream waited to begin",
+        "a stream went on while a partition was away",
+        "a batch waited",
+        "a driver began again",
+        "a batch was planned again by another driver",
+        "a query with available-now waited to begin",
+        "a query with available-now waited for what was there",
+        "available-now waited before its end",
     ),
     "rounds": (
         "a run on S3",
@@ -406,6 +431,19 @@ little.
 
 RARE: dict[str, frozenset[str]] = {
     "moves": frozenset(),
+    "queries": frozenset(
+        {
+            *(f"a run: {kind}" for kind in QUERIES if kind != "stream"),
+            "a log start was raised by hand",
+            "a plan counted for nothing: a partition had left",
+            "a query waited",
+            "a stream went on while a partition was away",
+            "a batch waited",
+            "a query with available-now waited to begin",
+            "a query with available-now waited for what was there",
+            "available-now waited before its end",
+        }
+    ),
     "ids": frozenset({"a duplicate waited for its original", "disturbance: clock jump"}),
     "ledger": frozenset(
         {

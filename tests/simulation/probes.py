@@ -19,12 +19,15 @@ import ledger.log.recovery
 import ledger.object_store.settle
 import ledger.parquet.round
 import ledger.parquet.task
+import spark.source.followed
+import spark.source.planning
 import stateless_broker.bundle.owner
 import tests.simulation.ledger_broker
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.plan_chain import PlanOvertaken, fence_of
 from ledger.log.writer import Append, LedgerWriter
 from ledger.object_store.settle import PutOutcome
+from ledger.view.followed_ledger import FollowedLedger
 from ledger.view.view import LedgerView
 from ledgermq.errors import NotOwner, ProducerError
 from stateless_broker.timers import mover
@@ -49,6 +52,7 @@ def probes() -> Iterator[None]:
         _probe_terms(patch)
         _probe_rounds(patch)
         _probe_timers(patch)
+        _probe_queries(patch)
         yield
 
 
@@ -195,6 +199,20 @@ def _probe_timers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BundleTimers, "recall", recall)
     patch.setattr(mover, "flush_horizon", flush_horizon)
     patch.setattr(TimerPartition, "__init__", init)
+
+
+def _probe_queries(patch: pytest.MonkeyPatch) -> None:
+    def planned(found: object, *_: Any) -> None:
+        if found is None:
+            saw("a plan counted for nothing: a partition had left")
+
+    def looked(has_begun_again: bool, *_: Any) -> None:
+        if has_begun_again:
+            saw("a followed ledger was begun again, for it was trimmed meanwhile")
+
+    for module in (spark.source.followed, spark.source.planning):
+        _after(patch, module, "planned_whole", planned)
+    _after(patch, FollowedLedger, "_look", looked)
 
 
 def _before(patch: pytest.MonkeyPatch, owner: Any, name: str, look: Callable[..., None]) -> None:

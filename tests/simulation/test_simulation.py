@@ -22,6 +22,7 @@ GROUPS_SEEDS = range(3)
 TIMERS_SEEDS = range(4)
 IDS_SEEDS = range(6)
 MOVES_SEEDS = range(8)
+QUERIES_SEEDS = range(24)
 QUEUES_SEEDS = range(4)
 ACCESS_SEEDS = range(4)
 EXCLUSIVE_SEEDS = (*range(4), 117, 119)
@@ -52,6 +53,10 @@ def test_ids_of_messages() -> None:
 
 def test_moved_partitions() -> None:
     judge("moves", MOVES_SEEDS)
+
+
+def test_queries_of_moved_partitions() -> None:
+    judge("queries", QUERIES_SEEDS)
 
 
 @pytest.mark.parametrize("first", ROUNDS_SEEDS[::4])
@@ -127,6 +132,7 @@ def test_a_seed_that_once_failed(level: str, seed: int) -> None:
         ("ledger", 8),
         ("ids", 4),
         ("moves", 3),
+        ("queries", 4),
         ("rounds", 5),
         ("sinks", 2),
         ("cluster", 3),

@@ -54,9 +54,13 @@ async def produce(root: Root, text: str) -> None:
     await root.produce("t", (0, [f"{text}, {number}".encode() for number in range(3)]))
 
 
-async def plan(root: Root, store: ObjectStore | None = None, **options: str) -> list[TopicRange]:
-    given = {"root": "memory://moves", "topic": "t", "partitions": "0", **options}
-    return [each for task in await plan_query(store or root.store, parse_options(given)) for each in task]
+async def plan(
+    root: Root, store: ObjectStore | None = None, *, room: int = planning.INDEX_BATCHES_MAX, **options: str
+) -> list[TopicRange]:
+    """`room`: batches of a bundle in the index."""
+    given = parse_options({"root": "memory://moves", "topic": "t", "partitions": "0", **options})
+    tasks = await plan_query(store or root.store, given, index_batches_max=room)
+    return [each for task in tasks for each in task]
 
 
 async def read(root: Root, ranges: list[TopicRange]) -> list[bytes]:
@@ -242,11 +246,10 @@ async def test_a_move_while_the_query_is_planned_is_followed(
     """The index has no room, so the ledger is read again once the ends are known. Files are searched in threads,
     which virtual time does not have.
     """
-    monkeypatch.setattr(planning, "INDEX_BATCHES_MAX", 1)
     monkeypatch.setattr(planning, "PAUSE_S", 0.0)
     root = await opened_root(sources)
     store = Meanwhile(root.store, listing, partial(steps, root))
-    ranges = await plan(root, store, **options)
+    ranges = await plan(root, store, room=1, **options)
     assert store.done
     assert await read(root, ranges) == root.produced["t", 0]
 

@@ -36,7 +36,8 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.sources import Sources
-from spark.source import followed
+from spark.source import driver, followed
+from spark.source.followed import FollowedTopics
 from spark.source.stream import StreamReader
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root
@@ -600,7 +601,7 @@ def test_a_batch_is_planned_again_where_its_partition_has_moved(
     moving: Place, batches_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between its end and its tasks. Without room in the index, the old ledger is read again for them."""
-    monkeypatch.setattr(followed, "INDEX_BATCHES_MAX", batches_max)
+    monkeypatch.setattr(driver, "FollowedTopics", partial(FollowedTopics, index_batches_max=batches_max))
     monkeypatch.setattr(followed, "RECENT_BYTES_MAX", 0)
     query = moving.query()
     begin = query.reader.initialOffset()
