@@ -21,6 +21,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from bench import limits
 from bench.load import DISTINCT_VALUES, FIRST_RECORDS, values
 from bench.measures import Measure, Results, alternate
 from bench.ours import Cluster, answer
@@ -115,10 +116,10 @@ class Throughput:
 
 
 def rates(results: Results) -> dict[str, list[Measure]]:
-    """Records a second by what was measured, a measure for each subject."""
+    """Records a second by what was measured, a measure for each subject that is a broker."""
     found: dict[str, list[Measure]] = {}
     for measure in results.measures:
-        if measure.row in ROWS and measure.unit == "records/s":
+        if measure.row in ROWS and measure.unit == "records/s" and measure.subject != limits.SUBJECT:
             found.setdefault(measure.what, []).append(measure)
     return found
 
