@@ -115,7 +115,7 @@ class MovingTopic:
         self._saw(what, f"partition {partition}")
 
     def _is_sealed(self, partition: int) -> bool:
-        """Nobody takes records between the seal and the open."""
+        """Between the seal and the open neither bundle takes records."""
         return self._left[partition][:1] == [("a partition was opened", self.root.open_moved)]
 
     async def _produce(self, partition: int) -> None:
