@@ -12,7 +12,7 @@ WORKERS ?= 4
 # Some machines forbid Python to keep compiled modules: each of the hundreds of processes that tests start would compile all of them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup lint format proto pages test test-fast test-spark test-real test-nightly compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit clean
+.PHONY: help setup lint format proto pages test test-fast test-spark test-slow test-real test-nightly compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,13 +44,17 @@ pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md and t
 	$(PYTHON) -m stateless_broker.metrics.page > docs/metrics.md
 	$(PYTHON) -m infra.grafana.dashboard > infra/grafana/ledgermq.json
 
-test: lint test-fast test-spark ## lint and every test that needs no server (a quarter of an hour on two cores)
+test: lint test-fast test-spark ## lint and the tests that need no server, without the slow ones (ten minutes on two cores)
 
 test-fast: $(STAMP) ## Unit, contract, property and end-to-end tests, without Spark
-	$(PYTHON) -m pytest -m "not spark and not real and not compose" -n $(WORKERS) --dist worksteal tests
+	$(PYTHON) -m pytest -m "not slow and not spark and not real and not compose" -n $(WORKERS) --dist worksteal tests
 
 test-spark: $(STAMP) ## Tests that need Spark; installs Java 17 or newer when there is none
-	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m pytest -m "spark and not real" tests
+	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m pytest -m "spark and not slow and not real" tests
+
+test-slow: $(STAMP) ## The slow tests that need no server: programs killed, power cuts, mutants, every block of the docs (ten minutes)
+	$(PYTHON) -m pytest -m "slow and not spark and not real and not compose" -n $(WORKERS) --dist worksteal tests
+	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m pytest -m "spark and slow and not real" tests
 
 test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included, on a real MinIO, HDFS and PostgreSQL
 	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py) && postgres=$$($(PYTHON) infra/postgres.py) && \
@@ -70,7 +74,7 @@ FUZZ_SEED ?= 0
 fuzz: $(STAMP) ## Hostile bytes for every surface that takes bytes from others; FUZZ_INPUTS=100000 FUZZ_SEED=0
 	$(PYTHON) -m tests.fuzz.run --inputs $(FUZZ_INPUTS) --seed $(FUZZ_SEED)
 
-# In each test so many power cuts; 3000 are more than there are steps, so that each is cut after. make test has a few hundred.
+# In each test so many power cuts; 3000 are more than there are steps, so that each is cut after. make test-slow has a few hundred.
 POWER_CUTS ?= 3000
 powercut: $(STAMP) ## The power cut after every step of the file store's runs; POWER_CUTS=3000
 	LEDGERMQ_POWER_CUTS=$(POWER_CUTS) $(PYTHON) -m pytest -q --timeout 3600 tests/powercut

@@ -1,4 +1,4 @@
-"""Time out a test by the time in which this machine runs.
+"""Time out a test by the time in which this machine runs, and name those that belong to `make test-slow`.
 
 A virtual machine can be stopped for minutes, with all its clocks going on. A test that takes
 milliseconds would then have timed out. So a timer counts short ticks: however long the machine
@@ -14,6 +14,8 @@ import pytest
 import pytest_timeout
 
 TICKS = 30
+SLOW_S = 10.0
+"""Twice what the marker `slow` says, because tests run side by side."""
 
 
 @pytest.hookimpl
@@ -36,3 +38,16 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Setting
     signal.signal(signal.SIGALRM, tick)
     signal.setitimer(signal.ITIMER_REAL, settings.timeout / TICKS, settings.timeout / TICKS)
     return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the tests that take long and are not marked `slow`, so that `make test` stays short."""
+    unmarked = [
+        report
+        for report in terminalreporter.getreports("passed")
+        if report.when == "call" and report.duration > SLOW_S and not {"slow", "real"} & report.keywords.keys()
+    ]
+    if unmarked:
+        terminalreporter.section(f"took more than {SLOW_S:g} s without the marker slow")
+        for report in sorted(unmarked, key=lambda report: -report.duration):
+            terminalreporter.write_line(f"{report.duration:.1f} s  {report.nodeid}")

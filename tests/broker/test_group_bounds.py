@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
+
 from ledger.blocking import run_inline
 from ledger.cluster import read_cluster
 from ledger.fsck.check import check_root
@@ -35,6 +37,7 @@ async def take_over(cluster: Cluster, store: CountingStore, groups: Sequence[str
     return {group: [part.offset for part in await committed(cluster, group)] for group in groups}
 
 
+@pytest.mark.slow
 @virtual
 async def test_a_takeover_reads_what_is_alive_and_not_what_was_ever_committed() -> None:
     store = CountingStore(MemoryStore("", virtual_sources(1000)))

@@ -205,6 +205,7 @@ async def test_an_answer_carries_no_more_than_fits_and_what_is_left_is_not_count
     assert {check.transaction.transactional_id for check in [*first, *more]} == set(names)
 
 
+@pytest.mark.slow
 @in_cluster("a:1", "b:1", **BUNDLES)
 async def test_checks_are_not_used_up_while_no_producer_lives(cluster: Cluster) -> None:
     await cluster.create("t", 1)

@@ -115,6 +115,7 @@ async def busy(cluster: Cluster, partitions: list[int]) -> AsyncIterator[dict[in
     assert seen == {partition: list(range(sent[partition])) for partition in partitions}
 
 
+@pytest.mark.slow
 @in_watched("a:1", "b:1", "c:1")
 async def test_busy_bundles_are_shared_and_then_nothing_moves(cluster: Watched) -> None:
     bundles = await spread(cluster)
@@ -128,6 +129,7 @@ async def test_busy_bundles_are_shared_and_then_nothing_moves(cluster: Watched) 
         assert cluster.changed_heartbeats() - changed <= 3, "a steady load is not announced at each beat"
 
 
+@pytest.mark.slow
 @in_watched("a:1", "b:1")
 async def test_one_bundle_at_a_time_moves_after_a_minute(cluster: Watched) -> None:
     bundles = await spread(cluster)

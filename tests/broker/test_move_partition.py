@@ -347,6 +347,7 @@ async def test_a_late_claim_of_before_the_move_does_not_fence(cluster: MovesClus
             await producer.send("t", b"c", partition=0)
 
 
+@pytest.mark.slow
 @moving_cluster
 async def test_an_old_handle_recalls_no_message_of_the_new_bundle(cluster: MovesCluster) -> None:
     """Ids of timed messages count in their bundle."""

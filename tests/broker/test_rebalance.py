@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import pytest
+
 import ledgermq
 from ledger import keys
 from ledgermq.buffers import KIB
@@ -86,6 +88,7 @@ async def at_most(client: ledgermq.Client, number: int) -> AsyncIterator[None]:
         await end(watching)
 
 
+@pytest.mark.slow
 @moving_cluster
 async def test_busy_partitions_of_one_bundle_are_shared_and_then_nothing_moves(cluster: MovesCluster) -> None:
     async with cluster.client() as client:

@@ -112,6 +112,7 @@ async def test_memory_bounds_come_to_their_budgets_and_change_while_the_broker_r
     assert (broker.context.answers.bytes_max, broker.context.engine.memory_bytes) == (2**22, 2**26)
 
 
+@pytest.mark.slow
 def test_the_reserve_has_the_size_that_was_set(tmp_path: Path) -> None:
     sizes = {}
     for reserve_bytes in (0, 2 * 1024 * 1024):

@@ -277,6 +277,7 @@ async def test_lists_start_after_a_key(store: ObjectStore, backend: Backend, pre
     assert await keys_of(store, prefix, start_after) == wanted
 
 
+@pytest.mark.slow
 async def test_long_lists_go_on_over_pages(backend: Backend) -> None:
     store = await backend.open()
     count = 1100  # S3 gives 1,000 a page

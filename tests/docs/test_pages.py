@@ -139,6 +139,7 @@ def runnable(page: Path) -> list[Block]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=lambda page: page.name)
 async def test_every_block_of_a_page_runs(page: Path, tmp_path: Path, commands_folder: Path) -> None:
     folder = tmp_path / "here"

@@ -64,6 +64,7 @@ class Shell:
         return json.loads(self(*words, "--output", "json", token=token))
 
 
+@pytest.mark.slow
 async def test_a_cluster_with_tokens_from_the_first_one_on(tmp_path: Path, program: Path) -> None:
     root_url = (tmp_path / "root").as_uri()
     audit = tmp_path / "audit.jsonl"
@@ -133,6 +134,7 @@ async def test_a_cluster_with_tokens_from_the_first_one_on(tmp_path: Path, progr
     assert all({"timestamp", "connection", "method"} <= line.keys() for line in lines), lines
 
 
+@pytest.mark.slow
 async def test_a_token_comes_from_everywhere(
     tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

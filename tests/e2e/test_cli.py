@@ -198,6 +198,7 @@ def test_headers_tag_and_binary_values_in_every_format(shell: Shell) -> None:
     assert table[2].split()[:2] == ["0", "1"]
 
 
+@pytest.mark.slow
 def test_what_passes_a_filter_is_printed(shell: Shell) -> None:
     for tag, price in (("red", "5"), ("blue", "7"), ("green", "9")):
         assert shell("produce", "sold", "--tag", tag, "--header", f"price={price}", stdin=f"{tag}\n").code == 0
@@ -234,6 +235,7 @@ def test_rows_with_ids_are_stored_once(shell: Shell, tmp_path: Path) -> None:
         assert why in done.err
 
 
+@pytest.mark.slow
 def test_what_is_older_than_its_ttl_is_printed_only_on_demand(shell: Shell) -> None:
     assert shell("produce", "aged", "--ttl", "1ms", stdin="short\n").code == 0
     assert shell("produce", "aged", "--ttl", "1d", "--header", "a=1", stdin="long\n").code == 0
@@ -302,6 +304,7 @@ def test_a_record_that_is_too_large_is_named_and_the_run_goes_on_behind_it(shell
     assert shell("consume", "gap", "--until-end").out == "".join(f'{{"n": {n}}}\n' for n in range(2501))
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
     shell("produce", "pipe", stdin="x\n" * 200_000)
     command = (
@@ -345,6 +348,7 @@ def test_the_root_can_be_inspected_and_compacted_while_the_broker_runs(shell: Sh
     assert sorted(map(int, again)) == list(range(500))
 
 
+@pytest.mark.slow
 def test_a_root_url_as_target_needs_no_broker(tmp_path: Path) -> None:
     folder = str(tmp_path / "embedded")
     assert Shell(folder, tmp_path, LEDGERMQ)("status").code == 4, "no cluster there yet"
@@ -354,6 +358,7 @@ def test_a_root_url_as_target_needs_no_broker(tmp_path: Path) -> None:
     assert shell("consume", "hello", "--from", "earliest", "--until-end").out == "first message\n"
 
 
+@pytest.mark.slow
 def test_the_shell_completes_commands_and_topic_names(shell: Shell) -> None:
     shell("produce", "completed-name", stdin="x\n")
 
@@ -376,6 +381,7 @@ def test_the_shell_completes_commands_and_topic_names(shell: Shell) -> None:
     assert complete("ledgermq topic alter t --unset retention.m") == ["retention.ms"]
 
 
+@pytest.mark.slow
 def test_a_group_from_its_first_message_to_its_deletion(shell: Shell, tmp_path: Path) -> None:
     shell.json("topic", "create", "grouped", "--partitions", 2)
     assert shell("produce", "grouped", stdin="\n".join(f"m{number}" for number in range(10)) + "\n").code == 0
@@ -437,6 +443,7 @@ def test_a_group_keeps_the_place_itself(shell: Shell) -> None:
     assert "group reset" in done.err
 
 
+@pytest.mark.slow
 def test_transactions_are_listed_resolved_and_forgotten(shell: Shell) -> None:
     assert shell("transaction", "list").err == "No transaction is open.\n"
     with ledgermq.sync.connect(shell.address) as client, client.transactions("billing-7") as transactions:
@@ -474,6 +481,7 @@ def test_transactions_are_listed_resolved_and_forgotten(shell: Shell) -> None:
     assert (refused.code, "INVALID_REQUEST" in refused.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_unresolved_messages_are_listed_shown_published_and_dropped(shell: Shell) -> None:
     """The copies are those that brokers make after the last check."""
     assert shell("transaction", "unresolved", "list").err == "No unresolved message waits for a decision.\n"
@@ -525,6 +533,7 @@ def prepare(address: str, *names: str) -> None:
     asyncio.run(call())
 
 
+@pytest.mark.slow
 def test_bundles_are_shown_and_added(shell: Shell) -> None:
     before = shell.json("cluster", "describe")["bundles"]
     count = len(before)
@@ -550,6 +559,7 @@ def test_bundles_are_shown_and_added(shell: Shell) -> None:
     assert "a cluster has 2 to 1000 bundles" in refused.err
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_partitions_move_until_bundles_are_even(shell: Shell) -> None:
     shell("topic", "create", "wide", "--partitions", 100)

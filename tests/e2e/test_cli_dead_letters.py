@@ -50,6 +50,7 @@ def read(shell: Shell, topic: str, count: int) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 def test_dead_letters_are_listed_shown_redriven_and_dropped(shell: Shell) -> None:
     assert shell("dlq", "list").err == "No dead letter waits.\n"
     bury(shell, "g", 4, ("ValueError: poison", "TimeoutError: slow"))
@@ -96,6 +97,7 @@ def test_dead_letters_are_listed_shown_redriven_and_dropped(shell: Shell) -> Non
     assert [header["key"] for header in row["headers"]] == ["mine"]
 
 
+@pytest.mark.slow
 def test_copies_in_the_retry_topic_are_counted_from_the_committed_offset_on(shell: Shell) -> None:
     bury(shell, "r", 0)
     now_ms = round(time.time() * 1000)
@@ -121,6 +123,7 @@ def test_copies_in_the_retry_topic_are_counted_from_the_committed_offset_on(shel
     assert 60 <= facts["due_seconds"] < 160
 
 
+@pytest.mark.slow
 def test_what_cannot_be_meant_is_refused(shell: Shell) -> None:
     bury(shell, "w", 1)
     for wrong in (
@@ -139,6 +142,7 @@ def test_what_cannot_be_meant_is_refused(shell: Shell) -> None:
     assert places(shell, "w") == [("0:0", "waits")]
 
 
+@pytest.mark.slow
 async def test_a_second_command_stops_the_first(shell: Shell) -> None:
     """What the first has settled is seen by the second, and nothing is sent twice."""
     bury(shell, "s", 1200)

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.e2e.test_cli import Shell, shell
 
 
+@pytest.mark.slow
 def test_delayed_records_wait_are_recalled_and_come(shell: Shell) -> None:
     shell.json("topic", "create", "timed", "--partitions", 1)
     sent = shell.json("produce", "timed", "--delay", "2h", stdin="one\ntwo\n")["delayed"]

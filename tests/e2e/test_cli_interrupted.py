@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import ledgermq.sync
 from tests.e2e.processes import BrokerProcesses
 from tests.waiting import wait_until
@@ -42,6 +44,7 @@ def values(address: str) -> list[int]:
     return [int(line) for line in found.stdout.split()]
 
 
+@pytest.mark.slow
 def test_after_ctrl_c_a_second_run_goes_on(tmp_path: Path) -> None:
     with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
         address = brokers.start("--auto-create-topics", "--default-partitions", "1").address
@@ -68,6 +71,7 @@ def test_after_ctrl_c_a_second_run_goes_on(tmp_path: Path) -> None:
         assert values(address) == list(range(4000))
 
 
+@pytest.mark.slow
 def test_a_broker_that_stops_is_told_at_once_and_the_lines_that_are_stored_are_named(tmp_path: Path) -> None:
     with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
         broker = brokers.start()

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 import ledgermq
 from ledgermq.client.groups.retry_topics import Failures, Origin, headers_of
 from ledgermq.client.partitioner import partition_of_key
@@ -12,6 +14,7 @@ from tests.e2e.test_cli import Shell, shell
 from tests.waiting import wait_until
 
 
+@pytest.mark.slow
 def test_messages_are_found_by_key_and_the_search_goes_on(shell: Shell) -> None:
     shell.json("topic", "create", "found", "--partitions", 3)
     at = partition_of_key(b"k", 3)
@@ -67,6 +70,7 @@ def test_a_message_is_shown_with_the_objects_that_hold_it(shell: Shell) -> None:
     assert "63 6f 66 66 65 65" in shell("message", "show", "shown:0:0", "--hex").out
 
 
+@pytest.mark.slow
 def test_a_message_is_traced_to_groups_queues_and_copies(shell: Shell) -> None:
     for topic in ("traced", "mailer.retry", "mailer.dlq"):
         shell.json("topic", "create", topic, "--partitions", 2)

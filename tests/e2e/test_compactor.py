@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.dataset
+import pytest
 
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import STOP_S_MAX, BrokerProcess, BrokerProcesses
@@ -29,6 +30,7 @@ def compactor(folder: Path, root: str) -> Iterator[BrokerProcess]:
         process.wait()
 
 
+@pytest.mark.slow
 async def test_it_waits_for_a_cluster_then_turns_records_into_parquet(tmp_path: Path) -> None:
     root = (tmp_path / "root").as_uri()
     with compactor(tmp_path, root) as service:

@@ -98,6 +98,7 @@ class DelayedChaos(Chaos):
                 assert (seen[value].partition, seen[value].timestamp_us) == (result.partition, result.timestamp_us)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @virtual
 async def test_each_message_comes_once_unless_it_was_recalled_after_every_fault(seed: int) -> None:

@@ -18,6 +18,7 @@ from tests.e2e.processes import START_S_MAX, STOP_S_MAX
 LEDGERMQ = Path(sys.executable).parent / "ledgermq"
 
 
+@pytest.mark.slow
 def test_what_dev_says_to_type_works_as_it_stands(tmp_path: Path) -> None:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     log = tmp_path / "dev.log"
@@ -51,6 +52,7 @@ def test_what_dev_says_to_type_works_as_it_stands(tmp_path: Path) -> None:
     assert "Traceback" not in log.read_text()
 
 
+@pytest.mark.slow
 def test_the_admin_port_is_told_and_watched_and_the_port_for_clients_is_not_taken_for_it(tmp_path: Path) -> None:
     log = tmp_path / "dev.log"
     with log.open("wb") as output:

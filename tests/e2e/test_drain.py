@@ -7,10 +7,13 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.warm_cli import WarmCommands
 
 
+@pytest.mark.slow
 def test_the_command_hands_everything_over_and_back(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LEDGERMQ_")}
     with (

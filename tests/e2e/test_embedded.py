@@ -119,6 +119,7 @@ def test_consuming_from_beyond_the_end_is_told(tmp_path: Path) -> None:
     assert "t/0: offset 3 does not exist; the log ends at 2" in beyond.stderr
 
 
+@pytest.mark.slow
 def test_status_says_by_exit_code_and_by_name_what_is_not_well(tmp_path: Path) -> None:
     """The broker of the command itself has just started, and is given a moment to take what it
     should own.

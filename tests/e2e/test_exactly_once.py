@@ -39,6 +39,7 @@ def member(target: str, database: str, die_after: int, where: str) -> int:
     return subprocess.run(command, check=False, timeout=MEMBER_S_MAX).returncode
 
 
+@pytest.mark.slow
 async def test_every_message_counts_once_though_processes_are_killed(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/results.db"
     engine = create_engine(database)

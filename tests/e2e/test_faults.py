@@ -111,6 +111,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.slow
 async def test_a_full_disk_is_told_to_producers_and_needs_no_restart(tmp_path: Path, disk: Path) -> None:
     with BrokerProcesses(tmp_path, (disk / "root").as_uri()) as brokers:
         broker = await asyncio.to_thread(brokers.start, *ADMIN)
@@ -136,6 +137,7 @@ async def test_a_full_disk_is_told_to_producers_and_needs_no_restart(tmp_path: P
         assert await asyncio.to_thread(brokers.stop, broker) == 0
 
 
+@pytest.mark.slow
 async def test_a_full_disk_is_taken_over_and_emptied_from_its_reserve(tmp_path: Path, disk: Path) -> None:
     """Not one block is free: a killed broker starts again, serves reads, deletes a topic, and the
     room comes back.
@@ -209,6 +211,7 @@ def fill(path: Path) -> None:
             return
 
 
+@pytest.mark.slow
 async def test_two_clusters_on_one_root_are_one_and_lose_nothing(tmp_path: Path) -> None:
     """An operator starts the brokers of a new cluster on the root of another: the settings
     of the new cluster do not count.

@@ -114,6 +114,7 @@ async def test_where_it_raises_a_message_is_left_out_and_counted() -> None:
         assert functions.counted.outcomes == {"kept": 13, "raised": 7}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hanging", "exiting"])
 async def test_a_message_without_a_verdict_is_tried_twice_then_left_out_and_counted(name: str) -> None:
     async with functions_of(MESSAGE_S) as functions:
@@ -192,6 +193,7 @@ def test_the_names_are_those_of_the_entry_points() -> None:
     assert set(NAMES) <= set(installed())
 
 
+@pytest.mark.slow
 async def test_a_message_has_the_time_that_is_set(tmp_path: Path) -> None:
     settings = load_settings(None, filter_message_ms_max=round(MESSAGE_S * 1000), port=0)
     registry = CollectorRegistry()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from sqlalchemy import create_engine, text
 
 import ledgermq
@@ -26,6 +27,7 @@ def program(target: str, database: str, where: str) -> int:
     return subprocess.run(command, check=False, timeout=PROGRAM_S_MAX).returncode
 
 
+@pytest.mark.slow
 async def test_messages_follow_the_database_though_everybody_is_killed(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/orders.db"
     engine = create_engine(database)

@@ -174,6 +174,7 @@ def provider() -> Iterator[Provider]:
         thread.join()
 
 
+@pytest.mark.slow
 async def test_signed_tokens_of_an_identity_provider(provider: Provider, tmp_path: Path) -> None:
     old = RSAKey.generate_key(2048, {"kid": "old", "use": "sig"})
     new = ECKey.generate_key("P-256", {"kid": "new", "use": "sig"})

@@ -35,6 +35,7 @@ def lines(broker: BrokerProcess, event: str) -> list[dict[str, object]]:
     return [line for line in found if line["event"] == event]
 
 
+@pytest.mark.slow
 async def test_the_admin_port_tells_of_health_and_what_was_done(tmp_path: Path) -> None:
     with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
         broker = brokers.start(*ADMIN)
@@ -155,6 +156,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
 
 
+@pytest.mark.slow
 def test_a_broker_that_waits_for_its_store_obeys_signals(tmp_path: Path, credentials: None) -> None:
     file = tmp_path / "broker.toml"
     file.write_text("")
@@ -188,6 +190,7 @@ def test_wrong_credentials_end_the_start(tmp_path: Path, minio_root: str, monkey
         assert "not-the-secret" not in broker.text()
 
 
+@pytest.mark.slow
 def test_a_store_that_never_answers_cannot_keep_a_broker_from_ending(tmp_path: Path, credentials: None) -> None:
     """It takes connections and is silent: threads wait for it, and threads cannot be cancelled."""
     with (
@@ -222,6 +225,7 @@ def test_sighup_takes_what_is_live_and_refuses_the_rest_by_name(tmp_path: Path) 
         assert brokers.stop(broker) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outage_s", [3.0])
 async def test_a_store_that_is_away_at_the_start_and_later(
     tmp_path: Path, moto: Minio, moto_root: str, outage_s: float

@@ -131,6 +131,7 @@ def test_a_root_that_another_format_version_wrote(brokers: BrokerProcesses, tmp_
         assert "version 99" in line
 
 
+@pytest.mark.slow
 def test_wrong_settings_and_roots(tmp_path: Path) -> None:
     config = tmp_path / "broker.toml"
     config.write_text("heartbeat_intervall_ms = 5\n")

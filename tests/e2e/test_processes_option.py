@@ -60,6 +60,7 @@ def send(address: str, value: bytes) -> None:
             producer.send("t", value, partition=partition).result()
 
 
+@pytest.mark.slow
 def test_two_serve_one_is_killed_and_comes_back_all_drain(brokers: BrokerProcesses) -> None:
     parent = brokers.spawn("--broker-id", "pair")
     wait_until(lambda: len(listening(parent)) == 2)
@@ -120,6 +121,7 @@ def taken_after_a_free_one() -> socket.socket:
             continue
 
 
+@pytest.mark.slow
 def test_what_holds_for_all_ends_the_command(brokers: BrokerProcesses) -> None:
     with taken_after_a_free_one() as taken:
         port = taken.getsockname()[1]

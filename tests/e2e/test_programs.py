@@ -56,6 +56,7 @@ LOOPS = """
 """
 
 
+@pytest.mark.slow
 def test_programs_end_without_a_word(address: str) -> None:
     """Calls that are cancelled leave events in gRPC for loops that are closed; the next loop of the
     process gets them.

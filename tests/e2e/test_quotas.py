@@ -36,6 +36,7 @@ def run(program: Path, target: str, *words: str, code: int = 0) -> tuple[str, st
     return done.stdout, done.stderr
 
 
+@pytest.mark.slow
 async def test_a_program_is_bound_by_the_quota_of_its_client_id(tmp_path: Path, program: Path) -> None:
     with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri(), QUICK) as brokers:
         broker = brokers.start("--admin-port", "0", "--log-format", "json")
@@ -64,6 +65,7 @@ async def test_a_program_is_bound_by_the_quota_of_its_client_id(tmp_path: Path, 
         run(program, target, "quota", "set", "anonymous", code=2)
 
 
+@pytest.mark.slow
 async def test_connections_are_counted_while_they_have_calls(tmp_path: Path) -> None:
     with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri(), QUICK) as brokers:
         brokers.start()

@@ -279,6 +279,7 @@ async def test_a_topic_of_another_program_is_not_used(cluster: Cluster) -> None:
                 await consumer.fetch()
 
 
+@pytest.mark.slow
 @in_cluster("a:1")
 async def test_a_copy_that_waits_for_long_holds_up_no_other_attempt(cluster: Cluster) -> None:
     """Both copies are in one partition of the retry topic, the one that waits first."""

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import ledgermq
 from bench.ours import rss_bytes_of
@@ -63,6 +64,7 @@ def held(admin: AdminPort) -> tuple[float, float]:
     return sum(found["ledgermq_answer_memory_bytes"].values()), found["ledgermq_waiting_readers"][()]
 
 
+@pytest.mark.slow
 async def test_readers_that_take_nothing_hold_no_more_than_the_budget_and_give_it_back(tmp_path: Path) -> None:
     async with asyncio.timeout(TIME_S), broker_with_topic(tmp_path) as (broker, client):
         admin = AdminPort(broker)
@@ -85,6 +87,7 @@ async def test_readers_that_take_nothing_hold_no_more_than_the_budget_and_give_i
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_a_consumer_whose_program_takes_nothing_costs_the_broker_nothing(tmp_path: Path) -> None:
     async with asyncio.timeout(TIME_S), broker_with_topic(tmp_path) as (broker, client):
         admin = AdminPort(broker)

@@ -56,6 +56,7 @@ def test_all_stop_with_the_parent(tmp_path: Path) -> None:
     assert parent.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_end_is_killed_at_the_deadline(tmp_path: Path) -> None:
     parent = Parent(tmp_path, STAYS, 'trap "" TERM; echo ready; while :; do sleep 0.05; done')
     wait_until(lambda: parent.text().count("ready") == 2)

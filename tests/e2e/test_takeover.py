@@ -70,6 +70,7 @@ class Producing:
         await self._task
 
 
+@pytest.mark.slow
 async def test_producing_goes_on_when_the_owner_is_killed(brokers: BrokerProcesses) -> None:
     brokers.start_all(3)
     async with RawClient(*brokers.addresses.split(",")) as client:
@@ -109,6 +110,7 @@ async def test_sigterm_hands_over_and_costs_one_retry_at_most(brokers: BrokerPro
         assert await client.read_all("t", 0) == lane.acknowledged
 
 
+@pytest.mark.slow
 async def test_a_stopped_zombie_acknowledges_nothing_when_it_wakes_up(brokers: BrokerProcesses) -> None:
     brokers.start_all(2)
     async with RawClient(*brokers.addresses.split(",")) as client:
@@ -142,6 +144,7 @@ async def _error_of_producing(line: GrpcConnection) -> LedgerMQError:
     return error_from_proto(result.error)
 
 
+@pytest.mark.slow
 async def test_a_root_survives_the_death_of_all_its_brokers(brokers: BrokerProcesses) -> None:
     brokers.start_all(3)
     async with RawClient(*brokers.addresses.split(",")) as client:

@@ -331,6 +331,7 @@ async def test_the_spark_source_asks_brokers_by_tls(authority: Authority, tmp_pa
 # -- reload
 
 
+@pytest.mark.slow
 async def test_certificates_and_authorities_change_under_load_and_no_call_fails(
     authority: Authority, tmp_path: Path, quick_looks: None
 ) -> None:

@@ -64,6 +64,7 @@ def half_open(stack: ExitStack, address: str) -> list[socket.socket]:
     return lines
 
 
+@pytest.mark.slow
 async def test_half_open_connections_hold_nobody_up(
     tmp_path: Path, open_files: None, record_property: pytest.RecordProperty
 ) -> None:

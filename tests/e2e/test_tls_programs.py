@@ -46,6 +46,7 @@ def cli(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_options_variables_or_the_file(
     authority: Authority, brokers: BrokerProcesses, tmp_path: Path
 ) -> None:

@@ -136,6 +136,7 @@ def member(target: str, die_after: int, where: str) -> int:
     return subprocess.run(command, check=False, timeout=MEMBER_S_MAX).returncode
 
 
+@pytest.mark.slow
 async def test_each_message_has_one_result_though_processes_are_killed(tmp_path: Path) -> None:
     async with brokers(tmp_path) as address, ledgermq.connect(address) as client:
         await client.create_topic("in", 2)

@@ -12,6 +12,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[2] / "examples" / "word_count.py"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_words_are_counted_once_though_the_process_is_killed(tmp_path: Path) -> None:
     done = subprocess.run(

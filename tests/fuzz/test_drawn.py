@@ -27,6 +27,7 @@ def draw(folder: Path, examples: int, names: Sequence[str], seed: int = 1) -> tu
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], present.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1000)
 def test_no_surface_gives_way_to_what_hypothesis_draws(tmp_path: Path) -> None:
     status, failures, last = draw(tmp_path, EXAMPLES, list(all_surfaces()))

@@ -13,6 +13,7 @@ INPUTS = 24_000
 SEED = 20261121
 
 
+@pytest.mark.slow
 def test_no_surface_gives_way_to_hostile_bytes() -> None:
     works = share(INPUTS, {name: surface.weight for name, surface in all_surfaces().items()})
     failures = fuzz(works, SEED)
@@ -28,12 +29,14 @@ def test_every_surface_takes_its_valid_inputs() -> None:
             surface.close()
 
 
+@pytest.mark.slow
 def test_a_crash_is_seen_and_the_rest_is_still_run() -> None:
     failures = fuzz([Work("broken-crash", 0, 10), Work("broken-raise", 0, 10)], 1)
     assert [(f.surface, f.number) for f in failures] == [("broken-crash", 1), ("broken-crash", 3), ("broken-raise", 1)]
     assert "the process died (-11)" in failures[0].what
 
 
+@pytest.mark.slow
 def test_an_input_that_never_ends_is_seen() -> None:
     assert [(f.number, f.what) for f in fuzz([Work("broken-hang", 0, 3)], 1, hang_s=2)] == [
         (1, "no answer, or no end of work")

@@ -27,6 +27,7 @@ def test_the_rules_hold(model: Model) -> None:
         model.walk(seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "mutant"),
     [

@@ -199,6 +199,7 @@ KINDS_OF_OBJECTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 async def test_a_power_cut_loses_nothing_that_was_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -198,6 +198,7 @@ async def check_cluster(cluster: Cluster, events: list[Any], begun_us: int) -> N
     assert found == sorted(found, key=lambda value: dues[value])
 
 
+@pytest.mark.slow
 async def test_a_power_cut_loses_no_timed_message_and_doubles_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

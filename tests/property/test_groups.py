@@ -138,6 +138,7 @@ MUTANTS: list[Mutate] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1500)  # most are caught by tens of examples, two need some thousand
 @pytest.mark.parametrize("mutate", MUTANTS, ids=lambda mutate: mutate.__name__)
 def test_a_broken_rule_is_caught(mutate: Mutate, monkeypatch: pytest.MonkeyPatch) -> None:

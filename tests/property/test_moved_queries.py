@@ -14,6 +14,7 @@ from tests.simulation.queries_run import CHANCES, KINDS, MOVES, ROOMS, Kind, Que
 from tests.simulation.result import simulate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ROOMS)
 @pytest.mark.parametrize("kind", KINDS)
 @given(seed=st.integers(0, 2**32), chance=st.sampled_from(CHANCES), moves=st.sampled_from(sorted({*MOVES})))

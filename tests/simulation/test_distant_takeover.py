@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from bench.distant import DISTANCES, STANDARD
 from bench.sizing.distant_brokers import DistantBrokers
 from bench.takeover import Sending, busiest
@@ -17,6 +19,7 @@ HISTORY_S = 20.0
 GAP_S_MAX = 3.0
 
 
+@pytest.mark.slow
 def test_partitions_of_a_killed_broker_take_records_within_three_seconds() -> None:
     gaps: list[float] = []
 

@@ -110,6 +110,7 @@ FALL_AT_ONCE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FALL_AT_ONCE)
 def test_a_mutant_is_caught(name: str) -> None:
     caught = hunt(MUTANTS[name], LEVELS[MUTANTS[name].level], SEEDS)

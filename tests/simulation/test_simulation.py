@@ -55,6 +55,7 @@ def test_moved_partitions() -> None:
     judge("moves", MOVES_SEEDS)
 
 
+@pytest.mark.slow
 def test_queries_of_moved_partitions() -> None:
     judge("queries", QUERIES_SEEDS)
 
@@ -64,10 +65,12 @@ def test_rounds_of_compaction(first: int) -> None:
     judge("rounds", range(first, first + 4))
 
 
+@pytest.mark.slow
 def test_keyed_topics() -> None:
     judge("keyed", KEYED_SEEDS)
 
 
+@pytest.mark.slow
 def test_damage() -> None:
     judge("damage", DAMAGE_SEEDS)
 
@@ -76,6 +79,7 @@ def test_sinks_and_heartbeats() -> None:
     judge("sinks", SINKS_SEEDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", CLUSTER_SEEDS)
 def test_a_whole_cluster(seed: int) -> None:
     judge("cluster", range(seed, seed + 1))
@@ -86,6 +90,7 @@ def test_groups_on_a_cluster(seed: int) -> None:
     judge("groups", range(seed, seed + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", TIMERS_SEEDS)
 def test_timed_messages_on_a_cluster(seed: int) -> None:
     judge("timers", range(seed, seed + 1))
@@ -101,6 +106,7 @@ def test_exclusive_producers_on_a_cluster(seed: int) -> None:
     judge("exclusive", range(seed, seed + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ACCESS_SEEDS)
 def test_access_rules_on_a_cluster(seed: int) -> None:
     judge("access", range(seed, seed + 1))
@@ -126,6 +132,7 @@ def test_a_seed_that_once_failed(level: str, seed: int) -> None:
     judge(level, range(seed, seed + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("level", "seed"),
     [

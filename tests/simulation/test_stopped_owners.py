@@ -73,6 +73,7 @@ class Brokers:
         return taken_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_what_a_stopped_broker_owns_is_taken_within_seconds_however_often_brokers_are_stopped(seed: int) -> None:
     async def main(loop: SimulatedLoop) -> None:

@@ -34,6 +34,7 @@ def _run_with_java_at(java_home: str, *arguments: str) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=environment)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_the_script_compacts_a_root_and_says_what_it_did(tmp_path: Path) -> None:
     async with file_store(tmp_path / "a root") as store:

@@ -91,6 +91,7 @@ def through_the_source(spark: SparkSession, folder: Path, stream: bool) -> list[
     return found
 
 
+@pytest.mark.slow
 def test_a_keyed_topic_is_cleaned_on_executors_and_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "root"
     written = asyncio.run(filled(folder, spark))

@@ -76,6 +76,7 @@ async def compact(url: str) -> None:
         assert not (await compact_root(store, sources, LocalEngine(sources, run_inline))).failures
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_stream_goes_on_while_a_partition_of_its_topic_moves(spark: SparkSession, tmp_path: Path) -> None:
     """Brokers compact nothing here, so the move does not end before the test hands its files over."""

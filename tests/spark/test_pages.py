@@ -60,6 +60,7 @@ def compact(root: Path) -> None:
     assert CliRunner().invoke(build(), ["compact", str(root)]).exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pages", [["README.md"], ["tutorial.md"], ["retention.md", "spark.md"]], ids="+".join)
 def test_the_spark_blocks_run_twice_as_a_script(pages: list[str], here: Path, broker: str) -> None:
     """All of a page, one after another: fragments build on those before them."""
@@ -119,6 +120,7 @@ async def count(address: str, topic: str) -> int:
     return sum(end.values()) - sum(begin.values())
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_gives_wrong_rows_by_the_documented_read(here: Path, spark: SparkSession) -> None:
     """Without the option some are wrong."""
     asyncio.run(one_file(here))
@@ -166,6 +168,7 @@ def show(flights):
 """
 
 
+@pytest.mark.slow
 def test_a_plain_read_warns_and_the_documented_one_does_not(here: Path) -> None:
     """In a separate process, whose standard error shows what Spark logs."""
     asyncio.run(one_file(here))
@@ -188,6 +191,7 @@ def test_a_plain_read_warns_and_the_documented_one_does_not(here: Path) -> None:
     assert "COLUMN_ALREADY_EXISTS" not in silent
 
 
+@pytest.mark.slow
 def test_spark_names_the_interpreter_that_cannot_load_the_source(here: Path) -> None:
     """A clone is the current folder, PYSPARK_PYTHON is not set, and the first python3 of PATH has
     nothing installed.

@@ -98,6 +98,7 @@ def test_a_micro_batch_that_comes_again_adds_nothing(spark: SparkSession, cluste
 FILES, LINES = 4, 300
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)  # the machine may be busy; nothing waits for this to pass
 def test_a_query_whose_driver_and_tasks_are_killed_writes_each_micro_batch_once(
     cluster: Cluster, tmp_path: Path

@@ -200,6 +200,7 @@ async def old_broker(tmp_path: Path, root: Path, unknown: set[str]) -> AsyncIter
                 await server.stop(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unknown", [OF_TRANSACTIONS, {"Stage"}, {"EndTransaction"}], ids=["all", "Stage", "End"])
 async def test_a_broker_without_transactions_is_named_and_nothing_is_visible(
     root: Path, tmp_path: Path, unknown: set[str]

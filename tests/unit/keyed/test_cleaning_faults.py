@@ -114,6 +114,7 @@ class _Counting(DyingStore):
         self.changes.append(self.calls)
 
 
+@pytest.mark.slow
 def test_a_cleaner_that_dies_anywhere_leaves_each_key_there_once() -> None:
     """At every change, before and after it, and at every third call that only reads."""
 

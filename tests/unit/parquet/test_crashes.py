@@ -71,6 +71,7 @@ async def _run_until_crash(root: Root, dies_at: int, after_effect: bool) -> bool
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_effect", [False, True])
 def test_any_process_finishes_what_a_crashed_one_began(after_effect: bool) -> None:
     async def run(dies_at: int) -> bool:

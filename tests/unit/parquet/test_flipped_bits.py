@@ -92,6 +92,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_gives_wrong_rows_by_the_documented_calls(here: Path) -> None:
     """In a separate process: damaged files may end one, and DuckDB has to have one
     (tests/unit/parquet/duckdb_process.py).

@@ -180,6 +180,7 @@ class _OnePut(FencedPuts):
         raise Crash
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_collector_deletes_nothing_live_while_others_run_rounds(begun: bool) -> None:
     """Another process runs rounds, or finishes one that was begun, between any two calls of a

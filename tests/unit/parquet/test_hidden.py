@@ -186,6 +186,7 @@ async def test_little_data_makes_a_round_due_after_its_lag_only() -> None:
     assert [file.key.startswith(keys.HIDDEN) for file in plan.files] == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_effect", [False, True])
 def test_any_process_finishes_what_one_that_died_began(after_effect: bool) -> None:
     """It dies at any store operation of a round, of the move of log starts, or of deleting files."""

@@ -144,6 +144,7 @@ async def test_a_damaged_staged_batch_parks_no_partition_and_goes_as_others_do()
     await _check(root, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_effect", [False, True])
 def test_any_process_finishes_what_one_that_died_began(after_effect: bool) -> None:
     """It dies at any store operation of a round, of the move of the log start, or of the next round."""

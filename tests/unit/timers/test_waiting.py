@@ -290,6 +290,7 @@ intake_blocks = st.lists(st.tuples(st.lists(dues, min_size=1, max_size=30), st.i
 id_rows = st.lists(st.tuples(dues, st.integers(20, 25), st.integers(0, 5)), max_size=40, unique_by=lambda row: row[1:])
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(intake_blocks, id_rows, st.data())
 def test_chunks_are_those_of_a_sorted_list(
