@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench import backlog, fairness, latency, limits, many, processes, timed, transactions, visibility
+from bench import (
+    backlog,
+    fairness,
+    latency,
+    limits,
+    long_runs,
+    many,
+    parquet,
+    processes,
+    timed,
+    transactions,
+    visibility,
+)
 from bench.limits import Limit
 from bench.measures import Measure, Results
 from bench.throughput import OURS
@@ -17,7 +29,6 @@ from bench.throughput import OURS
 UNBOUND = {
     "P5": "counts requests: the target is the limit",
     "P6": "waits of the protocol, not the machine",
-    "P7": "compared with pyarrow and with Spark's own reader, which do the same work without a broker",
     "D3": "memory and waits of the protocol",
     "D5": "counts requests: the target is the limit",
     "D6": "compared with RocketMQ, which does the same work",
@@ -78,9 +89,22 @@ DISTANCES = (
         for via, limit in (("messages", limits.MAKES), ("arrow", limits.DECODES[size]))
     ),
     *(
-        Distance("P4", f"acknowledgement at 100/s, {store}, p50", OURS, latency.RAW)
+        Distance(long_runs.ROW, long_runs.PRODUCE, f"{OURS} {via}", limit.what)
+        for via, limit in (("send", limits.KEEPS), ("send_batch", limits.ENCODES[100]))
+    ),
+    *(
+        Distance(long_runs.ROW, long_runs.CONSUME, f"{OURS} {via}", limit.what)
+        for via, limit in (("messages", limits.MAKES), ("arrow", limits.DECODES[100]))
+    ),
+    *(
+        Distance("P4", f"acknowledgement at 100/s, {store}, p50", OURS, latency.CALL)
         for store in ("file, fsync", "MinIO", "HDFS")
     ),
+    *(
+        Distance("P7", f"segments to Parquet, values of {size} B", parquet.COMPACTION, parquet.PLAIN_WRITE)
+        for size in parquet.SCANNED
+    ),
+    *(Distance("P7", parquet.scan(size), parquet.SOURCE, parquet.BARE) for size in parquet.SCANNED),
     Distance("P8", f"since a record was due, {visibility.RATE:.0f}/s, p50", visibility.ACKNOWLEDGED, limits.WRITE),
     Distance("P8", f"since a record was due, {visibility.RATE:.0f}/s, p50", visibility.SEEN, limits.WRITE),
     *(Distance("P9", "broker's CPU, single records", subject, limits.ONE_BY_ONE) for subject in (many.FEW, many.MANY)),

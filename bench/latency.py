@@ -1,5 +1,6 @@
 """P4: acknowledgement latency at 100 records a second, beside one raw PUT of the same store (if
-absent, as brokers put) in the same run.
+absent, as brokers put) in the same run, and beside a gRPC call to a server that does one such PUT and
+nothing else.
 
 On MinIO and HDFS a broker spaces its segments by 100 ms by default, which bounds the bill. Both
 settings, with and without the spacing, are measured. Peers that keep only objects, too, are
@@ -18,6 +19,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from bench import limits
 from bench.load import values
 from bench.measures import Curve, Results
 from bench.ours import Cluster
@@ -30,7 +32,7 @@ from ledgermq.sources import Sources
 RATE = 100.0
 RECORDS, VALUE_BYTES = 500, 100
 PUT_BYTES, RAW_S, RAW_PUTS_MIN = 1000, 3.0, 5
-OURS, UNSPACED, RAW = "LedgerMQ", "LedgerMQ, no spacing", "raw PUT"
+OURS, UNSPACED, RAW, CALL = "LedgerMQ", "LedgerMQ, no spacing", "raw PUT", "a gRPC call that puts"
 PARTS = ((0.5, "p50"), (0.99, "p99"))
 CURVE_POINTS = 200
 
@@ -49,7 +51,8 @@ class Latency:
             for store, new_root in roots.items():
                 with ExitStack() as stack:
                     subjects: dict[str, Callable[[], list[float]]] = {
-                        RAW: partial(raw_latencies, new_root(), self._raw_s)
+                        RAW: partial(raw_latencies, new_root(), self._raw_s),
+                        CALL: partial(limits.putting_calls, new_root(), PUT_BYTES, RATE, self._raw_s, RAW_PUTS_MIN),
                     }
                     for subject in (OURS,) if store == FILE else (OURS, UNSPACED):
                         cluster = Cluster(

@@ -3,7 +3,8 @@ memory, and an empty gRPC call.
 
 Rows whose distance to a limit is shown measure the limit themselves, just before, because the speed
 of a machine changes with the hour: `measure` for each row of `LIMITS`. The gRPC server is a separate
-process, `python -m bench.limits`. It prints its port, and ends when its standard input closes.
+process, `python -m bench.limits [ROOT]`. It prints its port, and ends when its standard input closes.
+With a root it also puts what it is sent there: all that an acknowledgement has to wait for.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -30,8 +31,11 @@ from bench.load import DISTINCT_VALUES, values
 from bench.measures import Results
 from bench.ours import cpu_s_of
 from bench.percentiles import at
+from ledger.object_store.contract import ObjectStore
+from ledger.root.open import open_store
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.records import Compression, decode_batch, encode_batch
+from ledgermq.sources import Sources
 from stateless_broker.process import loop_factory
 from tests.worlds.batches import batch_of
 
@@ -41,7 +45,7 @@ WRITES, WRITE_BYTES = 200, 64 * 1024
 COPIES, COPY_BYTES = 16, 256 * 1024 * 1024
 ENCODINGS = 100
 CALLS, AT_ONCE = 3000, 32
-METHOD, READ, ECHO = "/empty/Call", "/empty/Read", "/empty/Echo"
+METHOD, READ, ECHO, PUT = "/empty/Call", "/empty/Read", "/empty/Echo", "/empty/Put"
 MESSAGE_BYTES, MESSAGES = 1024 * 1024, 500
 DECODINGS = 50
 SMALL_DECODINGS = 3000
@@ -210,10 +214,10 @@ def seconds_of(work: Callable[[], object], count: int) -> float:
 
 
 @contextmanager
-def served() -> Iterator[tuple[int, int]]:
+def served(root: str = "") -> Iterator[tuple[int, int]]:
     """Run the server; yield its port and its process id."""
     with subprocess.Popen(
-        [sys.executable, "-m", "bench.limits"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-m", "bench.limits", *([root] if root else [])], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as server:
         assert server.stdin is not None
         assert server.stdout is not None
@@ -251,6 +255,27 @@ async def _call(port: int, count: int) -> tuple[list[float], float]:
         return sorted(took_ms), count // AT_ONCE * AT_ONCE / (time.perf_counter() - begun_s)
 
 
+def putting_calls(root: str, size_bytes: int, rate: float, seconds: float, calls_min: int) -> list[float]:
+    """Return the milliseconds of calls, sorted, each of which puts an object of `size_bytes` into the root, one
+    after the other at this rate.
+    """
+    with served(root) as (port, _):
+        return asyncio.run(_put(port, size_bytes, rate, seconds, calls_min))
+
+
+async def _put(port: int, size_bytes: int, rate: float, seconds: float, calls_min: int) -> list[float]:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call, took_ms = channel.unary_unary(PUT, None, None), list[float]()
+        await call(bytes(size_bytes))
+        until_s = time.perf_counter() + seconds
+        while time.perf_counter() < until_s or len(took_ms) < calls_min:
+            begun_s = time.perf_counter()
+            await call(bytes(size_bytes))
+            took_ms.append(1000 * (time.perf_counter() - begun_s))
+            await asyncio.sleep(max(0.0, 1 / rate - (time.perf_counter() - begun_s)))
+        return sorted(took_ms)
+
+
 def reading(count: int) -> float:
     """Megabytes a second that a gRPC stream brings from another process."""
     with served() as (port, _):
@@ -280,7 +305,14 @@ async def _stream(port: int, method: str, count: int) -> float:
         return time.perf_counter() - begun_s
 
 
-async def serve() -> None:
+async def serve(root: str) -> None:
+    async with AsyncExitStack() as stack:
+        sources = Sources()
+        store = await stack.enter_async_context(await open_store(root, sources=sources)) if root else None
+        await _serve(store, sources)
+
+
+async def _serve(store: ObjectStore | None, sources: Sources) -> None:
     async def answer(_: bytes, __: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         return b""
 
@@ -294,10 +326,16 @@ async def serve() -> None:
         async for message in given:
             yield message
 
+    async def put(data: bytes, _: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        assert store is not None
+        await store.put_if_absent(f"bench/{sources.new_id().hex()}", [data])
+        return b""
+
     server = grpc.aio.server(options=GRPC_OPTIONS)
     service = METHOD.strip("/").split("/")[0]
     handlers = {
         METHOD: grpc.unary_unary_rpc_method_handler(answer),
+        PUT: grpc.unary_unary_rpc_method_handler(put),
         READ: grpc.stream_stream_rpc_method_handler(read),
         ECHO: grpc.stream_stream_rpc_method_handler(echo),
     }
@@ -370,4 +408,4 @@ def measure(results: Results, row: str, scale: float) -> None:
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(serve())
+        runner.run(serve(*sys.argv[1:2] or [""]))

@@ -1,5 +1,6 @@
 """P7: Parquet compaction beside a plain pyarrow write of the same rows, by processor time; the
-Spark source beside Spark's own reader.
+Spark source beside Spark's own reader, and beside a source in Python that does nothing but read the
+files (`bench.bare_source`).
 
 Each runs in a separate process (`bench.compaction`, `bench.source_scan`): one core for the first,
 one JVM for the second. Compaction runs as in a Python worker of Spark. In a broker or the
@@ -25,6 +26,7 @@ SCANNED = {1000: 600_000, 100: 3_000_000}
 REQUESTS = "requests on S3 would cost"
 COMPACTION, PLAIN_WRITE = "LedgerMQ", "pyarrow alone"
 SOURCE, SOURCE_WITH_SCHEMA, NATIVE = "LedgerMQ", "LedgerMQ, schema given", "spark.read.parquet"
+BARE = "a source in Python that only reads the files"
 
 
 class Parquet:
@@ -49,9 +51,14 @@ class Parquet:
             with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as folder:
                 shape = ("--records", str(int(SCANNED[value_bytes] * self._scale)), "--value-bytes", str(value_bytes))
                 found = answer_of("bench.source_scan", folder, *shape, "--rounds", str(self._rounds))
-            for subject, name in ((SOURCE, "source"), (SOURCE_WITH_SCHEMA, "source_with_schema"), (NATIVE, "native")):
+            names = {SOURCE: "source", SOURCE_WITH_SCHEMA: "source_with_schema", NATIVE: "native", BARE: "bare"}
+            for subject, name in names.items():
                 for rate in found["mb_per_s"][name]:
-                    self._results.add("P7", f"Spark scan, values of {value_bytes} B", subject, "MB/s", rate)
+                    self._results.add("P7", scan(value_bytes), subject, "MB/s", rate)
+
+
+def scan(value_bytes: int) -> str:
+    return f"Spark scan, values of {value_bytes} B"
 
 
 def answer_of(module: str, *arguments: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from bench.group_commit import GroupCommit
 from bench.growing import Growing
 from bench.latency import Latency
 from bench.limits import Limits
+from bench.long_runs import LongRuns
 from bench.many import Many
 from bench.many_topics import ManyTopics
 from bench.measures import Results
@@ -61,6 +62,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "P10": Backlog(results, rounds, scale, options.backlog_mb).run,
         "P11": Processes(results, rounds, scale).run,
         "P12": Slow(results, rounds, scale).run,
+        "P13": LongRuns(results, rounds, scale, peers).run,
         "GC": GroupCommit(results, scale).run,
         "T1": Transactions(results, rounds, scale).run,
         "Q1": Sharing(results, rounds, scale).run,

@@ -5,8 +5,9 @@ files.
 
 FOLDER takes a new root, or one that an earlier run filled, which is used again. Everything is
 compacted before it is read; with `--tail` nothing is, and there is no other reader to compare with.
-Both count rows and add up the lengths of values and the offsets, in turns, on local[2]; the source
-also with a schema, which tells it that these two columns are all. Prints one JSON line.
+All count rows and add up the lengths of values and the offsets, in turns, on local[2]; the source
+also with a schema, which tells it that these two columns are all. The limit is a source in Python that
+only reads the files (`bench.bare_source`). Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ async def compact(root: str) -> None:
 
 
 def scan(spark: SparkSession, root: str, rounds: int, *, tail: bool) -> dict[str, object]:
+    from bench.bare_source import BareSource
+
     options = {"root": root, "topic": TOPIC, "minPartitions": "4"}
     subjects: dict[str, Callable[[], DataFrame]] = {
         "source": lambda: spark.read.format("ledgermq").options(**options).load(),
@@ -61,7 +64,10 @@ def scan(spark: SparkSession, root: str, rounds: int, *, tail: bool) -> dict[str
         ),
     }
     if not tail:
-        subjects["native"] = lambda: spark.read.parquet(f"{root}/parquet/topic={TOPIC}")
+        files = f"{root}/parquet/topic={TOPIC}"
+        spark.dataSource.register(BareSource)
+        subjects["native"] = lambda: spark.read.parquet(files)
+        subjects["bare"] = lambda: spark.read.format("bare").load(files.removeprefix("file://"))
     seconds: dict[str, list[float]] = {name: [] for name in subjects}
     found = set()
     for number in range(rounds + 1):

@@ -65,7 +65,7 @@ class Throughput:
         def produce(via: str) -> Callable[[], float]:
             def once() -> float:
                 topics.append(ours.new_topic(PARTITIONS))
-                return _rate(ours.client("produce", topics[-1], records=records, value_bytes=size, via=via))
+                return rate(ours.client("produce", topics[-1], records=records, value_bytes=size, via=via))
 
             return once
 
@@ -99,13 +99,13 @@ class Throughput:
         alternate(self._results, row, f"produce and consume {size} B", "records/s", at_once, self._rounds)
         full = topics[-1]
         consuming = {
-            f"{OURS} {via}": lambda via=via: _rate(ours.client("consume", full, records=records, via=via))  # type: ignore[misc]
+            f"{OURS} {via}": lambda via=via: rate(ours.client("consume", full, records=records, via=via))  # type: ignore[misc]
             for via in ("messages", "arrow")
         }
         segments = cold.new_topic(PARTITIONS)
         cold.client("produce", segments, records=records, value_bytes=size, via="send_batch")
         for name, place in (("through the broker", ""), ("direct reads", cold.root)):
-            consuming[f"{OURS} arrow of segments, {name}"] = lambda place=place: _rate(  # type: ignore[misc]
+            consuming[f"{OURS} arrow of segments, {name}"] = lambda place=place: rate(  # type: ignore[misc]
                 cold.client("consume", segments, records=records, via="arrow", direct=place)
             )
         for peer in peers:
@@ -124,5 +124,5 @@ def rates(results: Results) -> dict[str, list[Measure]]:
     return found
 
 
-def _rate(found: dict[str, float]) -> float:
+def rate(found: dict[str, float]) -> float:
     return found["records"] / found["seconds"]
