@@ -5,6 +5,9 @@ A run of P1 to P3 takes a half to five seconds. In that time Java still compiles
 consumer of LedgerMQ still finds out how much to ask for. Here both have passed that, and the limits take
 turns with them. The broker's defaults let it keep a quarter of these records in memory; it reads the
 others from its files, and Kafka from the page cache.
+
+So the targets of consuming are shares of these limits. Until November 2026 they were 1.5 and 3 times
+Kafka's Java consumer, which is more than one core does that only makes tuples, or only decodes.
 """
 
 from __future__ import annotations

@@ -96,8 +96,6 @@ TARGETS = (
     Target("P2", "produce 100 B", f"{OURS} send_many", KAFKA, 5.0),
     Target("P2", "produce 100 B", f"{OURS} send_batch", KAFKA, 5.0),
     Target("P2", "produce 100 B", f"{OURS} send", confluent.SUBJECT, 4.0),
-    Target("P3", "consume 100 B", f"{OURS} messages", KAFKA, 1.5),
-    Target("P3", "consume 100 B", f"{OURS} arrow", KAFKA, 3.0),
     *(
         _most("P4", f"acknowledgement at 100/s, {store}, {part}", subject, latency.CALL, wanted)
         for store, subjects in (
@@ -119,7 +117,7 @@ TARGETS = (
     ),
     Target("P7", "segments to Parquet, values of 1000 B", parquet.COMPACTION, parquet.PLAIN_WRITE, 0.9),
     Target("P7", "segments to Parquet, values of 100 B", parquet.COMPACTION, parquet.PLAIN_WRITE, 0.9),
-    *(Target("P7", parquet.scan(size), parquet.SOURCE, parquet.BARE, 0.8) for size in parquet.SCANNED),
+    *(Target("P7", parquet.scan(size), parquet.SOURCE, parquet.BARE, 0.85) for size in parquet.SCANNED),
     *(Target("P7", parquet.scan(size), parquet.SOURCE_WITH_SCHEMA, parquet.NATIVE, 0.7) for size in parquet.SCANNED),
     _most("P8", "acknowledged until in a Spark stream, p99", OURS, None, 1.0),
     *(
@@ -146,8 +144,8 @@ TARGETS = (
     Target(long_runs.ROW, long_runs.PRODUCE, f"{OURS} send", KAFKA, 2.5),
     Target(long_runs.ROW, long_runs.PRODUCE, f"{OURS} send_batch", KAFKA, 5.0),
     Target(long_runs.ROW, long_runs.PRODUCE, f"{OURS} send_batch", limits.ENCODES[100].what, 0.5),
-    Target(long_runs.ROW, long_runs.CONSUME, f"{OURS} messages", KAFKA, 1.5),
-    Target(long_runs.ROW, long_runs.CONSUME, f"{OURS} arrow", KAFKA, 3.0),
+    *(Target(long_runs.ROW, long_runs.CONSUME, f"{OURS} {via}", KAFKA, 1.0) for via in ("messages", "arrow")),
+    Target(long_runs.ROW, long_runs.CONSUME, f"{OURS} messages", limits.MAKES.what, 0.4),
     Target(long_runs.ROW, long_runs.CONSUME, f"{OURS} arrow", limits.DECODES[100].what, 0.5),
     Target("T1", transactions.WHAT, transactions.OURS, KAFKA, 2.0),
     *(
