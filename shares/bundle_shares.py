@@ -16,10 +16,11 @@ order, and a snapshot with the newest value of each key gives the same state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from ledger.log.log_record import Decision
+from ledger.log.log_record import Decision, LogRecord
+from ledger.log.snapshot import InternalRecord
 from ledgermq.errors import DataDamaged, ResourceExhausted
 from shares.limits import FULL_RETRY_MS, ShareLimits
 from shares.records import ChunkEntry, Entry, ShareKey, decode, encode
@@ -43,11 +44,13 @@ class Answer(NamedTuple):
 class BundleShares:
     """`partitions`: by group, topic and partition. Change them by the methods of this class, except for
     `acquire`, `gone` and `log_starts_at`, whose changes need not be stored: they are written with others.
+    `away`: what is stored here of partitions that have left this bundle, or have not come yet; nothing changes it.
     """
 
     def __init__(self, limits: ShareLimits) -> None:
         self.limits = limits
         self.partitions: dict[ShareKey, SharePartition] = {}
+        self.away: dict[ShareKey, SharePartition] = {}
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Apply one record of the log. Raises DataDamaged, FormatNotSupported."""
@@ -115,10 +118,48 @@ class BundleShares:
     def remove(self, is_gone: Callable[[ShareKey], bool]) -> Decision[list[ShareKey]]:
         """Remove partitions of groups: of topics that were removed, or of a group that is deleted."""
         entries: list[Entry] = []
-        gone = [key for key in self.partitions if is_gone(key)]
+        gone = [key for key in (*self.partitions, *self.away) if is_gone(key)]
         for key in gone:
-            entries += self.partitions.pop(key).removal()
+            entries += self._pop(key).removal()
         return _decided(entries, gone)
+
+    def part(self, is_here: Callable[[ShareKey], bool]) -> list[ShareKey]:
+        """Put `away` what is not here, and take back what is; return what went. What comes back was brought, so it has
+        no leases.
+        """
+        for key in [key for key in self.away if is_here(key)]:
+            self.partitions[key] = self.away.pop(key)
+        left = [key for key in self.partitions if not is_here(key)]
+        for key in left:
+            self.away[key] = self.partitions.pop(key)
+        return left
+
+    def bring(
+        self, records: Iterable[InternalRecord], places: Collection[tuple[int, int]]
+    ) -> Iterable[Decision[ShareKey]]:
+        """Put what another bundle has stored of these partitions (topic id and number) `away`, in place of what is
+        stored of them here: a decision for each key, which has to be taken before the next one. `records`: in
+        order, also of other partitions. Raises DataDamaged, FormatNotSupported.
+        """
+        there = BundleShares(self.limits)
+        newest: dict[ShareKey, dict[bytes, InternalRecord]] = {}
+        for record in records:
+            key = decode(record.key, record.value).key
+            if key[1:] in places:
+                there.apply(record.key, record.value)
+                newest.setdefault(key, {})[record.key] = record
+        there.loaded()
+        for key in sorted({*there.partitions, *(key for key in (*self.partitions, *self.away) if key[1:] in places)}):
+            wanted = {name: LogRecord(name, r.value) for name, r in newest.get(key, {}).items() if r.value is not None}
+            known = self._pop(key) if key in self.partitions or key in self.away else None
+            removed = {} if known is None else {record.key: record for record in map(encode, known.removal())}
+            if key in there.partitions:
+                self.away[key] = there.partitions[key]
+                removed |= wanted
+            yield Decision([*removed.values()], key)
+
+    def _pop(self, key: ShareKey) -> SharePartition:
+        return self.partitions.pop(key) if key in self.partitions else self.away.pop(key)
 
     @property
     def next_s(self) -> float | None:

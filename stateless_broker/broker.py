@@ -8,7 +8,7 @@ embedded cluster and the simulator give their own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.metadata import version
 
 from ledger import keys
@@ -154,6 +154,7 @@ class Broker:
             run_blocking,
             self._store_clock.now_us,
             self._kept,
+            self._bring,
         )
         times = self._times(settings, interval_s)
         self.ownership = Ownership(
@@ -456,6 +457,9 @@ class Broker:
 
     def _kept(self, bundle: int, place: PartitionId) -> Sequence[str]:
         return self.internal.kept(bundle, place)
+
+    async def _bring(self, source: int, target: int, places: Collection[PartitionId]) -> None:
+        await self.internal.bring(self.context.ledger(source), target, places)
 
     def _asked(self, bundle: int, named: str) -> tuple[str, BrokerApi]:
         """See `BundleCalls`."""

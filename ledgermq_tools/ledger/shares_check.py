@@ -46,9 +46,17 @@ def check_shares(found: Sequence[BundleView], catalog: Catalog, problems: Proble
 
 
 def _check_place(bundle: BundleView, key: ShareKey, catalog: Catalog, problems: Problems) -> None:
-    """Check that the state is in the bundle of its partition: no other owner would find it."""
+    """Check that the state is in the bundle of its partition, or in the one that it comes from: no other owner would
+    find it.
+    """
     topic = catalog.topics_by_id.get(key.topic_id)
-    if topic is None or not key.partition < topic.partitions or topic.bundles[key.partition] != bundle.bundle:
+    move = None if topic is None else topic.moves.get(key.partition)
+    source = move.source if move is not None and not move.ended else None
+    if (
+        topic is None
+        or not key.partition < topic.partitions
+        or bundle.bundle not in (topic.bundles[key.partition], source)
+    ):
         problems.damage(
             keys.ledger(bundle.bundle),
             "QUEUE_CONTRADICTED",

@@ -15,7 +15,7 @@ from ledger.log.checkpoint import partitions_by_key
 from ledger.log.history import History, read_whole
 from ledger.log.internal_topic import read_internal
 from ledger.log.ledger_ref import LedgerRef
-from ledger.log.moves import key_of
+from ledger.log.moves import Moves
 from ledger.object_store.contract import ObjectStore
 from ledger.root.damage import CollectingDamage
 from ledger.topics.catalog import Catalog, Topic, read_catalog
@@ -34,8 +34,7 @@ class BundleView:
 
     `ends`: of all partitions of the bundle that have records; `log_starts`: of those that the newest
     checkpoint names. `without_start`: chunks are stored of these, but not where the group begins; `state`
-    does not have them. `left`: partitions that have gone to another bundle. `damaged`: some records cannot be
-    read.
+    does not have them. `moves`: what has left and come. `damaged`: some records cannot be read.
     """
 
     bundle: int
@@ -43,26 +42,30 @@ class BundleView:
     state: BundleShares
     ends: Mapping[PartitionId, int]
     log_starts: Mapping[PartitionId, int]
+    moves: Moves = field(default_factory=Moves)
     without_start: list[ShareKey] = field(default_factory=list)
-    left: set[PartitionId] = field(default_factory=set)
     damaged: bool = False
 
-    def forget_left(self, catalog: Catalog) -> None:
-        """Forget what groups knew of partitions that have left, or are to leave, as the bundle's owner does: they
-        begin again in the other bundle (design Y13). `catalog`: read after the bundle.
-        """
-        self.left |= {
-            PartitionId(topic.id, partition)
-            for topic in catalog.moved.values()
-            for partition, move in topic.moves.items()
-            if move.source == self.bundle and not move.ended
-        }
-        for key in [key for key in self.state.partitions if self._has_left(key)]:
+    def keep(self, is_wanted: Callable[[ShareKey], bool]) -> None:
+        """Forget the other partitions of groups."""
+        for key in [key for key in self.state.partitions if not is_wanted(key)]:
             del self.state.partitions[key]
-        self.without_start = [key for key in self.without_start if not self._has_left(key)]
+        self.without_start = [key for key in self.without_start if is_wanted(key)]
 
-    def _has_left(self, key: ShareKey) -> bool:
-        return PartitionId(key.topic_id, key.partition) in self.left
+
+def is_in_charge(bundle: int, key: ShareKey, moves: Mapping[int, Moves], catalog: Catalog) -> bool:
+    """Return whether a bundle answers for a partition of a group (design Y15): the one that the partition leaves until
+    the next one has opened it. What others have stored of it is removed later. `moves`: of the bundles that could
+    be read. Of a partition that has not moved, every bundle that knows it.
+    """
+    topic = catalog.topics_by_id.get(key.topic_id)
+    move = topic.moves.get(key.partition) if topic is not None else None
+    if topic is None or move is None:
+        return True
+    target = topic.bundles[key.partition]
+    there = moves.get(target)
+    has_come = there is not None and there.move(PartitionId(*key[1:])) >= move.id
+    return bundle == (target if has_come or move.ended else move.source)
 
 
 async def read_shares(
@@ -85,8 +88,9 @@ async def read_shares(
             found.append(await read_whole(ledger, partial(_fold, store, topic, partition, collecting)))
     with collecting(keys.ledger(keys.METADATA_BUNDLE)):
         catalog = await read_catalog(metadata)
+    moves = {view.bundle: view.moves for view in found}
     for view in found:
-        view.forget_left(catalog)
+        view.keep(lambda key, bundle=view.bundle: is_in_charge(bundle, key, moves, catalog))  # type: ignore[misc]
     return found, catalog
 
 
@@ -98,8 +102,8 @@ async def _fold(
     """
     ends = dict(history.state.ends)
     log_starts = {place: each.log_start for place, each in partitions_by_key(history.checkpoint).items()}
-    found = BundleView(history.bundle, partition, BundleShares(ShareLimits()), ends, log_starts, damaged=True)
-    found.left = {key_of(seal) for seal in history.state.moves.seals()}
+    state = BundleShares(ShareLimits())
+    found = BundleView(history.bundle, partition, state, ends, log_starts, history.state.moves, damaged=True)
     records = await read_internal(store, history, topic.id, partition)
     applied = 0
     for record in records:

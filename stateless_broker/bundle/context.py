@@ -8,7 +8,7 @@ bundles it owns.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -156,6 +156,10 @@ class BundleMetrics:
         """A round of Parquet compaction was finished here."""
 
 
+async def _nothing_to_bring(source: int, target: int, places: Collection[PartitionId]) -> None:
+    """Of a bundle without internal topics."""
+
+
 @dataclass(eq=False)
 class BundleContext:
     """`catalog`: this broker's copy of `__metadata`. `run_blocking`: threads, or `run_inline` in a
@@ -178,6 +182,10 @@ class BundleContext:
     kept: Callable[[int, PartitionId], Sequence[str]] = lambda bundle, place: ()
     """Returns why a partition may not leave a bundle that this broker owns, for each feature that keeps it there.
     Raises NotOwner, Unavailable, and the error of damaged data.
+    """
+    bring: Callable[[int, int, Collection[PartitionId]], Awaitable[None]] = _nothing_to_bring
+    """Brings what features know of partitions from the first bundle into the second one, which this broker owns,
+    durably. Raises NotOwner, Unavailable, the error of damaged data, and the store's errors.
     """
 
     def take_limits(self, limits: BundleLimits) -> None:

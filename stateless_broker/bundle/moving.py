@@ -1,12 +1,14 @@
 """Carry out what moves of partitions ask of one bundle's owner (design, chapter 21).
 
 The owner of the bundle that a partition leaves seals it in its ledger, once nothing keeps it there: batches
-of open transactions, timed messages, a queue group, an exclusive producer (Y13). Before a move is decided,
-the controller asks for that, and the owner takes nothing of this kind in for a few seconds.
+of open transactions, timed messages, an exclusive producer (Y13). Before a move is decided, the controller asks
+for that, and the owner takes nothing of this kind in for a few seconds. What queue groups know of the partition
+goes along (Y15): once the move is decided they change nothing of it here, and the seal waits until their last
+change is durable.
 
-The owner of the bundle that the partition moves to reads that seal in the other ledger, as any reader would, and
-opens the partition in its own. Each step is one segment and may be repeated, by this owner or a later one:
-the ledger takes the seal or the open of a move once. The catalog only says what to do; what has been done is
+The owner of the bundle that the partition moves to reads that seal in the other ledger, as any reader would, brings
+what queue groups know of it, and opens the partition in its own. Each step may be repeated, by this owner or a
+later one: the ledger takes the seal or the open of a move once. The catalog only says what to do; what has been done is
 in the ledgers.
 """
 
@@ -76,15 +78,21 @@ class Moving:
         """Check that something may be taken in that keeps a partition in this bundle. Raises NotOwner if the
         catalog has it in another one, and Unavailable if it is on its way, or its move is being decided.
         """
-        topic = self._context.catalog().topics_by_id.get(key.topic_id)
-        if topic is not None and topic.bundles[key.partition] != self._bundle:
-            raise NotOwner(
-                f"{self._name(key)} is in bundle {topic.bundles[key.partition]}, not {self._bundle}",
-                retry_after_ms=RETRY_AFTER_MS,
-            )
-        self.check_arrived(*key)
+        self.check_here(key)
         if self._leaving.get(key, 0.0) > self._now_s():
             raise Unavailable(f"{self._name(key)} is about to move to another bundle", retry_after_ms=RETRY_AFTER_MS)
+
+    def check_here(self, key: PartitionId) -> None:
+        """Check that what is known of a partition is known in this bundle. Raises NotOwner if it has left, or is to
+        leave, and Unavailable if it has not come yet.
+        """
+        if self.leaves(key):
+            raise NotOwner(f"{self._name(key)} leaves bundle {self._bundle}", retry_after_ms=RETRY_AFTER_MS)
+        self.check_arrived(*key)
+
+    def is_here(self, key: PartitionId) -> bool:
+        """Return whether `check_here` raises nothing."""
+        return not self.leaves(key) and not self._is_expected(*key)
 
     def leaves(self, key: PartitionId) -> bool:
         """Return whether a partition has left this bundle, or its move away is decided. A catalog that is older than
@@ -115,19 +123,25 @@ class Moving:
         """Raise Unavailable if the catalog has a partition in this bundle that its ledger has not opened yet:
         nothing about it is known here.
         """
-        catalog = self._context.catalog()
-        if not catalog.moved:
-            return
-        topic = catalog.topics_by_id.get(topic_id)
-        move = topic.moves.get(partition) if topic is not None else None
-        if topic is None or move is None or topic.bundles[partition] != self._bundle:
-            return
-        if self._known_move(topic, partition) < move.id:
+        if self._is_expected(topic_id, partition):
+            topic = self._context.catalog().topics_by_id[topic_id]
+            move = topic.moves[partition]
             raise Unavailable(
                 f"{topic.name}/{partition} moves from bundle {move.source} to bundle {self._bundle} at the moment (move"
                 f" {move.id})",
                 retry_after_ms=RETRY_AFTER_MS,
             )
+
+    def _is_expected(self, topic_id: int, partition: int) -> bool:
+        """Return whether the catalog has a partition in this bundle that its ledger has not opened yet."""
+        catalog = self._context.catalog()
+        if not catalog.moved:
+            return False
+        topic = catalog.topics_by_id.get(topic_id)
+        move = topic.moves.get(partition) if topic is not None else None
+        if topic is None or move is None or topic.bundles[partition] != self._bundle:
+            return False
+        return self._known_move(topic, partition) < move.id
 
     async def run(self) -> None:
         """Carry out moves when the catalog names some, and again while the other bundle has not done its part."""
@@ -183,12 +197,15 @@ class Moving:
     async def _open_from(self, source: int, wanted: Sequence[tuple[PartitionId, PartitionMove]]) -> bool:
         """Open what another bundle has sealed. Its ledger is read once for all, and only further on by a later try."""
         ledger = replace(self._context.ledger(source), known=self._read)  # it belongs to another broker
-        sealed = (await recover(ledger)).state.moves
-        return all([await self._try(move, self._open(key, move, sealed.seal_of(key))) for key, move in wanted])
+        moves = (await recover(ledger)).state.moves
+        seals = {key: moves.seal_of(key) for key, _ in wanted}
+        sealed = [(key, move, seal) for key, move in wanted if (seal := seals[key]) and seal.move == move.id]
+        if sealed:
+            await self._context.bring(source, self._bundle, {key for key, _, _ in sealed})
+        opened = [await self._try(move, self._open(key, move, seal)) for key, move, seal in sealed]
+        return all(opened) and len(sealed) == len(wanted)
 
-    async def _open(self, key: PartitionId, move: PartitionMove, seal: fmt.PartitionSeal | None) -> bool:
-        if seal is None or seal.move != move.id:
-            return False
+    async def _open(self, key: PartitionId, move: PartitionMove, seal: fmt.PartitionSeal) -> bool:
         opened = self._writer.open_partition(open_after(seal, move.source))
         if opened is None:
             return self._writer.durable.moves.move(key) >= move.id

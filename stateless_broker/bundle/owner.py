@@ -190,6 +190,21 @@ class BundleOwner:
         """Return whether a partition has left, or is about to: see `Moving.leaves`."""
         return self._moving.leaves(key)
 
+    def is_here(self, key: PartitionId) -> bool:
+        """Return whether what is known of a partition is known in this bundle; see `Moving.is_here`."""
+        return self._moving.is_here(key)
+
+    def check_here(self, key: PartitionId) -> None:
+        """Raise NotOwner or Unavailable if what is known of a partition is not known in this bundle."""
+        self._check_term()
+        self._moving.check_here(key)
+
+    def epoch_of(self, key: PartitionId) -> int:
+        """Return the epoch of this term as it is told for a partition: with the move that brought the partition, so
+        that no other bundle tells the same.
+        """
+        return self._writer.durable.moves.opened_slot(key, self.epoch)
+
     def count_before(self, key: PartitionId) -> int:
         """Return where a count of changes of a partition goes on that its former bundles had begun: above each of
         their numbers.

@@ -88,6 +88,11 @@ class BundleLog:
         return any((batch.topic_id, batch.partition) == place for entry in self._queue for batch in entry.data)
 
     @property
+    def is_durable(self) -> bool:
+        """Return whether everything that was appended is durable, or has failed."""
+        return self._newest is None or self._newest.done()
+
+    @property
     def has_room(self) -> bool:
         return self._blocked is None
 

@@ -4,11 +4,12 @@ it for one term of its bundle.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from ledger.keys import PartitionId
+from ledger.log.snapshot import InternalRecord
 from ledger.topics.catalog import Topic
 from ledgermq.errors import LedgerMQError
 from stateless_broker.bundle.owner import BundleOwner
@@ -39,6 +40,18 @@ class Hosted(Protocol):
 
     def close(self, error: LedgerMQError) -> None:
         """Stop serving: later calls are refused, and `lost` is the first `error`. Idempotent."""
+
+
+class Follower(Hosted, Protocol):
+    """A loaded partition that knows things of partitions of users, which go along when these move (design Y15)."""
+
+    async def bring(self, places: Collection[PartitionId], records: Iterable[InternalRecord]) -> None:
+        """Replace what is known of these partitions, durably. `records`: all of this topic's partition in the bundle
+        that they come from, in order; those of other partitions are left out. They are not here yet, so until they
+        are, no call changes what it writes. May be repeated.
+
+        Raises NotOwner, Unavailable, ResourceExhausted; DataDamaged, FormatNotSupported.
+        """
 
 
 @dataclass(frozen=True)
@@ -72,9 +85,11 @@ class CoreKind(Generic[C, H]):
     """How to serve the partitions of the internal topic `topic`.
 
     `core(partition)` returns a state without records. `host(core, opening)` is called when all records
-    are applied: it returns the object that serves the state, and starts its clocks.
+    are applied: it returns the object that serves the state, and starts its clocks. `follows`: that
+    object is a `Follower`.
     """
 
     topic: str
     core: Callable[[int], C]
     host: Callable[[C, Opening], H]
+    follows: bool = False

@@ -61,6 +61,11 @@ class IssuedState:
     def is_lost(self) -> bool:
         return self.lost is not None
 
+    @property
+    def is_durable(self) -> bool:
+        """Return whether every decision so far is durable."""
+        return self._log.is_durable
+
     def check(self) -> None:
         """Raise NotOwner if the state is no longer valid."""
         if self.lost is not None:

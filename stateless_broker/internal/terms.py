@@ -8,14 +8,18 @@ run without requests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from ledger.keys import PartitionId
+from ledger.log.history import read_whole
+from ledger.log.internal_topic import read_internal
+from ledger.log.ledger_ref import LedgerRef
 from ledger.topics.catalog import Topic
 from ledgermq.errors import LedgerMQError, NotOwner, Unavailable
 from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.internal.core import Core, CoreKind, Hosted
+from stateless_broker.internal.core import Core, CoreKind, Follower, Hosted
 from stateless_broker.internal.term import RETRY_AFTER_MS, InternalTerm, TermParts
 from stateless_broker.ownership import Ownership
 
@@ -74,6 +78,24 @@ class InternalTerms:
         if owner is None:
             raise self._ownership.not_owner(bundle)
         return self._term(owner).kept(place)
+
+    async def bring(self, source: LedgerRef, target: int, places: Collection[PartitionId]) -> None:
+        """Bring what internal topics know of partitions of users from another bundle into one that this broker owns,
+        durably: the other one has sealed these partitions, and this one has not opened them. Costs no request if
+        there is no such topic. May be repeated.
+
+        Raises NotOwner; Unavailable; the error of damaged data; and the store's errors.
+        """
+        for kind in self._kinds:
+            topic = self._parts.catalog().topics_by_name.get(kind.topic)
+            if not kind.follows or topic is None or source.bundle not in topic.bundles:
+                continue
+            [there], [here] = ([*topic.partitions_in(bundle)] for bundle in (source.bundle, target))
+            records = await read_whole(source, partial(read_internal, source.store, topic_id=topic.id, partition=there))
+            if (owner := self._ownership.opened.get(target)) is None:
+                raise self._ownership.not_owner(target)
+            hosted = cast(Follower, await self._term(owner).loaded(kind.topic, here))
+            await hosted.bring(places, records)
 
     def ready(self, kind: CoreKind[C, H]) -> list[H]:
         """Return the partitions of the kind's topic that are served here now."""

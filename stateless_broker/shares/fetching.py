@@ -175,7 +175,7 @@ class ShareFetching:
         log_start = await owner.list_offset(topic, header.partition, "earliest")
         readable_end = owner.durable_end(topic, header.partition)
         leased.source = _Source(queues, key, topic, readable_end)
-        header.topic_id, header.epoch = topic.id, owner.epoch
+        header.topic_id, header.epoch = topic.id, owner.epoch_of(PartitionId(*key[1:]))
         header.lease_ms = lease_ms_of(request.lease_ms, self._limits)
         if records_max > 0:
             header.lease, leased.grants = queues.lease(
@@ -242,7 +242,9 @@ class ShareFetching:
         return at
 
     async def _confirm(self, found: Sequence[_Leased]) -> None:
-        """Check the fences of the bundles whose messages are in the answer."""
+        """Check the fences of the bundles whose messages are in the answer, and after that, that the partitions do
+        not leave them: the next bundle sends nothing before.
+        """
         sent = [(each, each.source.queues.owner) for each in found if each.source is not None and each.grants]
         owners = list(dict.fromkeys(owner for _, owner in sent))
         checks = await asyncio.gather(*(owner.check_fence() for owner in owners), return_exceptions=True)
@@ -253,6 +255,12 @@ class ShareFetching:
                     each.header.error.CopyFrom(self._ownership.error(failed, each.bundle))
             elif failed is not None:
                 raise failed
+        for each, owner in sent:
+            try:
+                owner.check_here(PartitionId(each.header.topic_id, each.header.partition))
+            except LedgerMQError as error:
+                each.give_back()
+                each.header.error.CopyFrom(self._ownership.error(error, each.bundle))
 
     def _frame(self, group: str, answers: Sequence[_Leased]) -> ShareFetchFrame:
         for each in answers:

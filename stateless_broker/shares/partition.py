@@ -8,13 +8,14 @@ finds the bundle, what a message contains.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from ledger.keys import PartitionId
 from ledger.log.log_record import Decision
+from ledger.log.snapshot import InternalRecord
 from ledger.topics.catalog import Catalog, Topic
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -75,6 +76,8 @@ class BundleQueues:
         life = parts.lives[opening.owner] = parts.lives.get(opening.owner, 0) + 1
         self._number = life * LIFE_NUMBERS
         self._beginning: dict[ShareKey, asyncio.Task[None]] = {}
+        self._last_changes: dict[PartitionId, asyncio.Task[None] | None] = {}
+        """Of partitions that leave: ends when the last change that was made here is durable; None: it was."""
         self._waiting: dict[ShareKey, dict[asyncio.Future[None], None]] = {}  # woken in order of arrival
         self._filters = QueueFilters()
         self._timer_changed = asyncio.Event()
@@ -92,26 +95,40 @@ class BundleQueues:
         return self._state.lost
 
     def tick(self) -> None:
-        """Remove the state of topics that were removed, and of partitions that move to another bundle: of these only
-        what began in the moment of the decision (Y13) is here, and it begins again there.
+        """Stop what concerns partitions that leave or have left this bundle, and remove it once the other one has it
+        for sure, that is when the move has ended (Y15); and remove the state of topics that were removed.
         """
+        if self._state.is_lost():
+            return
+        self._part()
         catalog = self._parts.catalog()
 
         def is_gone(key: ShareKey) -> bool:
-            return self.owner.leaves(PartitionId(*key[1:])) or catalog.is_removed(key.topic_id, catalog.offset)
+            return self._has_gone(PartitionId(*key[1:])) or catalog.is_removed(key.topic_id, catalog.offset)
 
-        if not self._state.is_lost() and any(map(is_gone, self._shares.partitions)):
+        if any(map(is_gone, (*self._shares.partitions, *self._shares.away))):
             try:
                 self.wake(self._state.issued(lambda: self._shares.remove(is_gone)))
-                self._filters.keep(self._shares.partitions)
             except LedgerMQError:
                 return  # no room now; the next change of the catalog tries again
 
     def keeps(self, place: PartitionId) -> str:
-        groups = sorted({key.group for key in (*self._shares.partitions, *self._beginning) if key[1:] == place})
-        if not groups:
+        """Before a move is decided, queue groups keep nothing. Then nothing is changed here any more, and this says
+        whether the last change is durable.
+        """
+        if not self.owner.leaves(place):
             return ""
-        return f"the queue groups {', '.join(groups[:3])} read it: forget them with `ledgermq queue reset`"
+        self._part()
+        if place not in self._last_changes:
+            self._last_changes[place] = None if self._state.is_durable else self._state.durable_soon()
+        last = self._last_changes[place]
+        return "" if last is None or last.done() else "the last changes of its queue groups are being stored"
+
+    async def bring(self, places: Collection[PartitionId], records: Iterable[InternalRecord]) -> None:
+        self._state.check_room()
+        for decision in self._shares.bring(records, places):
+            self._state.take(decision)
+        await self._state.confirmed()
 
     def close(self, error: LedgerMQError) -> None:
         """End the term: every later call raises NotOwner. Idempotent."""
@@ -124,9 +141,9 @@ class BundleQueues:
 
     async def begun(self, key: ShareKey, find_start: Callable[[], Awaitable[int]]) -> None:
         """Return when the group has begun in this partition, durably. Raises as `IssuedState.decided` and
-        `BundleOwner.check_in_charge`.
+        `BundleOwner.check_here`.
         """
-        self._state.check()
+        self._check_here(key)
         if key not in self._shares.partitions or key in self._beginning:
             task = self._beginning.get(key)
             if task is None:
@@ -180,10 +197,11 @@ class BundleQueues:
     async def answer(self, key: ShareKey, spans: Sequence[pb.SharedSpan]) -> list[Span]:
         """Apply what a member says, durably; return the messages for which it does not count.
 
-        Raises as `IssuedState.decided`.
+        Raises as `IssuedState.decided` and `BundleOwner.check_here`.
         """
+        self._check_here(key)
         self._state.check_room()
-        decision = self._state.ask(lambda: self._shares.answer(key, list(self._answers(spans))))
+        decision = self._state.ask(lambda: self._shares.answer(key, list(self._answers(key, spans))))
         self._state.take(decision)
         if (found := self._shares.partitions.get(key)) is not None:
             self._arm(found)
@@ -194,13 +212,13 @@ class BundleQueues:
         return [span for late in decision.answer for span in late]
 
     async def reset(self, key: ShareKey, offset: int | None) -> None:
-        """Begin again at this offset; None: forget the group here. Raises as `IssuedState.decided` and, with an offset,
-        `BundleOwner.check_in_charge`.
+        """Begin again at this offset; None: forget the group here. Raises as `IssuedState.decided` and
+        `BundleOwner.check_here`.
         """
+        self._check_here(key)
         if offset is None:
             await self._state.decided(lambda: self._shares.remove(lambda each: each == key))
         else:
-            self.owner.check_in_charge(PartitionId(*key[1:]))
             await self._state.decided(lambda: self._shares.reset(key, offset))
         self._filters.keep(self._shares.partitions)
         self.wake([key])
@@ -248,6 +266,7 @@ class BundleQueues:
 
     def starts(self) -> Iterator[tuple[ShareKey, int]]:
         """Yield for each queue group of a partition the offset below which it has finished everything."""
+        self._take_back()
         for key, found in self._shares.partitions.items():
             yield key, found.start
 
@@ -255,6 +274,7 @@ class BundleQueues:
         """Return the partitions of queue groups in which messages are not finished."""
         if self._state.is_lost() or self.owner.lost is not None:
             return []
+        self._take_back()
         topics = self._parts.catalog().topics_by_id
         return [
             Unfinished(key, topic, found.start)
@@ -277,20 +297,46 @@ class BundleQueues:
         try:
             start = await find_start()
             if key not in self._shares.partitions:
-                self.owner.check_in_charge(PartitionId(*key[1:]))
+                self._check_here(key)
                 await self._state.decided(lambda: self._shares.begin(key, start))
         finally:
             self._beginning.pop(key, None)
 
-    def _answers(self, spans: Sequence[pb.SharedSpan]) -> Iterable[Answer]:
+    def _check_here(self, key: ShareKey) -> None:
+        """Check that the group of this partition is served in this bundle now. Raises as `BundleOwner.check_here`."""
+        self._state.check()
+        self.owner.check_here(PartitionId(*key[1:]))
+        self._take_back()
+
+    def _take_back(self) -> None:
+        """Take back what has come since the last change of the catalog."""
+        if self._shares.away:
+            self._part()
+
+    def _part(self) -> None:
+        """Put away what is known of partitions that leave or have not come, and take back what is here by now."""
+        left = self._shares.part(lambda key: self.owner.is_here(PartitionId(*key[1:])))
+        self._last_changes = {place: last for place, last in self._last_changes.items() if self.owner.leaves(place)}
+        if left:
+            self._filters.keep(self._shares.partitions)
+            self.wake(left)
+
+    def _has_gone(self, place: PartitionId) -> bool:
+        """Return whether a partition has left, and its move has ended: the other bundle has opened it long ago."""
+        topic = self._parts.catalog().topics_by_id.get(place.topic_id)
+        move = topic.moves.get(place.partition) if topic is not None else None
+        return move is not None and self.owner.leaves(place) and (move.ended or move.source != self.bundle)
+
+    def _answers(self, key: ShareKey, spans: Sequence[pb.SharedSpan]) -> Iterable[Answer]:
         now_s, limits = asyncio.get_running_loop().time(), self.limits
+        epoch = self.owner.epoch_of(PartitionId(*key[1:]))
         for span in spans:
             word, until_s = WORDS[span.word], 0.0
             if word is Word.RENEW:
                 until_s = now_s + lease_ms_of(span.time_ms, limits) / 1000
             elif word is Word.RELEASE and span.time_ms:
                 until_s = now_s + min(span.time_ms, limits.delay_ms_max) / 1000
-            number = span.lease if span.epoch == self.owner.epoch else 0
+            number = span.lease if span.epoch == epoch else 0
             yield Answer(number, Span(span.first, span.last), word, until_s)
 
     def _count(self, key: ShareKey, spans: Sequence[pb.SharedSpan], decision: Decision[list[list[Span]]]) -> None:
@@ -300,6 +346,7 @@ class BundleQueues:
             self._parts.counts.answered(key.group, WORDS[span.word].value, counted, refused)
 
     def _infos(self, group: str, *, members: bool) -> Iterable[pb.ShareInfo]:
+        self._take_back()
         now_s, topics = asyncio.get_running_loop().time(), self._parts.catalog().topics_by_id
         for key, found in sorted(self._shares.partitions.items()):
             if group and key.group != group:

@@ -184,6 +184,7 @@ def open_shares(
         keys.SHARES_TOPIC,
         lambda partition: BundleShares(limits),
         lambda shares, opening: BundleQueues(shares, opening, parts),
+        follows=True,
     )
     terms.add(kind)
     topic = InternalTopic(keys.SHARES_TOPIC, metadata, at_controller, controller.create_shares_topic)

@@ -5,18 +5,16 @@ virtual time.
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
 import ledgermq
 from ledger import keys
 from ledger.keys import PartitionId
-from ledger.topics.catalog import Catalog, Topic
+from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, PartitionBusy, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.exclusive_ids import exclusive_id
@@ -24,7 +22,6 @@ from stateless_broker.bundle.moving import LEAVING_S
 from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.controller import Controller
 from stateless_broker.heartbeat import FEATURES, MOVES
-from stateless_broker.shares.partition import BundleQueues
 from tests.broker.cluster import in_cluster
 from tests.broker.test_moves import BROKERS, CONSTANTS, SOURCE, TARGET, MovesCluster
 from tests.broker.traffic import RECORDS, traffic
@@ -185,22 +182,10 @@ async def exclusive_producer(client: ledgermq.Client) -> AsyncIterator[None]:
         yield
 
 
-@asynccontextmanager
-async def queue_group(client: ledgermq.Client) -> AsyncIterator[None]:
-    async with client.producer() as producer:
-        await producer.send("t", b"a", partition=0)
-    async with client.queue("t", group="workers", start="earliest") as queue:
-        for message in await queue.fetch(max_records=1, timeout=5):
-            message.ack()
-        yield
-    await client.queues.delete("workers", "t")
-
-
 KEEPERS = {
     open_transaction: "1 open transactions have batches for it",
     timed_message: "1 timed messages of its topic wait in this bundle",
     exclusive_producer: "a producer has it for itself",
-    queue_group: "the queue groups workers read it",
 }
 
 
@@ -265,52 +250,6 @@ async def test_the_seal_waits_for_what_came_after_the_question(cluster: MovesClu
         await until(lambda: cluster.is_open(topic))
         await until(lambda: cluster.has_ended("t", 0), timeout_s=3600)
     assert await cluster.read_all("t", 0) == [b"a"]
-
-
-@moving_cluster
-async def test_a_queue_group_that_began_after_the_question_begins_again(cluster: MovesCluster) -> None:
-    async with cluster.client() as client:
-        await client.create_topic("t", 1)
-        async with client.producer() as producer:
-            await producer.send("t", b"a", partition=0)
-        async with client.queue("t", group="workers") as queue:
-            [message] = await queue.fetch(max_records=1, timeout=5)
-            topic = await decide_unasked(cluster, client)
-            await until(lambda: cluster.is_open(topic))
-            [again] = await queue.fetch(max_records=1, timeout=60)
-            assert (message.value, again.value) == (b"a", b"a")
-            again.ack()
-        [group] = await client.queues.list()
-        assert group.backlog == 0
-
-
-@moving_cluster
-async def test_an_old_catalog_forgets_no_queue_group_of_a_partition_that_came_back(cluster: MovesCluster) -> None:
-    """A broker that takes the bundle over may still have the partition in the other one."""
-    async with cluster.client() as client:
-        await client.create_topic("t", 1)
-        catalogs = [copy.deepcopy(controller_of(cluster)._metadata.catalog)]
-        for bundle in (TARGET, SOURCE):
-            await client.move_partition("t", 0, bundle)
-            await until(lambda: cluster.has_ended("t", 0), timeout_s=3600)
-            catalogs.append(copy.deepcopy(controller_of(cluster)._metadata.catalog))
-        async with queue_group(client):
-            owner = await owner_of(cluster, SOURCE)
-            term = cluster.brokers[cluster.owner_of_bundle(SOURCE)].internal._term(owner)
-            [queues] = [hosted for hosted in term.ready.values() if isinstance(hosted, BundleQueues)]
-            context, parts, now = owner._moving._context, queues._parts, owner._moving._context.catalog
-            place = PartitionId(catalogs[0].living("t").id, 0)
-            assert [old.living("t").bundles for old in catalogs] == [(SOURCE,), (TARGET,), (SOURCE,)]
-            for old in catalogs[:2]:
-                context.catalog = partial(same, old)
-                queues._parts = replace(parts, catalog=context.catalog)
-                queues.tick()
-                assert queues.keeps(place)
-            context.catalog, queues._parts = now, parts
-
-
-def same(catalog: Catalog) -> Catalog:
-    return catalog
 
 
 async def decide_unasked(cluster: MovesCluster, client: ledgermq.Client) -> Topic:

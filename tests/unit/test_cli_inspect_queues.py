@@ -273,9 +273,18 @@ def test_dead_letters_are_counted_once_while_their_partition_moves(tmp_path: Pat
     assert (code, found["dead_letters"]) == (0, 2 if move == decided else 3)
 
 
-@pytest.mark.parametrize("move", [decided, opened_elsewhere, moved])
-def test_what_a_group_knew_of_a_partition_that_leaves_is_not_shown_and_no_damage(tmp_path: Path, move: Moving) -> None:
-    """It began in the moment of the decision, and its owner has not removed it yet."""
+def test_what_a_group_knows_of_a_partition_that_is_to_leave_is_shown_until_the_other_bundle_has_it(
+    tmp_path: Path,
+) -> None:
+    root = made(tmp_path, lambda root: decided(root, "jobs", 1))
+    code, found = inspected.json("queues", root)
+    assert (code, [row["group"] for row in found["groups"]]) == (0, ["late", "workers"])
+    assert problems(root) == []
+
+
+@pytest.mark.parametrize("move", [opened_elsewhere, moved])
+def test_what_a_group_knew_of_a_partition_that_left_is_not_shown_and_no_damage(tmp_path: Path, move: Moving) -> None:
+    """The old bundle's owner has not removed it yet."""
     root = made(tmp_path, lambda root: move(root, "jobs", 1))
     code, found = inspected.json("queues", root)
     assert (code, [row["group"] for row in found["groups"]], found["unfinished"]) == (0, ["workers"], 40)
