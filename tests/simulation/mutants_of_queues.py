@@ -15,10 +15,14 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from shares.bundle_shares import BundleShares
 from shares.share_partition import Grant, SharePartition, Span
 from shares.share_partition import Word as ShareWord
+from stateless_broker.bundle.owner import BundleOwner
 from stateless_broker.internal.issued_state import IssuedState
+from stateless_broker.internal.terms import InternalTerms
 from stateless_broker.shares.fetching import ShareFetching
+from stateless_broker.shares.partition import BundleQueues
 from tests.simulation.mutants import mutant
 from tests.simulation.queues_run import queues_plan_of
+from tests.simulation.roaming import roams
 
 LOADED = True
 Patch = pytest.MonkeyPatch
@@ -149,3 +153,60 @@ def queue_finishes_what_it_skips(patch: Patch) -> None:
             real(self, [self.start], fate)
 
     patch.setattr(SharePartition, "_finish", finish)
+
+
+# Partitions that move
+
+
+@mutant("queues", roams)
+def queue_opens_without_what_groups_know(patch: Patch) -> None:
+    """The next bundle opens a partition, and its groups begin anew there."""
+
+    async def bring(self: InternalTerms, source: object, target: int, places: object) -> None:
+        return None
+
+    patch.setattr(InternalTerms, "bring", bring)
+
+
+@mutant("queues", roams)
+def queue_removed_before_the_move_has_ended(patch: Patch) -> None:
+    """The bundle that a partition leaves removes what it knows of its groups once the move is decided."""
+    patch.setattr(BundleQueues, "_has_gone", lambda self, place: self.owner.leaves(place))
+
+
+@mutant("queues", roams)
+def queue_brought_chunks_are_left_out(patch: Patch) -> None:
+    """The next bundle learns where a group begins, and nothing of what is finished behind that."""
+    real = BundleShares.bring
+
+    def bring(self: BundleShares, records: Any, places: Any) -> Any:
+        return real(self, [record for record in records if record.key.startswith(b"s/")], places)
+
+    patch.setattr(BundleShares, "bring", bring)
+
+
+@mutant("queues", roams)
+def queue_goes_on_while_its_partition_leaves(patch: Patch) -> None:
+    """A bundle serves groups of a partition that is decided to leave, and does not wait with the seal."""
+    patch.setattr(BundleQueues, "_check_here", lambda self, key: self._state.check())
+    patch.setattr(BundleQueues, "_part", lambda self: None)
+    patch.setattr(BundleQueues, "keeps", lambda self, place: "")
+
+
+@mutant("queues", roams)
+def queue_seal_does_not_wait(patch: Patch) -> None:
+    """A partition is sealed while the last changes of its groups are not durable."""
+    patch.setattr(BundleQueues, "keeps", lambda self, place: "")
+
+
+@mutant("queues", roams)
+def queue_epochs_without_the_move(patch: Patch) -> None:
+    """A lease of one bundle counts in another one whose term has the same epoch."""
+    patch.setattr(BundleOwner, "epoch_of", lambda self, key: self.epoch)
+
+
+@mutant("queues", roams)
+def queue_keeps_what_an_earlier_stay_left(patch: Patch) -> None:
+    """What is brought is added to what the bundle knew from an earlier stay of the partition."""
+    real = SharePartition.removal
+    patch.setattr(SharePartition, "removal", lambda self: real(self)[:0])

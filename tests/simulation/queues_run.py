@@ -1,5 +1,5 @@
 """Run level *queues*, a queue group on a whole cluster: members that fetch, work, answer, stall and die, under every
-disturbance of level *cluster*.
+disturbance of level *cluster*. In some runs the partitions of its topic move.
 
 At the end everything heals, and one more member works off what is left. Then each message is finished, and what
 members were given and told is judged (`queues_truth`).
@@ -16,6 +16,7 @@ from typing import Any
 from ledger import keys
 from ledger.cluster import read_cluster
 from ledger.fsck.problem import Problems
+from ledger.log.moves import SLOT_BITS
 from ledgermq.client.queues.queue import Queue
 from ledgermq.errors import LedgerMQError, UnknownGroup
 from ledgermq.protocol.methods import SHARE_FETCH, Method
@@ -32,6 +33,7 @@ from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.queues_truth import QueuesTruth, write_down
+from tests.simulation.roaming import Roaming, roams, with_moves
 from tests.simulation.tags import tag_of
 from tests.simulation.world import World
 
@@ -143,6 +145,9 @@ class QueuesRun(ClusterRun):
         if self.own.levels > 1:
             self.cluster.topic_settings[TOPIC]["priority.levels"] = str(self.own.levels)
             self.world.coverage.saw("a queue of a topic with levels of priority")
+        if roams(seed):
+            self.cluster = with_moves(self.cluster)
+            self._roaming = Roaming(self.world, self.brokers, self.bundles, TOPIC, every_s=0.7)
         self._truth = QueuesTruth()
         self._former = FormerOwners(self.world, self.brokers)
         self.network.on_call = self._arrived
@@ -155,17 +160,21 @@ class QueuesRun(ClusterRun):
         if method is not SHARE_FETCH or served is None:
             return lambda answer: None
         topics = served.metadata.catalog.topics_by_name
-        newest = {
-            each.partition: self._former.newest_epoch(topics[each.topic].bundles[each.partition])
-            for each in request.partitions
-            if each.topic in topics
-        }
+        newest: dict[int, int] = {}
+        for each in request.partitions:
+            if (topic := topics.get(each.topic)) is not None:
+                move = topic.moves.get(each.partition)
+                epoch = self._former.newest_epoch(topic.bundles[each.partition])
+                newest[each.partition] = (move.id if move is not None else 0) << SLOT_BITS | epoch
 
         def answered(answer: Any) -> None:
             if isinstance(answer, LedgerMQError):
                 return
             for part in answer.header.partitions:
-                if part.ranges and part.epoch < newest.get(part.partition, 0):
+                if not part.ranges:
+                    continue
+                self.world.coverage.saw("a partition that moved was leased", int(part.epoch >> SLOT_BITS > 0))
+                if part.epoch < newest.get(part.partition, 0):
                     text = f"{address} sent messages of partition {part.partition}, epoch {part.epoch}: {newest}"
                     self.world.violations.append(Violation("former owner sent messages", text))
 

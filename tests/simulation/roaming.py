@@ -33,12 +33,18 @@ def with_moves(plan: ClusterPlan) -> ClusterPlan:
 
 
 class Roaming:
-    """`topic`: whose partitions move."""
+    """`topic`: whose partitions move, `every_s` about."""
 
     def __init__(
-        self, world: World, brokers: Mapping[str, ClusterBroker], bundles: Callable[[], int], topic: str = TOPIC
+        self,
+        world: World,
+        brokers: Mapping[str, ClusterBroker],
+        bundles: Callable[[], int],
+        topic: str = TOPIC,
+        every_s: float = DECIDED_EVERY_S,
     ) -> None:
         self._topic = topic
+        self._every_s = every_s
         self._world = world
         self._brokers = brokers
         self._bundles = bundles
@@ -47,7 +53,7 @@ class Roaming:
     async def decide(self) -> None:
         """Ask one broker after another to move a partition, until the world heals."""
         while not self._world.healed:
-            await asyncio.sleep(self._random.expovariate(1 / DECIDED_EVERY_S))
+            await asyncio.sleep(self._random.expovariate(1 / self._every_s))
             partition, bundle = self._random.randrange(PARTITIONS), self._random.randrange(1, self._bundles())
             for name in sorted(self._brokers):
                 running = self._brokers[name]
