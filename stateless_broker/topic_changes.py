@@ -204,8 +204,6 @@ def altered(
     raw = {key: value for key, value in (topic.raw_settings | dict(change)).items() if key not in unset}
     more = assign(catalog, partitions - topic.partitions, bundles) if partitions else ()
     settings = check_together(parse_stored_settings(raw), topic.partitions + len(more))
-    if topic.moves and settings.keyed:
-        raise InvalidConfig(f"topic {name!r} has partitions that moved to another bundle, so it cannot become keyed")
     return replace(topic, bundles=topic.bundles + more, raw_settings=raw, settings=settings, altered_ms=now_ms)
 
 
@@ -237,8 +235,6 @@ def moved(catalog: Catalog, name: str, partition: int, bundle: int, bundles: int
         raise UnknownPartition(f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
     if not keys.METADATA_BUNDLE < bundle < bundles:
         raise InvalidRequest(f"a partition can move to the bundles 1 to {bundles - 1}, not to {bundle}")
-    if topic.settings.keyed:
-        raise InvalidRequest(f"topic {name!r} keeps the latest record of each key: its partitions cannot move yet")
     source, before = topic.bundles[partition], topic.moves.get(partition)
     if source == bundle:
         return topic

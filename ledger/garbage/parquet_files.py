@@ -29,9 +29,8 @@ from ledger.garbage.found import Kind, Removable
 from ledger.garbage.listing import RootListing
 from ledger.garbage.retention import is_replaced
 from ledger.keys import PartitionId
-from ledger.log.checkpoint import Move, is_in_charge, newest_checkpoint, partition_of
+from ledger.log.checkpoint import Move, checkpoint_in_charge, is_in_charge, newest_checkpoint, partition_of
 from ledger.log.ledger_ref import LedgerRef
-from ledger.log.moves import key_of
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.archive import Archives, OpenArchive
@@ -41,9 +40,6 @@ from ledger.parquet.stored_file import read_footer
 from ledger.topics.catalog import Catalog, Topic
 from ledger.topics.facts import is_held, may_remove
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, StoreError
-
-MOVES_MAX = 100
-"""Moves of a partition that are followed from the bundle that made a file."""
 
 
 async def find_expired(
@@ -215,20 +211,19 @@ async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: PartitionId) ->
         return []
     # Not only these: the process that moved the start before may still be deleting, and a higher file must not go
     # before a lower one.
-    return await _delete_below(store, topic, place, after.parquet_start, old_enough)
+    return await _delete_below(store, topic, place, after.parquet_start)
 
 
-async def _delete_below(store: ObjectStore, topic: Topic, place: PartitionId, start: int, old_enough: int) -> list[str]:
-    """Delete every file of the log that ends below `start`, in ascending order, each before the
-    next, up to one that is too young.
+async def _delete_below(store: ObjectStore, topic: Topic, place: PartitionId, start: int) -> list[str]:
+    """Delete every file of the log that ends below `start`, in ascending order, each before the next. The process
+    that moved the start has seen in the list that they are old enough. The numbers in their names do not say so: if
+    the partition has moved, they are of another bundle's plans (design Y16).
     """
     listed = [keys.parse_parquet(info.key) async for info in store.list(topic.parquet_folder_of(place.partition))]
     deleted = []
     for name in listed:
         if name is None or name.topic_id != place.topic_id or name.last_offset >= start:
             continue
-        if name.plan > old_enough:
-            break
         await store.delete([name.key])
         deleted.append(name.key)
     return deleted
@@ -326,22 +321,6 @@ class _Lists:
         except (DataDamaged, FormatNotSupported, ObjectMissing):  # the last one: it is another list by now
             return None
         return frozenset(file.key for file in files)
-
-
-async def checkpoint_in_charge(store: ObjectStore, bundle: int, place: PartitionId) -> fmt.Checkpoint | None:
-    """Return the newest checkpoint of the bundle that is in charge of a partition which `bundle` had, or has; None if
-    it is between two bundles. A bundle forgets a partition only when the next one has its list, so to look from one to
-    the next, each later than the one before, misses none. Raises DataDamaged, FormatNotSupported, the store's errors.
-    """
-    for _ in range(MOVES_MAX):
-        checkpoint = await newest_checkpoint(store, bundle)
-        if is_in_charge(checkpoint, *place):
-            return checkpoint
-        seal = next((seal for seal in checkpoint.state.seals if key_of(seal) == place), None)
-        if seal is None or not partition_of(checkpoint, *place).forgotten:
-            return None
-        bundle = seal.target
-    return None
 
 
 async def _note_of(store: ObjectStore, cluster: ClusterSettings, key: str) -> FooterNote | None:

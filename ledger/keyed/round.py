@@ -22,7 +22,7 @@ from ledger.keyed.plan import CleaningPlan, make_cleaning_plan
 from ledger.keyed.task import CleaningOutcome, CleaningTask
 from ledger.keyed.version import KeyedVersion, Published, encode_version, newest_version
 from ledger.keys import PartitionId
-from ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledger.log.checkpoint import checkpoint_in_charge, newest_checkpoint, partition_of
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.object_store.settle import PutOutcome, settle_put
 from ledger.parquet.compaction import Compaction
@@ -226,11 +226,13 @@ async def _explain(
 ) -> None:
     """Explain why a file of version n, or of the log above it, is missing.
 
-    Raises DataDamaged unless other processes have published a newer version.
+    Raises DataDamaged unless other processes have published a newer version, or the partition has moved.
     """
     newest = await newest_version(store, place)
-    counters = partition_of(await newest_checkpoint(store, bundle), place.topic_id, place.partition)
-    if (newest.version.number if newest is not None else 0) > plan.base.number or counters.log_start > plan.floor:
+    checkpoint = await checkpoint_in_charge(store, bundle, place)
+    log_start = partition_of(checkpoint, *place).log_start if checkpoint is not None else 0
+    has_left = checkpoint is None or checkpoint.bundle != bundle
+    if has_left or (newest.version.number if newest is not None else 0) > plan.base.number or log_start > plan.floor:
         return
     raise DataDamaged(
         f"{missing.message}, but {plan.base.key} is still the newest version", object_key=missing.object_key

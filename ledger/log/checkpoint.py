@@ -25,6 +25,8 @@ from ledgermq.runtime.reread import Rereads
 from ledgermq.sources import Sources
 
 LOOKS_MAX = 100
+MOVES_MAX = 100
+"""Moves of a partition that are followed from a bundle that it has left."""
 MOVES_VERSION = 2
 """Of a checkpoint whose state has seals or opens. A release that does not know them refuses it."""
 
@@ -111,6 +113,22 @@ def is_in_charge(checkpoint: fmt.Checkpoint, topic_id: int, partition: int) -> b
         return False
     opened = next((opened for opened in state.opens if key_of(opened) == key), None)
     return opened is None or has_its_files(opened, partition_of(checkpoint, topic_id, partition))
+
+
+async def checkpoint_in_charge(store: ObjectStore, bundle: int, place: PartitionId) -> fmt.Checkpoint | None:
+    """Return the newest checkpoint of the bundle that is in charge of a partition which `bundle` had, or has; None if
+    it is between two bundles. A bundle forgets a partition only when the next one has its list, so to look from one to
+    the next, each later than the one before, misses none. Raises DataDamaged, FormatNotSupported, the store's errors.
+    """
+    for _ in range(MOVES_MAX):
+        checkpoint = await newest_checkpoint(store, bundle)
+        if is_in_charge(checkpoint, *place):
+            return checkpoint
+        seal = next((seal for seal in checkpoint.state.seals if key_of(seal) == place), None)
+        if seal is None or not partition_of(checkpoint, *place).forgotten:
+            return None
+        bundle = seal.target
+    return None
 
 
 def has_its_files(opened: fmt.PartitionOpen, counters: fmt.PartitionCheckpoint) -> bool:

@@ -114,9 +114,9 @@ async def move(
 
     Producers write to the new bundle at once; its files follow when what the old one holds of the partition
     has become Parquet, which the command waits for. Ctrl-C ends only the wait. A partition moves when nothing
-    keeps it: no open transaction, no timed message of its topic, no queue group, no exclusive producer. Topics
-    that keep the latest record of each key cannot move. From the first move on every broker, compactor and
-    Spark job on this root has to run a release that knows moved partitions.
+    keeps it: no open transaction, no timed message of its topic, no exclusive producer. Queue groups go along;
+    what is leased at that moment is delivered again. From the first move on every broker, compactor and Spark
+    job on this root has to run a release that knows moved partitions.
     """
     async with connected_session(target, timeout_s) as session:
         before = await session.client.describe_topic(topic)

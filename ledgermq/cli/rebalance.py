@@ -60,8 +60,8 @@ async def rebalance(
     """Move partitions between bundles until the loads of the bundles are even within 20 %.
 
     It moves as little of the load as it can, and nothing if the loads are even. Where there is no load, it evens
-    out the numbers of partitions. What cannot move stays: topics that keep the latest record of each key, and
-    partitions that `ledgermq cluster move` would refuse now. Programs notice nothing.
+    out the numbers of partitions. Partitions that `ledgermq cluster move` would refuse now stay. Programs notice
+    nothing.
 
     The command waits until the moves have ended, as long as brokers answer. Ctrl-C ends only the wait. Started
     again, it goes on: partitions that are on their way count as arrived.
@@ -141,11 +141,8 @@ def placement_of(topics: Sequence[ledgermq.TopicDescription], loads: Sequence[le
     for each in loads:
         load.update(each.partitions)
     there, moving = where(topics)
-    keyed = {topic.name for topic in topics if topic.settings.get("cleanup.policy", "").startswith("compact")}
     partitions = {
-        partition: PlacedPartition(
-            bundle, load[partition], may_move=partition not in moving and partition[0] not in keyed
-        )
+        partition: PlacedPartition(bundle, load[partition], may_move=partition not in moving)
         for partition, bundle in there.items()
     }
     fixed = {each.bundle: each.others for each in loads}

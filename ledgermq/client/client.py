@@ -241,10 +241,11 @@ class Client:
         Return when the move is decided. Producers write to the new bundle a moment later, and
         `describe_topic` names the old one as `moving_from` until its files are handed over. Where the
         partition is in that bundle, or on its way there, nothing changes, so a call that failed may be
-        repeated. `dry_run`: only check. Raises PartitionBusy (open transactions, timed messages of its topic, a
-        queue group or an exclusive producer keep it where it is), InvalidRequest (no such bundle; a keyed
-        topic), UnknownTopic, UnknownPartition, Unauthorized, and Unavailable while it still moves to another
-        bundle, or a broker of an earlier release runs.
+        repeated. What queue groups have finished goes along; what is leased at that moment is delivered again.
+        `dry_run`: only check. Raises PartitionBusy (open transactions, timed messages of its topic or an
+        exclusive producer keep it where it is), InvalidRequest (no such bundle), UnknownTopic,
+        UnknownPartition, Unauthorized, and Unavailable while it still moves to another bundle, or a broker of
+        an earlier release runs.
         """
         await self._admin.move_partition(topic, partition, bundle, dry_run=dry_run)
 

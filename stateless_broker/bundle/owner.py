@@ -200,8 +200,8 @@ class BundleOwner:
         self._moving.check_here(key)
 
     def epoch_of(self, key: PartitionId) -> int:
-        """Return the epoch of this term as it is told for a partition: with the move that brought the partition, so
-        that no other bundle tells the same.
+        """Return the epoch of this term as clients get it for a partition: with the move that brought the partition, so
+        that no other bundle gives the same.
         """
         return self._writer.durable.moves.opened_slot(key, self.epoch)
 

@@ -81,7 +81,6 @@ async def test_a_dry_run_changes_nothing(cluster: MovesCluster) -> None:
 async def test_what_cannot_move_is_refused(cluster: MovesCluster) -> None:
     async with cluster.client() as client:
         await client.create_topic("t", 2)
-        await client.create_topic("keyed", 1, settings={"cleanup.policy": "compact"})
         with pytest.raises(UnknownTopic):
             await client.move_partition("nowhere", 0, TARGET)
         with pytest.raises(UnknownPartition):
@@ -89,8 +88,6 @@ async def test_what_cannot_move_is_refused(cluster: MovesCluster) -> None:
         for bundle in (0, 99):
             with pytest.raises(InvalidRequest, match="a partition can move to the bundles 1 to"):
                 await client.move_partition("t", 0, bundle)
-        with pytest.raises(InvalidRequest, match="keeps the latest record of each key"):
-            await client.move_partition("keyed", 0, TARGET)
 
 
 @moving_cluster

@@ -222,7 +222,6 @@ async def test_added_bundles_get_idle_partitions_several_at_once(cluster: MovesC
         assert not moving
         assert Counter(there.values()) == dict.fromkeys(range(1, 6), 3)
         assert {move.by for move in run.decided} == {"partitions"}
-        assert {there["keyed", partition] for partition in range(3)} == {1, 2, 3}, "they cannot move"
         assert run.kept == {}
 
 

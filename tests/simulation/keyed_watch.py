@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
@@ -29,13 +30,19 @@ class Row(NamedTuple):
 
 
 class KeyedWatch:
-    """`topic_id`: of the keyed topic, once it is there."""
+    """`topic_id`: of the keyed topic, once it is there. `bundles_of`: those that may have records of a partition."""
 
-    def __init__(self, world: World, topic: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        topic: str,
+        bundles_of: Callable[[int], Iterable[int]] = lambda partition: [bundle_of(partition)],
+    ) -> None:
         self._world = world
         self._topic = topic
+        self._bundles_of = bundles_of
         self.topic_id = -1
-        self._truth: defaultdict[int, list[Row]] = defaultdict(list)
+        self._truth: defaultdict[int, dict[int, Row]] = defaultdict(dict)
         self._slots: defaultdict[int, int] = defaultdict(int)
         self._rows: dict[str, list[Row]] = {}
         self._seen = 0
@@ -117,8 +124,13 @@ class KeyedWatch:
 
     def _written(self, partition: int) -> list[Row]:
         """Every record of the partition in valid segments, by offset."""
+        for bundle in self._bundles_of(partition):
+            self._read_segments(bundle)
+        truth = self._truth[partition]
+        return [truth[offset] for offset in range(len(truth))]
+
+    def _read_segments(self, bundle: int) -> None:
         store = self._world.store
-        bundle = bundle_of(partition)
         while self._slots[bundle] + 1 in store.segments[bundle]:
             self._slots[bundle] += 1
             slot = self._slots[bundle]
@@ -129,10 +141,8 @@ class KeyedWatch:
                 if entry.topic_id == self.topic_id:
                     batch = decode_batch(data[entry.position : entry.position + entry.length])
                     pairs = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
-                    truth = self._truth[entry.partition]
-                    truth += [Row(entry.base_offset + i, key, value) for i, (key, value) in enumerate(pairs)]
-                    assert truth[-1].offset == len(truth) - 1
-        return self._truth[partition]
+                    rows = [Row(entry.base_offset + i, key, value) for i, (key, value) in enumerate(pairs)]
+                    self._truth[entry.partition].update((row.offset, row) for row in rows)
 
     def _report(self, kind: str, text: str) -> None:
         self._world.violations.append(Violation(kind, text))

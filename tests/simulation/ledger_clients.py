@@ -80,8 +80,9 @@ def _columns(count: int) -> tuple[pa.Array, ...]:
 
 def _encode(values: tuple[str, ...]) -> bytes:
     binary = [value.encode() for value in values]
-    column = pa.array(binary, pa.binary())
-    return encode_batch(pa.RecordBatch.from_arrays([column, column, *_columns(len(values))], schema=SCHEMA))
+    few = pa.array([value[-1:] for value in binary], pa.binary())  # keys, of which a topic may keep the latest record
+    columns = [few, pa.array(binary, pa.binary()), *_columns(len(values))]
+    return encode_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
 
 
 def batch_of(values: tuple[str, ...], partition: int, producer: tuple[bytes, int, int] | None = None) -> Batch:

@@ -19,7 +19,8 @@ from typing import TypeVar
 from ledger.blocking import run_inline
 from ledger.garbage.retention import deletion_move
 from ledger.garbage.sweep import find_garbage, remove_garbage
-from ledger.keys import PartitionId
+from ledger.keyed.version import newest_version
+from ledger.keys import ParquetName, PartitionId
 from ledger.log.checkpoint import newest_checkpoint
 from ledger.log.checkpoint import partition_of as partition_of_checkpoint
 from ledger.log.ledger_ref import LedgerRef
@@ -31,6 +32,7 @@ from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.hand_over import has_forgotten
+from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import compact_bundle
 from ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
 from ledgermq.errors import LedgerMQError, NotOwner
@@ -38,6 +40,7 @@ from stateless_broker.bundle.context import BundleContext, BundleMetrics
 from stateless_broker.bundle.moving import Moving
 from stateless_broker.topic_changes import move_ended, moved
 from tests.simulation.history import FinalLog, Partition
+from tests.simulation.keyed_watch import KeyedWatch
 from tests.simulation.ledger_broker import BUNDLE, LedgerBroker
 from tests.simulation.ledger_clients import TOPIC_ID, PlainProducer, partition_of
 from tests.simulation.ledger_run import HEALING_S, PARTITIONS, LedgerRun
@@ -52,6 +55,7 @@ from tests.worlds.ledgers import ledger_of
 
 OTHER = 2
 TOPIC = "t"
+KEYED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "0"}
 DECIDED_EVERY_S = 3.0
 PARQUET_MIN_AGE_MS = 4000
 KNOWN_CHANCE = 0.7
@@ -62,6 +66,10 @@ PAUSE_S_MAX = 6.0
 T = TypeVar("T")
 PRODUCER_STATES_MAX = 2
 """Few, so that a ledger forgets producers that the other one would not."""
+
+
+def is_keyed(seed: int) -> bool:
+    return random.Random(f"keyed moves {seed}").random() < 0.35
 
 
 def topic_of(catalog: Catalog) -> Topic:
@@ -196,6 +204,12 @@ class MovesRun(LedgerRun):
         """The target of each move."""
         self._watch = ParquetWatch(self.world)
         raw = {"parquet.target.bytes": "4096", "parquet.max.lag.ms": "500"}
+        self._keyed: KeyedWatch | None = None
+        if is_keyed(seed):
+            raw |= KEYED
+            self._keyed = KeyedWatch(self.world, TOPIC, lambda partition: self.bundles)
+            self._keyed.topic_id = TOPIC_ID
+            self.world.judged_elsewhere.add(TOPIC)
         self._put(Topic(TOPIC_ID, TOPIC, (BUNDLE,) * PARTITIONS, raw))
 
     def _put(self, topic: Topic) -> None:
@@ -212,7 +226,14 @@ class MovesRun(LedgerRun):
     def _genesis(self) -> None:
         world = self.world
         world.topic_ids[TOPIC] = TOPIC_ID
-        world.store.on_checkpoint, world.store.on_parquet = self._watch.on_checkpoint, self._watch.on_parquet
+        world.store.on_checkpoint, world.store.on_parquet = self._watch.on_checkpoint, self._on_parquet
+        if self._keyed is not None:
+            world.store.on_keyed = self._keyed.on_keyed
+
+    def _on_parquet(self, changed: ParquetName) -> None:
+        self._watch.on_parquet(changed)
+        if self._keyed is not None:
+            self._keyed.on_parquet(changed)
 
     async def _compact(self, name: str, incarnation: int) -> None:
         store, sources = self.world.line(name), self.world.sources(f"{name} {incarnation}")
@@ -226,9 +247,13 @@ class MovesRun(LedgerRun):
             try:
                 if random.random() < COLLECTION_CHANCE:
                     await self._collect_garbage(compaction)
-                if random.random() < DELETION_CHANCE:
+                if self._keyed is None and random.random() < DELETION_CHANCE:
                     await self._delete_records(compaction.ledger(bundle), catalog)
-                await self._round(compaction, bundle, catalog, everything=random.random() < 0.7)
+                everything = random.random() < 0.7
+                await self._round(compaction, bundle, catalog, everything=everything)
+                if self._keyed is not None:
+                    slow = replace(compaction, store=Slow(store, random))
+                    await clean_bundle(slow, bundle, catalog, everything=everything)
             except LedgerMQError as error:
                 self.world.note(name, f"round: {type(error).__name__} {error.message[:80]}")
                 self.world.judge_error(error)
@@ -315,11 +340,30 @@ class MovesRun(LedgerRun):
                 text = f"partition {number}: bundle {bundle} ends at {state.end(TOPIC_ID, number)}, both logs at {end}"
                 world.violations.append(Violation("recovery differs", text))
         world.violations += self._judge(logs)
-        await self._judge_files(compaction, logs)
+        if self._keyed is None:
+            await self._judge_files(compaction, logs)
+        else:
+            await self._judge_versions(compaction, self._keyed)
         self._cover()
         world.coverage.saw("a move was decided", len(self._decided))
         world.coverage.saw("a partition moved back", self._decided.count(BUNDLE))
         return finish(world)
+
+    async def _judge_versions(self, compaction: Compaction, keyed: KeyedWatch) -> None:
+        """Cleaning goes on where the partitions are, up to the end, and a plain reader finds the latest records."""
+        for bundle in self.bundles:
+            while await compact_bundle(compaction, bundle, self._catalog, everything=True):
+                pass
+            await clean_bundle(compaction, bundle, self._catalog, everything=True)
+        for number in range(PARTITIONS):
+            keyed.look(PartitionId(TOPIC_ID, number))
+            checkpoint = await newest_checkpoint(self.world.store, topic_of(self._catalog).bundles[number])
+            end = partition_of_checkpoint(checkpoint, TOPIC_ID, number).parquet_end
+            published = await newest_version(self.world.store, PartitionId(TOPIC_ID, number))
+            if end != (published.version.end if published is not None else 0):
+                text = f"partition {number}: Parquet ends at {end}, the newest version is {published}"
+                self.world.violations.append(Violation("not cleaned", text))
+            self.world.coverage.saw("a keyed partition that moved was cleaned", int(published is not None))
 
     async def _judge_files(self, compaction: Compaction, logs: Mapping[Partition, FinalLog]) -> None:
         """All that is kept is in Parquet, and the bundle of the last move lists just what a plain reader finds."""

@@ -9,7 +9,8 @@ import pytest
 
 import ledger.log.checkpoint as checkpoints
 from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage import parquet_files
+from ledger.garbage import parquet_files, sweep, versions
+from ledger.keyed import round as keyed_round
 from ledger.keys import PartitionId
 from ledger.log.fold import LedgerState
 from ledger.log.history import History
@@ -20,8 +21,9 @@ from ledger.log.writer import LedgerWriter
 from ledger.parquet import commit, hand_over, plan
 from ledger.rounds import runner
 from ledger.topics import facts
-from ledger.topics.catalog import Catalog, PartitionMove
+from ledger.topics.catalog import Catalog, PartitionMove, Topic
 from stateless_broker.bundle.moving import Moving
+from tests.simulation.moves_run import is_keyed
 from tests.simulation.mutants import mutant
 
 LOADED = True
@@ -150,3 +152,31 @@ def collected_by_lists_of_different_moments(patch: Patch) -> None:
 def sealed_while_something_keeps_it(patch: Patch) -> None:
     """A partition is sealed while open transactions have batches for it, or such batches are under way."""
     patch.setattr(Moving, "_check_free", lambda self, key: None)
+
+
+@mutant("moves", is_keyed)
+def cleaned_between_two_bundles(patch: Patch) -> None:
+    """A keyed partition is cleaned, and what that replaces is deleted, by whichever bundle is asked."""
+    real = facts.may_remove
+
+    def may_remove(checkpoint: fmt.Checkpoint, topic: Topic, partition: int) -> bool:
+        patched, facts.is_in_charge = facts.is_in_charge, lambda checkpoint, topic_id, partition: True
+        try:
+            return real(checkpoint, topic, partition)
+        finally:
+            facts.is_in_charge = patched
+
+    for module in (keyed_round, parquet_files, sweep, versions):
+        patch.setattr(module, "may_remove", may_remove)
+
+
+@mutant("moves", is_keyed)
+def log_of_a_keyed_partition_deleted_in_the_old_bundle(patch: Patch) -> None:
+    """The log is deleted up to the end of an old version, wherever it begins by the list."""
+
+    async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: PartitionId) -> list[str]:
+        return await parquet_files._delete_below(
+            ledger.store, topic, place, await versions.aged_end(ledger.store, ledger.cluster, place)
+        )
+
+    patch.setattr(parquet_files, "remove_cleaned", remove_cleaned)

@@ -194,19 +194,6 @@ def queue_goes_on_while_its_partition_leaves(patch: Patch) -> None:
 
 
 @mutant("queues", roams)
-def queue_seal_does_not_wait(patch: Patch) -> None:
-    """A partition is sealed while the last changes of its groups are not durable."""
-    patch.setattr(BundleQueues, "keeps", lambda self, place: "")
-
-
-@mutant("queues", roams)
 def queue_epochs_without_the_move(patch: Patch) -> None:
     """A lease of one bundle counts in another one whose term has the same epoch."""
     patch.setattr(BundleOwner, "epoch_of", lambda self, key: self.epoch)
-
-
-@mutant("queues", roams)
-def queue_keeps_what_an_earlier_stay_left(patch: Patch) -> None:
-    """What is brought is added to what the bundle knew from an earlier stay of the partition."""
-    real = SharePartition.removal
-    patch.setattr(SharePartition, "removal", lambda self: real(self)[:0])
