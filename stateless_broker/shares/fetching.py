@@ -242,8 +242,8 @@ class ShareFetching:
         return at
 
     async def _confirm(self, found: Sequence[_Leased]) -> None:
-        """Check the fences of the bundles whose messages are in the answer, and after that, that the partitions do
-        not leave them: the next bundle sends nothing before.
+        """Check the fences of the bundles whose messages are in the answer. That a partition was here when they were
+        leased is enough for moves: the next bundle opens it later.
         """
         sent = [(each, each.source.queues.owner) for each in found if each.source is not None and each.grants]
         owners = list(dict.fromkeys(owner for _, owner in sent))
@@ -255,12 +255,6 @@ class ShareFetching:
                     each.header.error.CopyFrom(self._ownership.error(failed, each.bundle))
             elif failed is not None:
                 raise failed
-        for each, owner in sent:
-            try:
-                owner.check_here(PartitionId(each.header.topic_id, each.header.partition))
-            except LedgerMQError as error:
-                each.give_back()
-                each.header.error.CopyFrom(self._ownership.error(error, each.bundle))
 
     def _frame(self, group: str, answers: Sequence[_Leased]) -> ShareFetchFrame:
         for each in answers:

@@ -216,28 +216,6 @@ async def test_the_seal_waits_for_the_last_answer_that_was_taken(cluster: MovesC
     assert [m.offset for m in await fetch(cluster, member="m2")] == [2]
 
 
-@moving_cluster
-async def test_an_answer_on_its_way_is_not_sent_once_the_partition_leaves(cluster: MovesCluster) -> None:
-    """It was leased before the decision. The new bundle may have given the message to another member since."""
-    await stock(cluster, 2)
-    source = await owner(cluster, SOURCE)
-    check, checked = source.check_fence, asyncio.Event()
-
-    async def slow() -> None:
-        await check()
-        checked.set()
-        await asyncio.sleep(20)
-
-    source.check_fence = slow  # type: ignore[method-assign]
-    fetching = asyncio.create_task(fetch(cluster, member="slow"))
-    await until(checked.is_set)
-    source.check_fence = check  # type: ignore[method-assign]
-    topic = await cluster.decide(TOPIC, 0, TARGET)
-    await until(lambda: cluster.is_open(topic))
-    assert await answer(cluster, await fetch(cluster, member="quick")) == []
-    assert await fetching == [], "it asks the new bundle, which has none left"
-
-
 async def new_owner_dies_between_bringing_and_opening(
     cluster: MovesCluster, move: Callable[[], Awaitable[Topic]]
 ) -> None:

@@ -77,10 +77,13 @@ class TermsWorld(Generic[S]):
         return self._ids
 
     def claim(self, ledger: int) -> None:
-        before = self.terms[ledger]
-        self._zombies[ledger] = [*self._zombies[ledger], before][-ZOMBIES_MAX:]
-        self.terms[ledger] = self.successor(before)
+        self.replace(ledger, self.successor(self.terms[ledger]))
         self.walk.saw("a ledger changed hands")
+
+    def replace(self, ledger: int, after: Term[S]) -> None:
+        """Callers find the next term from now on; some still take the one before for the owner."""
+        self._zombies[ledger] = [*self._zombies[ledger], self.terms[ledger]][-ZOMBIES_MAX:]
+        self.terms[ledger] = after
 
     def successor(self, before: Term[S]) -> Term[S]:
         """Return the next term; the term before it keeps what it knew."""

@@ -14,6 +14,8 @@ RARELY_CAUGHT = {
     ("transactions", "offsets-not-fenced"),
     ("transactions", "note-by-abort"),
     ("moves", "freeze-without-barrier"),
+    ("shares", "counts-in-memory"),
+    ("shares", "number-without-move"),
     ("timed", "turned-by-the-clock"),
     ("timed", "turned-in-any-order"),
     ("timed", "floor-above-the-horizon"),

@@ -1,8 +1,9 @@
 """Model of queues: many members on one partition, each message leased to one of them.
 
 Members fetch, work, and accept, release, reject or renew; they pause, die, and come back late. The
-partition changes hands, its former owners live on, the store refuses appends, retention deletes what is
-old, and the group is reset. Some messages kill each member that works on them.
+partition changes hands and moves to other ledgers, its former owners live on, the store refuses
+appends, retention deletes what is old, and the group is reset. Some messages kill each member that
+works on them.
 
 Invariants: a message is not given to two members while a lease holds, within one life of the state; a
 message is never given again once the reply to its acknowledgement was sent; a poisonous message comes no
@@ -36,6 +37,10 @@ MUTANTS = {
     "reset-keeps-leases": "a reset ends all leases",
     "gone-stays": "the start is never below the log start",
     "counts-in-memory": "the number of deliveries is part of what is stored, and written when a lease ends",
+    "opened-without-the-groups": "another ledger opens the partition with what is stored of the group",
+    "changed-while-it-leaves": "an owner that knows of a move changes nothing of the group any more",
+    "sealed-before-it-is-durable": "the partition is sealed when the last change of the group is durable",
+    "number-without-move": "the numbers of leases are unique over all ledgers",
 }
 
 
@@ -65,6 +70,7 @@ def fetch(world: World, name: str, records_max: int) -> Process:
     if not owner.is_current and not world.breaks("fetch-without-fence"):
         world.walk.saw("a former owner leased messages and did not send them")
         return []
+    world.walk.saw("messages were sent that were leased before their partition moved", owner.leaves)
     return found
 
 
@@ -149,6 +155,23 @@ def operator(world: World) -> Process:
     world.busy.discard("operator")
 
 
+def mover(world: World) -> Process:
+    """Moves the partition to another ledger: its owner learns of that, stops, and seals when all is durable."""
+    walk = world.walk
+    while not world.healed:
+        for _ in range(walk.random.randrange(20, 400)):
+            yield
+        while not world.healed:
+            owner = world.current
+            owner.leaves = True
+            if not owner.flight or world.breaks("sealed-before-it-is-durable"):
+                world.move(owner)
+                break
+            yield
+    world.current.leaves = False  # the walk ends before it moves
+    world.busy.discard("mover")
+
+
 def starter(world: World) -> Process:
     """Notes where the group begins, once that is durable."""
     while world.current.state.generation == 0:
@@ -161,7 +184,7 @@ def starter(world: World) -> Process:
 def run(walk: Walk) -> None:
     world = World(walk)
     members = [member(world, f"m{number}") for number in range(walk.random.randint(2, 4))]
-    processes = [*members, producer(world), store(world), operator(world), starter(world)]
+    processes = [*members, producer(world), store(world), operator(world), mover(world), starter(world)]
     world.run(processes, STEPS, STEPS_AT_REST, sleep=range(50, 900))
     world.judge.check_rest()
 
@@ -185,5 +208,7 @@ SHARES = Model(
         "a group was reset",
         "retention deleted messages",
         "a former owner leased messages and did not send them",
+        "messages were sent that were leased before their partition moved",
+        "a partition moved",
     ),
 )

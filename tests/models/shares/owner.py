@@ -59,10 +59,13 @@ class Append:
     outcome: Any = None
 
 
+Number = tuple[int, int, int]
+"""(move that brought the partition, term of its ledger, number in it)"""
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
-    number: tuple[int, int]
-    """(term, number in it)"""
+    number: Number
     member: str
     until: int
 
@@ -73,7 +76,7 @@ class Grant:
 
     offset: int
     count: int
-    number: tuple[int, int]
+    number: Number
     until: int
     moment: int
     generation: int
@@ -117,13 +120,18 @@ class Memory:
 
 
 class Owner(Term[State]):
-    """A term. `issued`: the end of the log with what is in flight."""
+    """A term of the ledger that the partition came to by `move`. `issued`: the end of the log with what is in
+    flight. `leaves`: it knows that the partition is to move to another ledger. `has_sealed`: it has moved; nobody
+    claims the ledger for that, so its fence checks pass as before.
+    """
 
     world: World
 
-    def __init__(self, world: World, state: State, epoch: int) -> None:
+    def __init__(self, world: World, state: State, epoch: int, move: int = 0) -> None:
         super().__init__(world, 0, state)
         self.epoch = epoch
+        self.move = move
+        self.leaves = self.has_sealed = False
         self.flight: list[Append] = []
         self.is_over = False
         self.numbers = 0
@@ -131,14 +139,23 @@ class Owner(Term[State]):
         self.held = Memory(self)
         self.stored_chunks = {key for key in state.records if key != "start"}
 
+    @property
+    def is_current(self) -> bool:
+        return self.has_sealed or super().is_current
+
+    @property
+    def serves(self) -> bool:
+        """Return whether it takes calls about the group."""
+        return not self.is_over and not (self.leaves and not self.world.breaks("changed-while-it-leaves"))
+
     # Calls
 
     def produce(self) -> Append | str:
-        return NOT_OWNER if self.is_over else self._append({}, messages=1)
+        return NOT_OWNER if self.is_over or self.has_sealed else self._append({}, messages=1)
 
     def fetch(self, member: str, records_max: int) -> list[Grant] | Append | str:
-        """Lease messages; `world.confirmed` follows before they are sent."""
-        if self.is_over:
+        """Lease messages; a fence check follows before they are sent."""
+        if not self.serves:
             return NOT_OWNER
         held = self.held
         if held.start is None:
@@ -159,7 +176,8 @@ class Owner(Term[State]):
                 continue
             held.delayed.pop(offset, None)
             self.numbers += 1
-            number = (0 if self.world.breaks("number-without-term") else self.epoch, self.numbers)
+            move = 0 if self.world.breaks("number-without-move") else self.move
+            number = (move, 0 if self.world.breaks("number-without-term") else self.epoch, self.numbers)
             held.cells[offset] = (fate, count + 1)
             held.counted[offset] = count + 1
             lease = held.leases[offset] = Lease(number, member, self.world.now + LEASE)
@@ -173,7 +191,7 @@ class Owner(Term[State]):
 
     def acknowledge(self, grant: Grant, kind: str, delay: int = 0) -> Append | str:
         """Accept (or reject), release or renew one message."""
-        if self.is_over:
+        if not self.serves:
             return NOT_OWNER
         held = self.held
         self._end_of_leases()
@@ -202,7 +220,7 @@ class Owner(Term[State]):
         return self._append(self._records({grant.offset}))
 
     def reset(self, to: int) -> Append | str:
-        if self.is_over or self.held.start is None or not self.is_current:
+        if not self.serves or self.held.start is None or not self.is_current:
             return NOT_OWNER
         held = self.held
         held.start = held.begun = max(to, self.state.log_start)
@@ -314,7 +332,7 @@ class World(TermsWorld[State]):
         self.pace = walk.random.choice((0.05, 1.0, 1.0))
         """How often the store does something, when it has its turn."""
         self.refused = walk.random.choice((0.0, 0.02, 0.1))
-        self.busy = {"producer", "operator"}
+        self.busy = {"producer", "operator", "mover"}
         """Processes that have something left to do."""
         self.drops = 0
         self.lost: Counter[tuple[int, int]] = Counter()
@@ -335,7 +353,20 @@ class World(TermsWorld[State]):
             after.land(append)
         self.over.append(before)
         before.dropped(after.state)
-        return Owner(self, after.state, before.epoch + 1)
+        return Owner(self, after.state, before.epoch + 1, before.move)
+
+    def move(self, before: Owner) -> None:
+        """The owner seals the partition, and one of another ledger opens it, which may be in a term of the same
+        number. It has read what is stored of the group.
+        """
+        state = before.state.copy()
+        if self.breaks("opened-without-the-groups"):
+            state.records.clear()
+        before.has_sealed = True
+        self.over.append(before)
+        before.dropped(state)
+        self.replace(0, Owner(self, state, self.walk.random.choice((1, before.epoch)), self.next_id()))
+        self.walk.saw("a partition moved")
 
     @property
     def current(self) -> Owner:
