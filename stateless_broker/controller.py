@@ -244,7 +244,7 @@ class Controller:
 
         def decide(catalog: Catalog) -> tuple[Topic, PartitionMove | None]:
             self._require(MOVES)
-            wish = moved(catalog, name, partition, bundle, self._bundles(), self._sources.now_ms())
+            wish = moved(catalog, name, partition, bundle, self._bundles())
             return wish, wish.moves.get(partition)
 
         async def move() -> PartitionMove | None:

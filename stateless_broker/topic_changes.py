@@ -222,9 +222,10 @@ def deleted(catalog: Catalog, name: str) -> Topic:
     return replace(topic, removed=True)
 
 
-def moved(catalog: Catalog, name: str, partition: int, bundle: int, bundles: int, now_ms: int) -> Topic:
+def moved(catalog: Catalog, name: str, partition: int, bundle: int, bundles: int) -> Topic:
     """Return the topic with a partition on its way to a bundle; the offset of its record becomes the id of the
-    move. A partition that is there, or on its way there, changes nothing.
+    move. A partition that is there, or on its way there, changes nothing. The topic does not count as altered: a
+    time of `delete.when` that has passed is still to be carried out.
 
     Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, UnknownPartition, InvalidRequest, and Unavailable
     while the partition moves elsewhere.
@@ -252,7 +253,6 @@ def moved(catalog: Catalog, name: str, partition: int, bundle: int, bundles: int
         bundles=(*topic.bundles[:partition], bundle, *topic.bundles[partition + 1 :]),
         raw_settings=raw,
         settings=parse_stored_settings(raw),
-        altered_ms=now_ms,
         moves={**topic.moves, partition: move},
     )
 

@@ -294,7 +294,7 @@ class MovesRun(LedgerRun):
             if not await self._end(partition):
                 continue
             target = OTHER if topic.bundles[partition] == BUNDLE else BUNDLE
-            self._put(moved(self._catalog, TOPIC, partition, target, OTHER + 1, now_ms=0))
+            self._put(moved(self._catalog, TOPIC, partition, target, OTHER + 1))
             self._decided.append(target)
             self.world.note("world", f"decides {topic_of(self._catalog).moves[partition]} of partition {partition}")
 

@@ -99,7 +99,7 @@ class Root:
         """As the controller does: the first step of a move. The others are `seal`, `open_moved`, `hand_over` and
         `end_move`, and `move` does all of them.
         """
-        topic = moved(await self.catalog(), name, partition, bundle, self.cluster.bundles, self.sources.now_ms())
+        topic = moved(await self.catalog(), name, partition, bundle, self.cluster.bundles)
         await self._put_topic(topic)
 
     async def seal(self, name: str, partition: int) -> None:

@@ -89,7 +89,7 @@ def moves() -> Catalog:
 
 
 def move(catalog: Catalog, partition: int, bundle: int) -> Topic:
-    return put(catalog, moved(catalog, "t", partition, bundle, BUNDLES, now_ms=9))
+    return put(catalog, moved(catalog, "t", partition, bundle, BUNDLES))
 
 
 def end_move(catalog: Catalog, partition: int) -> Topic:
@@ -103,16 +103,16 @@ def test_a_moved_partition_has_its_new_bundle_at_once_and_the_move_has_the_offse
     topic = move(moves, 1, 4)
     assert topic.bundles == (1, 4, 3)
     assert topic.moves == {1: PartitionMove(offset, source=2)}
-    assert (topic.id, topic.altered_ms, topic.settings.partitions_moved) == (1, 9, True)
+    assert (topic.id, topic.altered_ms, topic.settings.partitions_moved) == (1, 0, True)
     assert move(moves, 0, 4).moves[1] == PartitionMove(offset, source=2), "the move of another partition stays"
 
 
 def test_a_repeated_move_changes_nothing_and_another_one_waits_for_the_end(moves: Catalog) -> None:
     topic = move(moves, 1, 4)
-    assert moved(moves, "t", 1, 4, BUNDLES, now_ms=10) is topic
-    assert moved(moves, "t", 0, 1, BUNDLES, now_ms=10) is topic, "it is there"
+    assert moved(moves, "t", 1, 4, BUNDLES) is topic
+    assert moved(moves, "t", 0, 1, BUNDLES) is topic, "it is there"
     with pytest.raises(Unavailable, match="t/1 still moves from bundle 2 to bundle 4"):
-        moved(moves, "t", 1, 2, BUNDLES, now_ms=10)
+        moved(moves, "t", 1, 2, BUNDLES)
     first = end_move(moves, 1).moves[1]
     offset = moves.offset
     assert move(moves, 1, 2).moves == {1: PartitionMove(offset, source=4, before=first.id)}
@@ -142,15 +142,15 @@ def test_moves_that_are_refused(
     moves: Catalog, name: str, partition: int, bundle: int, error: type[LedgerMQError]
 ) -> None:
     with pytest.raises(error):
-        moved(moves, name, partition, bundle, BUNDLES, now_ms=9)
+        moved(moves, name, partition, bundle, BUNDLES)
 
 
 def test_no_move_gets_an_id_that_an_opened_slot_has_no_room_for(moves: Catalog) -> None:
     moves.offset = MOVES_END - 1
-    moved(moves, "t", 0, 4, BUNDLES, now_ms=9)
+    moved(moves, "t", 0, 4, BUNDLES)
     moves.offset = MOVES_END
     with pytest.raises(InvalidRequest, match="only within the first 8388608 records"):
-        moved(moves, "t", 0, 4, BUNDLES, now_ms=9)
+        moved(moves, "t", 0, 4, BUNDLES)
 
 
 def test_an_altered_topic_keeps_its_moves(moves: Catalog) -> None:
