@@ -6,8 +6,11 @@ of one prefix.
 One broker with S3's defaults serves a topic with 8 partitions. A record is acknowledged, and seen
 by a consumer at the end of the log, at 100 records a second; then runs of 64 records of 1000 B come
 at a steady rate, and the broker counts its requests, with the list prices of S3 Standard. *Simulated*
-is the same load on the simulated broker behind docs/sizing.md, which has no processor time. At the
-end three brokers run, and the owner of most partitions is killed with SIGKILL again and again.
+is the same load on the simulated broker behind docs/sizing.md, which has no processor time. A producer
+has five batches of each partition on their way: where a put takes long, the size of batches bounds it.
+So *most by one producer* sends records of 1000 B that do not compress as fast as it can, one by one,
+and as large Arrow batches. At the end three brokers run, and the owner of most partitions is killed with
+SIGKILL again and again.
 
 What others publish about S3, each on its own machines and settings, so only for orders of magnitude:
 WarpStream 400 to 600 ms p99 to produce and less than 1.5 s p99 end to end on S3 Standard (AWS
@@ -29,11 +32,13 @@ from bench.sizing.observe import Load, observe
 from bench.stores import AWAY, S3_EXPRESS, S3_STANDARD, stores
 from bench.takeover import PARTITIONS as TAKEOVER_PARTITIONS
 from bench.takeover import WHAT, kill_and_watch
+from bench.throughput import rate
 from tests.e2e.admin_port import ADMIN
 
 STANDARD, EXPRESS = "S3 Standard", "S3 Express"
 SUBJECTS = {S3_STANDARD: STANDARD, S3_EXPRESS: EXPRESS}
 RATE, RECORDS = 100.0, 1500
+MOST_RECORDS = 300_000
 PARTITIONS, BUNDLES = 8, 4
 MEGABYTES_PER_S = (5, 20, 50)
 SECONDS = 15
@@ -67,6 +72,11 @@ class Afar:
                 self._add(f"{what}, {RATE:.0f} records a second", subject, found[key])
             for megabytes_per_s in MEGABYTES_PER_S:
                 self._runs(cluster, store, megabytes_per_s)
+            records = int(MOST_RECORDS * self._scale)
+            for via in ("send", "send_batch"):
+                topic = cluster.new_topic(PARTITIONS)
+                found = cluster.client("produce", topic, records=records, value_bytes=1000, via=via, values="random")
+                self._results.add("S2", f"most by one producer, {via}", subject, "MB/s", rate(found) / 1000)
         finally:
             cluster.close()
 
