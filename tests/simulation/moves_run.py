@@ -3,7 +3,8 @@ producers write to them.
 
 Each broker owns one of the two bundles now and then, reads the records that decide moves late, and carries them
 out with the product's code; compactors do, too, with rounds by old catalogs, delete records, and collect garbage,
-slowly, so that partitions move while they look. A judge of one log
+slowly, so that partitions move while they look. Brokers say where the log of a partition begins that came a moment
+ago, which the product reads in the other ledger. A judge of one log
 for each partition does not know where its records are: the logs of both ledgers together are that log, and what a
 plain reader finds is judged at every moment.
 """
@@ -17,6 +18,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ledger.blocking import run_inline
+from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.retention import deletion_move
 from ledger.garbage.sweep import find_garbage, remove_garbage
 from ledger.keyed.version import newest_version
@@ -37,6 +39,7 @@ from ledger.rounds.runner import compact_bundle
 from ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
 from ledgermq.errors import LedgerMQError, NotOwner
 from stateless_broker.bundle.context import BundleContext, BundleMetrics
+from stateless_broker.bundle.former import FormerReaders
 from stateless_broker.bundle.moving import Moving
 from stateless_broker.topic_changes import move_ended, moved
 from tests.simulation.history import FinalLog, Partition
@@ -82,6 +85,38 @@ def read_records(catalog: Catalog, records: Sequence[bytes]) -> None:
         catalog.apply(offset, topic_key(TOPIC), records[offset - TOPIC_ID])
 
 
+class LogStarts:
+    """Where the logs begin by the newest checkpoints that were put. A broker that is asked later tells no earlier
+    offset, whichever ledger it reads that in.
+
+    records came back    a log began further down than it had begun before the question
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._newest: dict[int, int] = {}
+        """By bundle, the number of the newest checkpoint: one with a number that was free again counts for nobody."""
+        self._starts: dict[PartitionId, int] = {}
+
+    def on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
+        if checkpoint.number <= self._newest.get(checkpoint.bundle, 0):
+            return
+        self._newest[checkpoint.bundle] = checkpoint.number
+        for part in checkpoint.partitions:
+            key = PartitionId(part.topic_id, part.partition)
+            self._starts[key] = max(self._starts.get(key, 0), part.log_start)
+
+    def known(self, key: PartitionId) -> int:
+        return self._starts.get(key, 0)
+
+    def told(self, name: str, key: PartitionId, known: int, start: int) -> None:
+        """`known`: what `known` returned when the question began."""
+        self._world.coverage.saw("a log start was told while its files were elsewhere")
+        if start < known:
+            text = f"{name}: partition {key.partition} begins at {start}, and began at {known} before"
+            self._world.violations.append(Violation("records came back", text))
+
+
 class Reported(BundleMetrics):
     """Tells the world of the errors of a broker's moves."""
 
@@ -110,8 +145,10 @@ class MovingBroker(LedgerBroker):
         others: Mapping[str, LedgerBroker],
         bundle: int,
         records: Sequence[bytes],
+        log_starts: LogStarts,
     ) -> None:
         self._records = records
+        self._log_starts = log_starts
         self._catalog = Catalog()
         self._moving: tuple[LedgerWriter, Moving] | None = None
         super().__init__(world, plan, name, incarnation, others, bundle)
@@ -124,7 +161,13 @@ class MovingBroker(LedgerBroker):
             metrics=Reported(world, name),
             run_blocking=run_inline,
         )
+        self._former: tuple[LedgerWriter, FormerReaders] | None = None
         read_records(self._catalog, self._records[:1])
+
+    def _former_of(self, writer: LedgerWriter) -> FormerReaders:
+        if self._former is None or self._former[0] is not writer:
+            self._former = writer, FormerReaders(self.bundle, self._context)
+        return self._former[1]
 
     def _moves_of(self, writer: LedgerWriter) -> Moving:
         if self._moving is None or self._moving[0] is not writer:
@@ -143,6 +186,25 @@ class MovingBroker(LedgerBroker):
             if writer.durable.moves.move(key) > before.move(key):
                 is_sealed = writer.durable.moves.seal_of(key) is not None
                 self._world.coverage.saw(f"a partition was {'sealed' if is_sealed else 'opened'}")
+            await self._tell_log_start(writer, key)
+
+    async def _tell_log_start(self, writer: LedgerWriter, key: PartitionId) -> None:
+        """Say where the log of a partition begins whose files have not come yet, as the product's owner does."""
+        opened = writer.durable.moves.open_of(key)
+        if opened is None or writer.durable.moves.seal_of(key) is not None:
+            return
+        known, former = self._log_starts.known(key), self._former_of(writer)
+        try:
+            start = (await former.reader(key, opened)).view.log_start(key)
+            counters = partition_of_checkpoint(await newest_checkpoint(self._store, self.bundle), *key)
+        except LedgerMQError as error:
+            self._world.note(self.name, f"no log start: {error.message[:80]}")
+            self._world.judge_error(error)
+            return
+        if counters.taken_over == opened.move:
+            former.forget(key)
+        elif writer.lost is None:
+            self._log_starts.told(self.name, key, known, start)
 
     def _check_here(self, partition: int) -> None:
         bundle, writer = topic_of(self._catalog).bundles[partition], self._owned()
@@ -203,6 +265,7 @@ class MovesRun(LedgerRun):
         self._decided: list[int] = []
         """The target of each move."""
         self._watch = ParquetWatch(self.world)
+        self._log_starts = LogStarts(self.world)
         raw = {"parquet.target.bytes": "4096", "parquet.max.lag.ms": "500"}
         self._keyed: KeyedWatch | None = None
         if is_keyed(seed):
@@ -221,14 +284,20 @@ class MovesRun(LedgerRun):
         return self._moving_broker(name, self._bundle_of(name))
 
     def _moving_broker(self, name: str, bundle: int) -> MovingBroker:
-        return MovingBroker(self.world, self.plan, name, self._incarnation, self.brokers, bundle, self._records)
+        return MovingBroker(
+            self.world, self.plan, name, self._incarnation, self.brokers, bundle, self._records, self._log_starts
+        )
 
     def _genesis(self) -> None:
         world = self.world
         world.topic_ids[TOPIC] = TOPIC_ID
-        world.store.on_checkpoint, world.store.on_parquet = self._watch.on_checkpoint, self._on_parquet
+        world.store.on_checkpoint, world.store.on_parquet = self._on_checkpoint, self._on_parquet
         if self._keyed is not None:
             world.store.on_keyed = self._keyed.on_keyed
+
+    def _on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
+        self._watch.on_checkpoint(checkpoint)
+        self._log_starts.on_checkpoint(checkpoint)
 
     def _on_parquet(self, changed: ParquetName) -> None:
         self._watch.on_parquet(changed)
@@ -274,8 +343,9 @@ class MovesRun(LedgerRun):
         self.world.coverage.saw("garbage was looked for")
 
     async def _delete_records(self, ledger: LedgerRef, catalog: Catalog) -> None:
-        """To anywhere in the log, by who may not know that the partition has left."""
+        """To anywhere in the log, by who may not know that the partition has left, or who is overtaken by its seal."""
         topic, random = topic_of(catalog), ledger.sources.random
+        ledger = replace(ledger, store=Slow(ledger.store, random))
         partition = random.randrange(PARTITIONS)
         end = (await recover(ledger)).state.end(TOPIC_ID, partition)
         if await advance_checkpoint(ledger, deletion_move(topic, {partition: random.randint(0, end)})) is not None:

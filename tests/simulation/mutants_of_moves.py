@@ -22,6 +22,7 @@ from ledger.parquet import commit, hand_over, plan
 from ledger.rounds import runner
 from ledger.topics import facts
 from ledger.topics.catalog import Catalog, PartitionMove, Topic
+from stateless_broker.bundle import former
 from stateless_broker.bundle.moving import Moving
 from tests.simulation.moves_run import is_keyed
 from tests.simulation.mutants import mutant
@@ -125,6 +126,12 @@ def deleted_between_two_bundles(patch: Patch) -> None:
     """Records of a partition are deleted by whichever bundle is asked."""
     for module in (facts, checkpoints):
         patch.setattr(module, "is_in_charge", lambda checkpoint, topic_id, partition: True)
+
+
+@mutant("moves")
+def log_start_of_the_former_ledger_read_once(patch: Patch) -> None:
+    """The new owner reads the other ledger's checkpoint once: a deletion that a seal has overtaken is not seen."""
+    patch.setattr(former, "is_in_charge", lambda checkpoint, topic_id, partition: False)
 
 
 @mutant("moves")
