@@ -101,6 +101,8 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a move ended",
         "a partition moved back",
         "a log start was raised by hand",
+        "a log start was told while its files were elsewhere",
+        "a deletion came after the new owner had read where the log begins",
         "a Parquet file was deleted",
         "a producer was not known any more",
         "a term was released",

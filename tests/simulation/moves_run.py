@@ -30,7 +30,7 @@ from ledger.log.recovery import advance_checkpoint, recover
 from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledger.object_store.wrapper import StoreWrapper
+from ledger.object_store.wrapper import PUTS, StoreWrapper
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.hand_over import has_forgotten
@@ -66,6 +66,10 @@ DELETION_CHANCE = 0.3
 COLLECTION_CHANCE = 0.2
 PAUSE_CHANCE = 0.1
 PAUSE_S_MAX = 6.0
+CHECKPOINT_CHANCE = 0.6
+"""Seals and opens do not wait for checkpoints, so some come without one before and behind them."""
+ASKED_EVERY_S = 0.5
+OVERTAKEN_CHANCE = 0.5
 T = TypeVar("T")
 PRODUCER_STATES_MAX = 2
 """Few, so that a ledger forgets producers that the other one would not."""
@@ -97,6 +101,8 @@ class LogStarts:
         self._newest: dict[int, int] = {}
         """By bundle, the number of the newest checkpoint: one with a number that was free again counts for nobody."""
         self._starts: dict[PartitionId, int] = {}
+        self.asked: dict[PartitionId, int] = {}
+        """The newest move of which an owner has read the former ledger."""
 
     def on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
         if checkpoint.number <= self._newest.get(checkpoint.bundle, 0):
@@ -109,9 +115,10 @@ class LogStarts:
     def known(self, key: PartitionId) -> int:
         return self._starts.get(key, 0)
 
-    def told(self, name: str, key: PartitionId, known: int, start: int) -> None:
+    def told(self, name: str, key: PartitionId, move: int, known: int, start: int) -> None:
         """`known`: what `known` returned when the question began."""
         self._world.coverage.saw("a log start was told while its files were elsewhere")
+        self.asked[key] = max(self.asked.get(key, 0), move)
         if start < known:
             text = f"{name}: partition {key.partition} begins at {start}, and began at {known} before"
             self._world.violations.append(Violation("records came back", text))
@@ -161,13 +168,7 @@ class MovingBroker(LedgerBroker):
             metrics=Reported(world, name),
             run_blocking=run_inline,
         )
-        self._former: tuple[LedgerWriter, FormerReaders] | None = None
         read_records(self._catalog, self._records[:1])
-
-    def _former_of(self, writer: LedgerWriter) -> FormerReaders:
-        if self._former is None or self._former[0] is not writer:
-            self._former = writer, FormerReaders(self.bundle, self._context)
-        return self._former[1]
 
     def _moves_of(self, writer: LedgerWriter) -> Moving:
         if self._moving is None or self._moving[0] is not writer:
@@ -175,7 +176,8 @@ class MovingBroker(LedgerBroker):
         return self._moving[1]
 
     async def _upkeep(self, writer: LedgerWriter) -> None:
-        await super()._upkeep(writer)
+        if self._world.healed or self._sources.random.random() < CHECKPOINT_CHANCE:
+            await super()._upkeep(writer)
         if self._world.healed or self._sources.random.random() < KNOWN_CHANCE:
             read_records(self._catalog, self._records)
         before = writer.durable.moves.copy()
@@ -186,25 +188,25 @@ class MovingBroker(LedgerBroker):
             if writer.durable.moves.move(key) > before.move(key):
                 is_sealed = writer.durable.moves.seal_of(key) is not None
                 self._world.coverage.saw(f"a partition was {'sealed' if is_sealed else 'opened'}")
-            await self._tell_log_start(writer, key)
+                if not is_sealed:
+                    self.process.spawn(self._tell_log_starts(writer, key))
 
-    async def _tell_log_start(self, writer: LedgerWriter, key: PartitionId) -> None:
-        """Say where the log of a partition begins whose files have not come yet, as the product's owner does."""
-        opened = writer.durable.moves.open_of(key)
-        if opened is None or writer.durable.moves.seal_of(key) is not None:
-            return
-        known, former = self._log_starts.known(key), self._former_of(writer)
-        try:
-            start = (await former.reader(key, opened)).view.log_start(key)
-            counters = partition_of_checkpoint(await newest_checkpoint(self._store, self.bundle), *key)
-        except LedgerMQError as error:
-            self._world.note(self.name, f"no log start: {error.message[:80]}")
-            self._world.judge_error(error)
-            return
-        if counters.taken_over == opened.move:
-            former.forget(key)
-        elif writer.lost is None:
-            self._log_starts.told(self.name, key, known, start)
+    async def _tell_log_starts(self, writer: LedgerWriter, key: PartitionId) -> None:
+        """Say where the log of a partition begins while its files are elsewhere, as the product's owner does."""
+        former = FormerReaders(self.bundle, self._context)
+        while writer.lost is None and (opened := writer.durable.moves.open_of(key)) is not None:
+            known = self._log_starts.known(key)
+            try:
+                start = (await former.reader(key, opened)).view.log_start(key)
+                counters = partition_of_checkpoint(await newest_checkpoint(self._store, self.bundle), *key)
+            except LedgerMQError as error:
+                self._world.note(self.name, f"no log start: {error.message[:80]}")
+                self._world.judge_error(error)
+            else:
+                if counters.taken_over == opened.move:
+                    return
+                self._log_starts.told(self.name, key, opened.move, known, start)
+            await asyncio.sleep(self._sources.random.uniform(0, 2 * ASKED_EVERY_S))
 
     def _check_here(self, partition: int) -> None:
         bundle, writer = topic_of(self._catalog).bundles[partition], self._owned()
@@ -245,6 +247,19 @@ class Slow(StoreWrapper):
         await self._pause()
         async for info in self.inner.list(prefix, start_after):
             yield info
+
+
+class LatePuts(StoreWrapper):
+    """The store of a process that decides, and puts what it has decided only when something has happened."""
+
+    def __init__(self, inner: ObjectStore, happened: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(inner)
+        self._happened = happened
+
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        if operation in PUTS:
+            await self._happened()
+        return await step()
 
 
 class MovesRun(LedgerRun):
@@ -343,9 +358,8 @@ class MovesRun(LedgerRun):
         self.world.coverage.saw("garbage was looked for")
 
     async def _delete_records(self, ledger: LedgerRef, catalog: Catalog) -> None:
-        """To anywhere in the log, by who may not know that the partition has left, or who is overtaken by its seal."""
+        """To anywhere in the log, by who may not know that the partition has left."""
         topic, random = topic_of(catalog), ledger.sources.random
-        ledger = replace(ledger, store=Slow(ledger.store, random))
         partition = random.randrange(PARTITIONS)
         end = (await recover(ledger)).state.end(TOPIC_ID, partition)
         if await advance_checkpoint(ledger, deletion_move(topic, {partition: random.randint(0, end)})) is not None:
@@ -366,7 +380,32 @@ class MovesRun(LedgerRun):
             target = OTHER if topic.bundles[partition] == BUNDLE else BUNDLE
             self._put(moved(self._catalog, TOPIC, partition, target, OTHER + 1, now_ms=0))
             self._decided.append(target)
+            if self._keyed is None and self._random.random() < OVERTAKEN_CHANCE:
+                self._work.append(self.world.loop.in_world(self._delete_late(partition)))
             self.world.note("world", f"decides {topic_of(self._catalog).moves[partition]} of partition {partition}")
+
+    async def _delete_late(self, partition: int) -> None:
+        """Delete records in the ledger that a partition leaves, by what that was before the seal, once the new owner
+        has read it: the seal overtakes that.
+        """
+        topic, key = topic_of(self._catalog), PartitionId(TOPIC_ID, partition)
+        move, sources = topic.moves[partition], self.world.sources(f"deletion {len(self._decided)}")
+
+        async def read_by_the_new_owner() -> None:
+            end_s = self.world.loop.time() + PAUSE_S_MAX
+            while self._log_starts.asked.get(key, 0) < move.id and self.world.loop.time() < end_s:
+                await asyncio.sleep(0.05)
+
+        store = LatePuts(self.world.store, read_by_the_new_owner)
+        ledger = ledger_of(store, move.source, cluster=self.plan.cluster, sources=sources)
+        try:
+            end = (await recover(ledger)).state.end(*key)
+            moved_to = self._random.randint(0, end)
+            if await advance_checkpoint(ledger, deletion_move(topic, {partition: moved_to})) is not None:
+                read = self._log_starts.asked.get(key, 0) >= move.id
+                self.world.coverage.saw("a deletion came after the new owner had read where the log begins", int(read))
+        except LedgerMQError as error:
+            self.world.judge_error(error)
 
     async def _end(self, partition: int) -> bool:
         """Record that the newest move of a partition has ended, as the controller does. Return False if it has not."""
