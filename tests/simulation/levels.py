@@ -202,6 +202,8 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a file list was taken over",
         "a bundle moved for load",
         "a steady load was shared",
+        "a partition moved for its load",
+        "a rebalance came to rest",
         "a producer's retry crossed a takeover: it was stored in an earlier term",
         "a producer's retry joined a put in flight",
         "a put of unknown outcome was read back: won",
@@ -496,6 +498,8 @@ RARE: dict[str, frozenset[str]] = {
         {
             "a bundle moved for load",
             "a steady load was shared",
+        "a partition moved for its load",
+        "a rebalance came to rest",
             "a producer's retry crossed a takeover: it was stored in an earlier term",
             "a producer's retry joined a put in flight",
             "a range of a segment was read directly",
