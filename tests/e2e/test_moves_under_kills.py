@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ from ledgermq.errors import LedgerMQError
 from tests.e2e.processes import BrokerProcesses
 
 OPTIONS = ("--heartbeat-interval-ms", "200", "--holding-ms", "1500", "--constant-damaged-retry-s=2", "--bundles", "4")
-PARTITIONS, MOVES, COMMAND_S, END_S = 3, 20, 150.0, 180.0
+PARTITIONS, MOVES, COMMAND_S, END_S = 3, 6, 150.0, 180.0
 DELIVERY_S = 120.0
 
 
@@ -136,18 +135,12 @@ async def test_nothing_is_lost_or_doubled_when_owners_die_during_moves(tmp_path:
                 partition = number % PARTITIONS
                 bundle = (await client.describe_topic("t")).partitions[partition].bundle
                 target = dice.choice([each for each in (1, 2, 3) if each != bundle])
-                begun = time.monotonic()
                 moving = asyncio.create_task(
                     command("cluster", "move", "t", str(partition), str(target), *at, "--timeout", "60")
                 )
                 await asyncio.sleep(dice.uniform(0.3, 4))
                 await kills.kill_one(client, dice.choice(["controller", str(bundle), str(target)]))
-                code, text = await moving
-                print(
-                    f"{number}: {partition} {bundle}->{target} exit {code} {time.monotonic() - begun:.1f} s", flush=True
-                )
-                if code:
-                    print(text, flush=True)
+                _, text = await moving  # it may have given up while too many were away
                 assert "Traceback" not in text
                 async with asyncio.timeout(END_S):
                     while not await moved(client, partition):

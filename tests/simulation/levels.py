@@ -498,8 +498,8 @@ RARE: dict[str, frozenset[str]] = {
         {
             "a bundle moved for load",
             "a steady load was shared",
-        "a partition moved for its load",
-        "a rebalance came to rest",
+            "a partition moved for its load",
+            "a rebalance came to rest",
             "a producer's retry crossed a takeover: it was stored in an earlier term",
             "a producer's retry joined a put in flight",
             "a range of a segment was read directly",
