@@ -18,7 +18,9 @@ from ledger.keys import PartitionId
 from ledger.log.checkpoint import is_in_charge
 from ledger.view.followed_ledger import FollowedLedger
 from ledger.view.reader import LedgerReader
+from ledgermq.errors import NotOwner
 from stateless_broker.bundle.context import BundleContext
+from stateless_broker.bundle.moving import RETRY_AFTER_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class FormerReaders:
     async def reader(self, key: PartitionId, opened: fmt.PartitionOpen) -> LedgerReader:
         """Return the reader of the ledger that a partition came from by its newest move.
 
-        Raises DataDamaged, FormatNotSupported, Unavailable, the store's errors.
+        Raises DataDamaged, FormatNotSupported, Unavailable, the store's errors, and NotOwner if the partition has
+        gone back there.
         """
         found = self._formers.get(key)
         if found is None or found.move != opened.move:
@@ -67,7 +70,10 @@ class FormerReaders:
         ledger = replace(context.ledger(opened.source), known=None)  # it belongs to another broker
         followed = FollowedLedger(ledger, wanted=key.__eq__, run_blocking=context.run_blocking)
         await followed.open()
-        assert followed.durable_end(key) == opened.start, (key, opened.move)
+        end = followed.durable_end(key)
+        assert end >= opened.start, (key, opened.move)
+        if end > opened.start:  # it has gone back since: another one owns this bundle
+            raise NotOwner(f"partition {key} is in bundle {opened.source} again", retry_after_ms=RETRY_AFTER_MS)
         reader = LedgerReader(
             ledger,
             followed.view,

@@ -16,6 +16,7 @@ import ledgermq
 from ledger import keys
 from ledgermq.buffers import KIB
 from ledgermq.cli.rebalance import SLOW_S, Answers, Rebalancing, measured, name_of, placement_of, report_of, where
+from ledgermq.evenness import Partition
 from ledgermq.runtime.tasks import end
 from stateless_broker.loads import LoadTimes
 from tests.broker.cluster import in_cluster
@@ -275,3 +276,34 @@ async def test_a_move_that_does_not_end_is_told_once(cluster: MovesCluster) -> N
         view.let_go.set()
         await going
         assert f"{name_of(held_up)} has moved to bundle 4" in told[-2:]
+
+
+class Deleting(Rebalancing):
+    """Somebody deletes a topic right after the command has looked where partitions are."""
+
+    has_deleted = False
+
+    async def _look(self) -> tuple[dict[Partition, int], Counter[int]]:
+        found = await super()._look()
+        if not self.has_deleted:
+            self.has_deleted = True
+            await self._client.delete_topic("z")
+        return found
+
+
+@moving_cluster
+async def test_a_topic_that_is_deleted_meanwhile_stays_out_and_the_rest_is_evened_out(cluster: MovesCluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("z", 6)
+        await client.create_topic("t", 9)
+        await client.add_bundles(1)
+        told = Told()
+        loads = await measured(client, 60, told.tell, Answers())
+        found = placement_of(await client.list_topics(), loads)
+        run = Deleting(client, found, 3, None, told.tell, Answers(), quiet=QUIET)
+        await run.until_even()
+        assert {topic for topic, _ in run.kept} == {"z"}
+        assert told.about("z/")
+        there, moving = where(await client.list_topics())
+        assert not moving
+        assert 4 in there.values()

@@ -498,11 +498,13 @@ class ClusterRun:
         topic = await self._insist(lambda: client.create_topic(LOADED, LOADED_PARTITIONS, settings))
         await asyncio.sleep(SETTLES_S)
         topic = await self._insist(lambda: client.describe_topic(LOADED))
-        await client.close()
         self.world.topic_ids[LOADED] = topic.topic_id
         self.lasting = [*self.lasting, LOADED]
         sender = SteadySender(self.world, self.network, self.cluster, "steady", [LOADED])
-        self.world.violations += await LoadWatch(self.world, self.brokers, sender).watch(topic)
+        watch = LoadWatch(self.world, self.brokers, sender)
+        operator = client if self.cluster.settings.background_compaction else None
+        self.world.violations += await watch.watch(topic, operator)
+        await client.close()
 
     async def _check_memory(self) -> None:
         """At rest nothing is held for batches or answers on their way: what clients did not wait
@@ -550,8 +552,9 @@ class ClusterRun:
                     continue
                 partition = f"{names[topic_id]}#{topic_id}", number
                 log = FinalLog(records, starts.get(PartitionId(topic_id, number), 0))
-                if self._roaming is not None and partition in logs:
-                    log = self._roaming.together(number, logs[partition], log, bundle)
+                if names[topic_id] in (ROAMING, LOADED) and partition in logs:
+                    moves = Roaming(self.world, self.brokers, self.bundles, names[topic_id])
+                    log = moves.together(number, logs[partition], log, bundle)
                 logs[partition] = log
         return logs
 

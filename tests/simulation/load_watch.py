@@ -1,5 +1,6 @@
 """Keep some bundles of one broker of a healthy cluster busy, and look that they are shared and then stay, in some
 runs of level cluster.
+Where brokers make rounds, an operator evens out the bundles then (`evenness_watch`).
 
 load not shared      brokers announce loads that ask for a move, long after the load became steady
 placement restless   a bundle changes its owner or its term, though the loads are steady and nothing else happens
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ledger.keys import METADATA_BUNDLE
+from ledgermq.client.client import Client
 from ledgermq.client.descriptions import TopicDescription
 from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import LedgerMQError
@@ -21,6 +23,7 @@ from stateless_broker.placement import relief
 from tests.simulation.cluster_broker import ClusterBroker
 from tests.simulation.cluster_clients import Sender, fate_of
 from tests.simulation.cluster_plan import ClusterPlan
+from tests.simulation.evenness_watch import EvennessWatch
 from tests.simulation.history import Outcome
 from tests.simulation.model import Violation
 from tests.simulation.world import World
@@ -74,7 +77,8 @@ class LoadWatch:
         self._brokers = brokers
         self._sender = sender
 
-    async def watch(self, topic: TopicDescription) -> list[Violation]:
+    async def watch(self, topic: TopicDescription, client: Client | None) -> list[Violation]:
+        """`client`: of an operator who evens out the bundles then; None: nobody does."""
         partitions = self._of_one_broker(topic)
         if not partitions:
             return []
@@ -82,6 +86,8 @@ class LoadWatch:
         task = self._sender.start()
         await asyncio.sleep(SHARED_S)
         violations = await self._restless() or self._not_shared()[:1]
+        if client is not None and not violations:
+            violations = await EvennessWatch(self._world, client, {(TOPIC, each) for each in partitions}).watch()
         self._sender.stopped.set()
         await task
         self._world.coverage.saw("a steady load was shared")

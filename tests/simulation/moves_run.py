@@ -3,7 +3,8 @@ producers write to them.
 
 Each broker owns one of the two bundles now and then, reads the records that decide moves late, and carries them
 out with the product's code; compactors do, too, with rounds by old catalogs, delete records, and collect garbage,
-slowly, so that partitions move while they look. A judge of one log
+slowly, so that partitions move while they look. Brokers say where the log of a partition begins that came a moment
+ago, which the product reads in the other ledger. A judge of one log
 for each partition does not know where its records are: the logs of both ledgers together are that log, and what a
 plain reader finds is judged at every moment.
 """
@@ -17,6 +18,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ledger.blocking import run_inline
+from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.retention import deletion_move
 from ledger.garbage.sweep import find_garbage, remove_garbage
 from ledger.keyed.version import newest_version
@@ -28,7 +30,7 @@ from ledger.log.recovery import advance_checkpoint, recover
 from ledger.log.segment import Batch
 from ledger.log.writer import LedgerWriter
 from ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledger.object_store.wrapper import StoreWrapper
+from ledger.object_store.wrapper import PUTS, StoreWrapper
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.parquet.hand_over import has_forgotten
@@ -37,6 +39,7 @@ from ledger.rounds.runner import compact_bundle
 from ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
 from ledgermq.errors import LedgerMQError, NotOwner
 from stateless_broker.bundle.context import BundleContext, BundleMetrics
+from stateless_broker.bundle.former import FormerReaders
 from stateless_broker.bundle.moving import Moving
 from stateless_broker.topic_changes import move_ended, moved
 from tests.simulation.history import FinalLog, Partition
@@ -63,6 +66,10 @@ DELETION_CHANCE = 0.3
 COLLECTION_CHANCE = 0.2
 PAUSE_CHANCE = 0.1
 PAUSE_S_MAX = 6.0
+CHECKPOINT_CHANCE = 0.6
+"""Seals and opens do not wait for checkpoints, so some come without one before and behind them."""
+ASKED_EVERY_S = 0.5
+OVERTAKEN_CHANCE = 0.5
 T = TypeVar("T")
 PRODUCER_STATES_MAX = 2
 """Few, so that a ledger forgets producers that the other one would not."""
@@ -80,6 +87,41 @@ def read_records(catalog: Catalog, records: Sequence[bytes]) -> None:
     """Bring a catalog up to the last of the records: the first one creates the topic, so its offset is the id."""
     for offset in range(max(catalog.offset, TOPIC_ID), TOPIC_ID + len(records)):
         catalog.apply(offset, topic_key(TOPIC), records[offset - TOPIC_ID])
+
+
+class LogStarts:
+    """Where the logs begin by the newest checkpoints that were put. A broker that is asked later tells no earlier
+    offset, whichever ledger it reads that in.
+
+    records came back    a log began further down than it had begun before the question
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._newest: dict[int, int] = {}
+        """By bundle, the number of the newest checkpoint: one with a number that was free again counts for nobody."""
+        self._starts: dict[PartitionId, int] = {}
+        self.asked: dict[PartitionId, int] = {}
+        """The newest move of which an owner has read the former ledger."""
+
+    def on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
+        if checkpoint.number <= self._newest.get(checkpoint.bundle, 0):
+            return
+        self._newest[checkpoint.bundle] = checkpoint.number
+        for part in checkpoint.partitions:
+            key = PartitionId(part.topic_id, part.partition)
+            self._starts[key] = max(self._starts.get(key, 0), part.log_start)
+
+    def known(self, key: PartitionId) -> int:
+        return self._starts.get(key, 0)
+
+    def told(self, name: str, key: PartitionId, move: int, known: int, start: int) -> None:
+        """`known`: what `known` returned when the question began."""
+        self._world.coverage.saw("a log start was told while its files were elsewhere")
+        self.asked[key] = max(self.asked.get(key, 0), move)
+        if start < known:
+            text = f"{name}: partition {key.partition} begins at {start}, and began at {known} before"
+            self._world.violations.append(Violation("records came back", text))
 
 
 class Reported(BundleMetrics):
@@ -110,8 +152,10 @@ class MovingBroker(LedgerBroker):
         others: Mapping[str, LedgerBroker],
         bundle: int,
         records: Sequence[bytes],
+        log_starts: LogStarts,
     ) -> None:
         self._records = records
+        self._log_starts = log_starts
         self._catalog = Catalog()
         self._moving: tuple[LedgerWriter, Moving] | None = None
         super().__init__(world, plan, name, incarnation, others, bundle)
@@ -132,7 +176,8 @@ class MovingBroker(LedgerBroker):
         return self._moving[1]
 
     async def _upkeep(self, writer: LedgerWriter) -> None:
-        await super()._upkeep(writer)
+        if self._world.healed or self._sources.random.random() < CHECKPOINT_CHANCE:
+            await super()._upkeep(writer)
         if self._world.healed or self._sources.random.random() < KNOWN_CHANCE:
             read_records(self._catalog, self._records)
         before = writer.durable.moves.copy()
@@ -143,6 +188,25 @@ class MovingBroker(LedgerBroker):
             if writer.durable.moves.move(key) > before.move(key):
                 is_sealed = writer.durable.moves.seal_of(key) is not None
                 self._world.coverage.saw(f"a partition was {'sealed' if is_sealed else 'opened'}")
+                if not is_sealed:
+                    self.process.spawn(self._tell_log_starts(writer, key))
+
+    async def _tell_log_starts(self, writer: LedgerWriter, key: PartitionId) -> None:
+        """Say where the log of a partition begins while its files are elsewhere, as the product's owner does."""
+        former = FormerReaders(self.bundle, self._context)
+        while writer.lost is None and (opened := writer.durable.moves.open_of(key)) is not None:
+            known = self._log_starts.known(key)
+            try:
+                start = (await former.reader(key, opened)).view.log_start(key)
+                counters = partition_of_checkpoint(await newest_checkpoint(self._store, self.bundle), *key)
+            except LedgerMQError as error:
+                self._world.note(self.name, f"no log start: {error.message[:80]}")
+                self._world.judge_error(error)
+            else:
+                if counters.taken_over == opened.move:
+                    return
+                self._log_starts.told(self.name, key, opened.move, known, start)
+            await asyncio.sleep(self._sources.random.uniform(0, 2 * ASKED_EVERY_S))
 
     def _check_here(self, partition: int) -> None:
         bundle, writer = topic_of(self._catalog).bundles[partition], self._owned()
@@ -185,6 +249,19 @@ class Slow(StoreWrapper):
             yield info
 
 
+class LatePuts(StoreWrapper):
+    """The store of a process that decides, and puts what it has decided only when something has happened."""
+
+    def __init__(self, inner: ObjectStore, happened: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(inner)
+        self._happened = happened
+
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        if operation in PUTS:
+            await self._happened()
+        return await step()
+
+
 class MovesRun(LedgerRun):
     bundles = (BUNDLE, OTHER)
 
@@ -203,6 +280,7 @@ class MovesRun(LedgerRun):
         self._decided: list[int] = []
         """The target of each move."""
         self._watch = ParquetWatch(self.world)
+        self._log_starts = LogStarts(self.world)
         raw = {"parquet.target.bytes": "4096", "parquet.max.lag.ms": "500"}
         self._keyed: KeyedWatch | None = None
         if is_keyed(seed):
@@ -221,14 +299,20 @@ class MovesRun(LedgerRun):
         return self._moving_broker(name, self._bundle_of(name))
 
     def _moving_broker(self, name: str, bundle: int) -> MovingBroker:
-        return MovingBroker(self.world, self.plan, name, self._incarnation, self.brokers, bundle, self._records)
+        return MovingBroker(
+            self.world, self.plan, name, self._incarnation, self.brokers, bundle, self._records, self._log_starts
+        )
 
     def _genesis(self) -> None:
         world = self.world
         world.topic_ids[TOPIC] = TOPIC_ID
-        world.store.on_checkpoint, world.store.on_parquet = self._watch.on_checkpoint, self._on_parquet
+        world.store.on_checkpoint, world.store.on_parquet = self._on_checkpoint, self._on_parquet
         if self._keyed is not None:
             world.store.on_keyed = self._keyed.on_keyed
+
+    def _on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
+        self._watch.on_checkpoint(checkpoint)
+        self._log_starts.on_checkpoint(checkpoint)
 
     def _on_parquet(self, changed: ParquetName) -> None:
         self._watch.on_parquet(changed)
@@ -296,7 +380,32 @@ class MovesRun(LedgerRun):
             target = OTHER if topic.bundles[partition] == BUNDLE else BUNDLE
             self._put(moved(self._catalog, TOPIC, partition, target, OTHER + 1))
             self._decided.append(target)
+            if self._keyed is None and self._random.random() < OVERTAKEN_CHANCE:
+                self._work.append(self.world.loop.in_world(self._delete_late(partition)))
             self.world.note("world", f"decides {topic_of(self._catalog).moves[partition]} of partition {partition}")
+
+    async def _delete_late(self, partition: int) -> None:
+        """Delete records in the ledger that a partition leaves, by what that was before the seal, once the new owner
+        has read it: the seal overtakes that.
+        """
+        topic, key = topic_of(self._catalog), PartitionId(TOPIC_ID, partition)
+        move, sources = topic.moves[partition], self.world.sources(f"deletion {len(self._decided)}")
+
+        async def read_by_the_new_owner() -> None:
+            end_s = self.world.loop.time() + PAUSE_S_MAX
+            while self._log_starts.asked.get(key, 0) < move.id and self.world.loop.time() < end_s:
+                await asyncio.sleep(0.05)
+
+        store = LatePuts(self.world.store, read_by_the_new_owner)
+        ledger = ledger_of(store, move.source, cluster=self.plan.cluster, sources=sources)
+        try:
+            end = (await recover(ledger)).state.end(*key)
+            moved_to = self._random.randint(0, end)
+            if await advance_checkpoint(ledger, deletion_move(topic, {partition: moved_to})) is not None:
+                read = self._log_starts.asked.get(key, 0) >= move.id
+                self.world.coverage.saw("a deletion came after the new owner had read where the log begins", int(read))
+        except LedgerMQError as error:
+            self.world.judge_error(error)
 
     async def _end(self, partition: int) -> bool:
         """Record that the newest move of a partition has ended, as the controller does. Return False if it has not."""

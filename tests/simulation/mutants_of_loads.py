@@ -1,11 +1,17 @@
-"""Bugs in placement by load (docs/decisions/0076)."""
+"""Bugs in placement by load (docs/decisions/0076), and in moves of partitions for it (0077)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
+import ledgermq
+from ledgermq import evenness
+from ledgermq.cli import rebalance
+from ledgermq.cli.rebalance import Placement
+from ledgermq.evenness import Partition
 from stateless_broker import ownership, placement
 from stateless_broker.loads import Loads
 from tests.simulation.load_watch import loaded
@@ -43,3 +49,41 @@ def loads_are_forgotten_at_a_takeover(patch: Patch) -> None:
         return real(self, counted, {}, now)
 
     patch.setattr(Loads, "announced", announced)
+
+
+@mutant("cluster", likely=loaded)
+def partitions_move_though_nothing_is_gained(patch: Patch) -> None:
+    """The busiest partition of the fullest bundle moves, also where that makes another one as full."""
+
+    def nearest(held: list[tuple[int, Partition]], *rest: int) -> tuple[int, Partition] | None:
+        return held[-1] if held else None
+
+    patch.setattr(evenness, "_nearest", nearest)
+
+
+@mutant("cluster", likely=loaded)
+def load_of_a_partition_where_it_is_alone(patch: Patch) -> None:
+    """A partition that moved has the load that its new bundle has measured, and none before that."""
+    real = rebalance.placement_of
+
+    def placement_of(topics: Sequence[ledgermq.TopicDescription], loads: Sequence[ledgermq.BundleLoads]) -> Placement:
+        there, _ = rebalance.where(topics)
+        here = [
+            replace(each, partitions={p: load for p, load in each.partitions.items() if there.get(p) == each.bundle})
+            for each in loads
+        ]
+        return real(topics, here)
+
+    patch.setattr(rebalance, "placement_of", placement_of)
+
+
+@mutant("cluster", likely=loaded)
+def partitions_on_their_way_count_where_they_were(patch: Patch) -> None:
+    """A command that is begun again plans as if the moves under way helped nothing."""
+    real = rebalance.where
+
+    def where(topics: Sequence[ledgermq.TopicDescription]) -> tuple[dict[Partition, int], dict[Partition, int]]:
+        there, moving = real(topics)
+        return there | moving, moving
+
+    patch.setattr(rebalance, "where", where)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -22,6 +22,7 @@ from ledger.parquet import commit, hand_over, plan
 from ledger.rounds import runner
 from ledger.topics import facts
 from ledger.topics.catalog import Catalog, PartitionMove, Topic
+from stateless_broker.bundle import former
 from stateless_broker.bundle.moving import Moving
 from tests.simulation.moves_run import is_keyed
 from tests.simulation.mutants import mutant
@@ -79,17 +80,17 @@ def seal_without_what_is_in_flight(patch: Patch) -> None:
 def opened_without_a_seal(patch: Patch) -> None:
     """A partition is opened by the catalog alone, at the end that the other ledger has at the moment."""
 
-    async def open_(self: Moving, key: PartitionId, move: PartitionMove, _: fmt.PartitionSeal | None) -> bool:
-        ledger = replace(self._context.ledger(move.source), known=None)
-        state = (await recover(ledger)).state
-        seal = state.moves.seal_of(key) or state.seal_now(key, move.id, self._bundle, state.moves.move(key))
-        opened = seal and self._writer.open_partition(open_after(seal, move.source))
-        if not opened:
-            return False
-        await opened
-        return True
+    async def open_from(self: Moving, source: int, wanted: Sequence[tuple[PartitionId, PartitionMove]]) -> bool:
+        state = (await recover(replace(self._context.ledger(source), known=None))).state
+        for key, move in wanted:
+            seal = state.moves.seal_of(key)
+            if seal is None or seal.move != move.id:
+                seal = state.seal_now(key, move.id, self._bundle, state.moves.move(key))
+            if seal is not None and (opened := self._writer.open_partition(open_after(seal, source))) is not None:
+                await opened
+        return all(self._writer.durable.moves.move(key) >= move.id for key, move in wanted)
 
-    patch.setattr(Moving, "_open", open_)
+    patch.setattr(Moving, "_open_from", open_from)
 
 
 @mutant("moves")
@@ -125,6 +126,12 @@ def deleted_between_two_bundles(patch: Patch) -> None:
     """Records of a partition are deleted by whichever bundle is asked."""
     for module in (facts, checkpoints):
         patch.setattr(module, "is_in_charge", lambda checkpoint, topic_id, partition: True)
+
+
+@mutant("moves")
+def log_start_of_the_former_ledger_read_once(patch: Patch) -> None:
+    """The new owner reads the other ledger's checkpoint once: a deletion that a seal has overtaken is not seen."""
+    patch.setattr(former, "is_in_charge", lambda checkpoint, topic_id, partition: False)
 
 
 @mutant("moves")

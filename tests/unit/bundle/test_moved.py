@@ -245,3 +245,25 @@ async def test_a_repeated_batch_from_before_the_move_has_its_time(context: Bundl
         [offset] = await produce(owner, first)
         assert offset == 0
         assert await owner.append_us(first, offset) == 7000
+
+
+async def test_an_owner_that_slept_over_the_way_back_answers_that_the_partition_is_elsewhere(
+    context: BundleContext,
+) -> None:
+    """Another owner sealed the partition, and it goes on in the ledger that it had come from."""
+    await arrive(context)
+    async with opened(context) as owner:
+        later = await own(context.store, context.sources)
+        sealed = later.seal(KEY, MOVE + 1, 2, MOVE)
+        assert sealed is not None
+        await sealed
+        seal = later.durable.moves.seal_of(KEY)
+        assert seal is not None
+        there = await own(context.store, context.sources, bundle=2)
+        back = there.open_partition(open_after(seal, 1))
+        assert back is not None
+        await back
+        await append_and_wait(there, batch(b"e"))
+        with pytest.raises(NotOwner, match="is in bundle 2 again") as refused:
+            await owner.fetch(TOPIC, 0, 0, EVERYTHING)
+        assert refused.value.retriable
