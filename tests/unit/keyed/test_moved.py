@@ -5,21 +5,26 @@ process knew that slept over the move.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 
 from ledger import keys
 from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.garbage.retention import deletion_move
-from ledger.garbage.sweep import tidy_keyed
+from ledger.garbage.sweep import collect_garbage, tidy_keyed
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import bundle_of, newest_checkpoint, partition_of
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import Buffer
+from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet.pages import PageReader
 from ledger.rounds.runner import compact_bundle
+from ledgermq.errors import Unavailable
 from tests.stores.one_put import OnePut
+from tests.worlds.damage import damage_checkpoint
 from tests.worlds.keyed_root import HOUR_MS, Keyed
+from tests.worlds.keyed_topics import read_plain_log
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.reading import opened_ledger
 from tests.worlds.roots import parquet_keys
@@ -262,3 +267,52 @@ async def test_what_moved_becomes_keyed_and_holds_the_log_of_both_bundles() -> N
     await keyed.compact()
     assert await keyed.clean() == 1
     assert await keyed.offsets() == [1, 2]
+
+
+# Files that nothing lists any longer
+
+
+class DiesDeleting(StoreWrapper):
+    """Deletes no file of the log: its process has died."""
+
+    async def delete(self, keys_: Sequence[str]) -> None:
+        if any(key.startswith(LOG) for key in keys_):
+            raise Unavailable("dead")
+        await self.inner.delete(keys_)
+
+
+async def left_by_both_bundles() -> Keyed:
+    """Offset 0 is in a file of the old bundle, 1 in one of the new one, both below the start of the log."""
+    keyed = await opened(cleanup_policy="compact")
+    await keyed.put((b"a", b"1"))
+    await keyed.compact()
+    await keyed.move(NEW)
+    await keyed.put((b"a", b"2"))
+    await keyed.compact()
+    await keyed.clean()
+    for _ in range(2):
+        keyed.wait(AGED_HOURS)
+        with suppress(Unavailable):
+            await keyed.clean(store=DiesDeleting(keyed.root.store))
+    counters = partition_of(await keyed.root.newest(NEW), keyed.topic.id, 0)
+    assert counters.parquet_start == 2
+    assert len(await parquet_keys(keyed.root.store, LOG)) == 2
+    await keyed.put((b"b", b"3"))
+    await keyed.compact()
+    return keyed
+
+
+async def test_files_of_two_bundles_that_nothing_lists_go() -> None:
+    keyed = await left_by_both_bundles()
+    keyed.wait(AGED_HOURS)
+    for _ in range(2):
+        await collect_garbage(keyed.root.store, keyed.root.cluster)
+    assert [row.offset for row in await read_plain_log(keyed.root.store, keyed.topic)] == [2]
+
+
+async def test_a_file_of_the_new_bundle_stays_while_a_lower_one_of_the_old_bundle_does() -> None:
+    keyed = await left_by_both_bundles()
+    keyed.wait(AGED_HOURS)
+    await damage_checkpoint(keyed.root.store, OLD)
+    await collect_garbage(keyed.root.store, keyed.root.cluster)
+    assert [row.offset for row in await read_plain_log(keyed.root.store, keyed.topic)] == [0, 1, 2]
