@@ -369,7 +369,7 @@ async def remove_unreferenced(
     old_enough = await commit_age.finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
     checkpoint = await newest_checkpoint(store, bundle)  # a hold may have come since they were found
     lists, state = _Lists(store), checkpoint.state
-    moved = {key_of(move) for move in (*state.seals, *state.opens)}
+    moved = {*map(key_of, state.seals), *map(key_of, state.opens)}
     deleted = []
     for key in sorted(each.key for each in files):
         name = keys.parse_parquet(key)
