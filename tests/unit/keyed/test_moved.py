@@ -10,9 +10,12 @@ from contextlib import suppress
 import pytest
 
 from ledger import keys
+from ledger.blocking import run_inline
 from ledger.format import ledgermq_format_pb2 as fmt
+from ledger.fsck.check import check_root
+from ledger.fsck.problem import Severity
 from ledger.garbage.retention import deletion_move
-from ledger.garbage.sweep import collect_garbage, tidy_keyed
+from ledger.garbage.sweep import collect_garbage, sweep, tidy_keyed
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import bundle_of, newest_checkpoint, partition_of
 from ledger.log.recovery import advance_checkpoint
@@ -64,6 +67,12 @@ async def read(keyed: Keyed) -> list[int]:
     return found
 
 
+async def check_root_of(keyed: Keyed) -> None:
+    """`ledgermq fsck` finds nothing damaged."""
+    found = await check_root(keyed.root.store, keyed.root.cluster, run_blocking=run_inline)
+    assert [problem for problem in found.problems if problem.severity is Severity.DAMAGE] == []
+
+
 async def plans_before_it_comes(keyed: Keyed) -> None:
     """Several plans of the new bundle are finished for long, so their numbers are above those of the old one."""
     other = await keyed.root.create_topic("other", 1, NEW)
@@ -87,6 +96,7 @@ async def test_a_version_and_the_log_above_it_go_on_in_each_bundle() -> None:
         assert not await parquet_keys(keyed.root.store), "files of either bundle have gone"
         latest = keyed.written.latest(len(keyed.written.rows))
         assert await keyed.offsets() == await read(keyed) == sorted(row.offset for row in latest.values())
+        await check_root_of(keyed)
         await keyed.put((b"b", b"in %d" % bundle))
 
 
@@ -134,6 +144,7 @@ async def test_a_catalog_of_before_the_move_cleans_nothing_at_any_step() -> None
         assert await keyed.clean(old) == 0
         assert set(before) <= {*await keyed.objects(), *await parquet_keys(root.store)}
         assert await read(keyed) == [0, 1, 2, 3]
+        await check_root_of(keyed)
     await root.end_move("t", 0)
     keyed.topic = root.topics["t"]
     assert await keyed.clean() == 1
@@ -316,3 +327,19 @@ async def test_a_file_of_the_new_bundle_stays_while_a_lower_one_of_the_old_bundl
     await damage_checkpoint(keyed.root.store, OLD)
     await collect_garbage(keyed.root.store, keyed.root.cluster)
     assert [row.offset for row in await read_plain_log(keyed.root.store, keyed.topic)] == [0, 1, 2]
+
+
+async def test_the_versions_of_a_removed_topic_go_and_no_old_catalog_brings_them_back() -> None:
+    keyed = await in_versions(cleanup_policy="compact")
+    old = await keyed.root.catalog()
+    await keyed.compact()
+    await keyed.move(NEW)
+    moved = await keyed.root.catalog()
+    await keyed.root.remove_topic("t")
+    for _ in range(6):
+        swept = await sweep(keyed.compaction(), grace_ms=0)
+        assert not swept.failures
+        keyed.wait(1)
+        assert await keyed.clean(old) == 0
+        assert await keyed.clean(moved) == 0
+    assert await keyed.objects() == await parquet_keys(keyed.root.store) == []
