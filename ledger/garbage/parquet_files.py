@@ -31,6 +31,7 @@ from ledger.garbage.retention import is_replaced
 from ledger.keys import PartitionId
 from ledger.log.checkpoint import Move, checkpoint_in_charge, is_in_charge, newest_checkpoint, partition_of
 from ledger.log.ledger_ref import LedgerRef
+from ledger.log.moves import key_of
 from ledger.log.recovery import advance_checkpoint
 from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledger.parquet.archive import Archives, OpenArchive
@@ -300,13 +301,31 @@ class _Lists:
         """Return whether a file that a finished plan of the bundle made may go: no list names it, or ever will. Raises
         the store's errors.
         """
+        listed = await self._list_of(key, bundle)
+        return listed is not None and key not in listed
+
+    async def is_lowest(self, key: str, bundle: int) -> bool:
+        """Return whether each lower file of the partition is in the list of the bundle in charge. Otherwise another
+        bundle's file has to go first, so that a plain reader finds no gap (design D10). Raises the store's errors.
+        """
+        name, listed = keys.parse_parquet(key), await self._list_of(key, bundle)
+        if name is None or listed is None:
+            return False
+        async for info in self._store.list(key[: key.rindex("/") + 1]):
+            if info.key >= key:
+                return True
+            lower = keys.parse_parquet(info.key)
+            if lower is not None and lower.topic_id == name.topic_id and info.key not in listed:
+                return False
+        return True
+
+    async def _list_of(self, key: str, bundle: int) -> frozenset[str] | None:
         name = keys.parse_parquet(key)
         assert name is not None, key
         at = bundle, _place(name)
         if at not in self._known:
             self._known[at] = await self._listed(*at)
-        listed = self._known[at]
-        return listed is not None and key not in listed
+        return self._known[at]
 
     async def _listed(self, bundle: int, place: PartitionId) -> frozenset[str] | None:
         """Return the files of a partition; None if they stay: it is between two bundles, or under legal hold, or its
@@ -341,19 +360,24 @@ async def _note_of(store: ObjectStore, cluster: ClusterSettings, key: str) -> Fo
 async def remove_unreferenced(
     store: ObjectStore, cluster: ClusterSettings, bundle: int, files: Sequence[Removable]
 ) -> list[str]:
-    """Remove those of the bundle's files that are old enough, ascending, and return the keys."""
+    """Remove those of the bundle's files that are old enough, ascending, and return the keys. Of a partition that has
+    moved, one waits for another pass while a lower one is left, which may be another bundle's.
+    """
     if not files:
         return []
     await fences.close_finished(store, bundle)
     old_enough = await commit_age.finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
     checkpoint = await newest_checkpoint(store, bundle)  # a hold may have come since they were found
-    lists = _Lists(store)
+    lists, state = _Lists(store), checkpoint.state
+    moved = {*map(key_of, state.seals), *map(key_of, state.opens)}
     deleted = []
     for key in sorted(each.key for each in files):
         name = keys.parse_parquet(key)
         if name is None or name.plan > old_enough or is_held(checkpoint, name.topic_id):
             continue
         if not is_in_charge(checkpoint, *_place(name)) and not await lists.lack(key, bundle):
+            continue
+        if _place(name) in moved and not await lists.is_lowest(key, bundle):
             continue
         await store.delete([key])
         deleted.append(key)

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
 
 from ledger import keys
 from ledger.blocking import run_inline
@@ -17,12 +19,13 @@ from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import compact_root
+from ledger.topics.catalog import Topic
 from ledgermq.client.client import Client
 from stateless_broker.settings import BrokerConstants
-from tests.broker.cluster import in_cluster
+from tests.broker.cluster import cluster_of, in_cluster
 from tests.broker.test_move_partition import controller_of
-from tests.broker.test_moves import BROKERS, SOURCE, TARGET, MovesCluster, kill
-from tests.virtual_time import virtual_sources
+from tests.broker.test_moves import BROKERS, FAILURES, SOURCE, TARGET, MovesCluster, kill
+from tests.virtual_time import virtual, virtual_sources
 from tests.waiting import until
 from tests.worlds.consumed import read_messages
 
@@ -39,7 +42,7 @@ async def put(client: Client, values: Sequence[int]) -> None:
             await producer.send("t", str(value), key=str(value % 10))
 
 
-async def latest(client: Client) -> dict[bytes, bytes]:
+async def latest(client: Client) -> dict[bytes, bytes | None]:
     found = await read_messages(client)
     offsets = [message.offset for message in found]
     assert offsets == sorted(set(offsets))
@@ -127,6 +130,45 @@ async def test_cleaning_by_an_old_catalog_does_nothing_in_the_bundle_that_the_pa
         assert await clean_bundle(compaction, SOURCE, old, everything=True) == []
         assert [key for key in before if not await has(cluster, key)] == []
         assert await latest(client) == of(range(100))
+
+
+# Owners that fail
+
+
+async def put_and_delete(client: Client, values: Sequence[int]) -> None:
+    """Keys are the last digits. Each is written, and those above 6 are deleted, too."""
+    async with client.producer() as producer:
+        for value in values:
+            await producer.send("t", None if value % 20 > 16 else str(value), key=str(value % 10))
+
+
+def left_of(values: Sequence[int]) -> dict[bytes, bytes | None]:
+    return {str(v % 10).encode(): None if v % 20 > 16 else str(v).encode() for v in values}
+
+
+@pytest.mark.parametrize("fail", FAILURES)
+@virtual
+async def test_no_latest_record_is_lost_and_no_deleted_key_comes_back_after(
+    fail: Callable[[MovesCluster, Callable[[], Awaitable[Topic]]], Awaitable[None]],
+) -> None:
+    async with (
+        cluster_of(*BROKERS, constants=AGES, kind=MovesCluster, background_compaction=True) as cluster,
+        cluster.client() as client,
+    ):
+        await client.create_topic("t", 1, KEYED)
+        await put_and_delete(client, range(100))
+        await clean(cluster)
+        written = asyncio.create_task(put_and_delete(client, range(100, 220)))
+        await fail(cluster, lambda: cluster.decide("t", 0, TARGET))
+        while not cluster.has_ended("t", 0):
+            assert (await latest(client)).keys() == left_of(range(10)).keys()
+            await clean(cluster)
+        await written
+        assert await latest(client) == left_of(range(220))
+        await clean(cluster)
+        assert await parquet_files(cluster) == []
+        assert await latest(client) == left_of(range(220))
+        await cluster.check_root()
 
 
 async def has(cluster: MovesCluster, key: str) -> bool:

@@ -121,6 +121,11 @@ class KeyedWatch:
             )
         if first:
             self._world.coverage.saw("the log begins above the log start")
+        reached = first or 0
+        for name in sorted((name for name in names if name is not None), key=lambda name: name.first_offset):
+            if name.first_offset > reached:
+                self._report("gap in the log", f"{where}: nothing holds {reached} to {name.first_offset - 1}")
+            reached = max(reached, name.last_offset + 1)
 
     def _written(self, partition: int) -> list[Row]:
         """Every record of the partition in valid segments, by offset."""

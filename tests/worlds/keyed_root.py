@@ -1,4 +1,4 @@
-"""A root with one keyed topic of one partition, by a clock that the test sets."""
+"""A root with one keyed topic of one partition, which may move, by a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ledger.object_store.contract import ObjectStore
 from ledger.object_store.memory import MemoryStore
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.engine import LocalEngine
+from ledger.parquet.hand_over import has_forgotten
 from ledger.rounds.keyed_runner import clean_bundle
 from ledger.rounds.runner import bring_facts_into_force, compact_bundle
 from ledger.topics.catalog import Catalog, Topic
@@ -34,7 +35,7 @@ class Clock:
 
 @dataclass
 class Keyed:
-    """By default its keys are forgotten after an hour."""
+    """By default its keys are forgotten after an hour. The partition begins in bundle 1."""
 
     root: Root
     clock: Clock
@@ -42,16 +43,21 @@ class Keyed:
     written: Written
 
     @classmethod
-    async def open(cls, **settings: str) -> Keyed:
+    async def open(cls, bundles: int = 2, **settings: str) -> Keyed:
         clock = Clock()
         sources = Sources(clock, random.Random(1))
-        root = await Root.open(MemoryStore("keyed", sources), sources)
+        root = await Root.open(MemoryStore("keyed", sources), sources, bundles)
         asked = {
             "cleanup_policy": "compact,delete",
             "retention_ms": str(HOUR_MS),
             "min_cleanable_dirty_ratio": "0",
         } | settings
         return cls(root, clock, await root.create_topic("t", **asked), Written())
+
+    @property
+    def bundle(self) -> int:
+        """The one that the catalog names."""
+        return self.topic.bundles[0]
 
     def compaction(self, store: ObjectStore | None = None) -> Compaction:
         return Compaction(
@@ -62,25 +68,44 @@ class Keyed:
         await put_pairs(self.root, self.topic, self.written, pairs, timestamp_ms=self.clock.now_us // 1000 - age_ms)
 
     async def compact(self) -> None:
-        await compact_bundle(self.compaction(), 1, await self.root.catalog(), everything=True)
+        await compact_bundle(self.compaction(), self.bundle, await self.root.catalog(), everything=True)
 
     async def clean(self, catalog: Catalog | None = None, store: ObjectStore | None = None) -> int:
         """How many versions were published.
 
         `catalog`: of some time ago; `store`: a wrapper of the same objects.
         """
-        return len(
-            await clean_bundle(self.compaction(store), 1, catalog or await self.root.catalog(), everything=False)
-        )
+        catalog = catalog or await self.root.catalog()
+        bundle = catalog.topics_by_name["t"].bundles[0]
+        return len(await clean_bundle(self.compaction(store), bundle, catalog, everything=False))
 
     async def alter(self, **settings: str) -> None:
-        """Answered: the bundle's newest checkpoint names it."""
+        """Answered: the newest checkpoints of the partition's bundles name it."""
         root = self.root
         await root.alter_topic("t", **settings)
         self.topic = root.topics["t"]
-        await bring_facts_into_force(
-            ledger_of(root.store, 1, cluster=root.cluster, sources=root.sources), await root.catalog()
-        )
+        catalog = await root.catalog()
+        for bundle in sorted(catalog.topics_by_name["t"].bundles_in_use):
+            ledger = ledger_of(root.store, bundle, cluster=root.cluster, sources=root.sources)
+            await bring_facts_into_force(ledger, catalog)
+
+    async def move(self, bundle: int) -> None:
+        """All steps of a move, without a round of cleaning."""
+        root = self.root
+        await root.decide_move("t", 0, bundle)
+        for step in (root.seal, root.open_moved):
+            await step("t", 0)
+        await self.hand_over()
+        await root.end_move("t", 0)
+        self.topic = root.topics["t"]
+
+    async def hand_over(self) -> None:
+        """Rounds of the log until the old bundle has forgotten the partition."""
+        root, topic = self.root, self.root.topics["t"]
+        move = topic.moves[0]
+        while not has_forgotten(await root.newest(move.source), PartitionId(topic.id, 0), move.id):
+            for bundle in (move.source, topic.bundles[0]):
+                await compact_bundle(self.compaction(), bundle, await root.catalog(), everything=True)
 
     def wait(self, hours: float) -> None:
         self.clock.now_us += int(hours * HOUR_MS * 1000)
