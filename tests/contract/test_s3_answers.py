@@ -30,7 +30,7 @@ async def running(
     request: pytest.FixtureRequest, scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[ScriptedServer, S3Store]]:
     answer = request.node.callspec.params.get("answer")
-    monkeypatch.setattr(s3_wire, "SILENCE_S_MAX", 0.3 if answer is not None and answer.failure == "silent" else 20.0)
+    monkeypatch.setattr(s3_wire, "SILENCE_S_MAX", 1.5 if answer is not None and answer.failure == "silent" else 20.0)
     root = f"s3://bucket/root?endpoint={scripted.endpoint}&region=eu-central-1"
     async with await open_s3(root, request.param) as store:
         yield scripted, store
