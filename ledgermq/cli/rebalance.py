@@ -20,7 +20,7 @@ from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Outpu
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.session import connected_session
 from ledgermq.cli.terminal import notes
-from ledgermq.errors import InvalidRequest, PartitionBusy
+from ledgermq.errors import InvalidRequest, PartitionBusy, TopicBeingDeleted
 from ledgermq.evenness import QUIET_BYTES, Partition, PlacedPartition, PlannedMove, after, loads_of, plan
 
 LOOK_S = 1.0
@@ -277,7 +277,7 @@ class Rebalancing:
                 if self.dry_run or attempt == BUSY_TRIES:
                     return error.message
                 await self._answers.pause(BUSY_PAUSE_S)
-            except InvalidRequest as error:
+            except (InvalidRequest, TopicBeingDeleted) as error:
                 return error.message
             else:
                 break
