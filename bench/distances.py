@@ -69,7 +69,7 @@ class Distance:
         if ours is None or limit is None or not ours.median or not limit.median:
             return None
         assert ours.unit == limit.unit, (self, ours.unit, limit.unit)
-        more_is_better = ours.unit.endswith("/s")
+        more_is_better = "/s" in ours.unit
         return named, limit.median, limit.median / ours.median if more_is_better else ours.median / limit.median
 
 
