@@ -552,7 +552,7 @@ class ClusterRun:
                     continue
                 partition = f"{names[topic_id]}#{topic_id}", number
                 log = FinalLog(records, starts.get(PartitionId(topic_id, number), 0))
-                if names[topic_id] in (ROAMING, LOADED) and partition in logs:
+                if partition in logs:  # it has moved
                     moves = Roaming(self.world, self.brokers, self.bundles, names[topic_id])
                     log = moves.together(number, logs[partition], log, bundle)
                 logs[partition] = log
