@@ -198,8 +198,11 @@ class Moving:
         """Open what another bundle has sealed. Its ledger is read once for all, and only further on by a later try."""
         ledger = replace(self._context.ledger(source), known=self._read)  # it belongs to another broker
         moves = (await recover(ledger)).state.moves
-        seals = {key: moves.seal_of(key) for key, _ in wanted}
-        sealed = [(key, move, seal) for key, move in wanted if (seal := seals[key]) and seal.move == move.id]
+        sealed = [
+            (key, move, seal)
+            for key, move in wanted
+            if (seal := moves.seal_of(key)) is not None and seal.move == move.id
+        ]
         if sealed:
             await self._context.bring(source, self._bundle, {key for key, _, _ in sealed})
         opened = [await self._try(move, self._open(key, move, seal)) for key, move, seal in sealed]

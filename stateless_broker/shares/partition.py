@@ -109,6 +109,7 @@ class BundleQueues:
         if any(map(is_gone, (*self._shares.partitions, *self._shares.away))):
             try:
                 self.wake(self._state.issued(lambda: self._shares.remove(is_gone)))
+                self._filters.keep(self._shares.partitions)
             except LedgerMQError:
                 return  # no room now; the next change of the catalog tries again
 
@@ -306,7 +307,8 @@ class BundleQueues:
         """Check that the group of this partition is served in this bundle now. Raises as `BundleOwner.check_here`."""
         self._state.check()
         self.owner.check_here(PartitionId(*key[1:]))
-        self._take_back()
+        if key in self._shares.away:
+            self._part()
 
     def _take_back(self) -> None:
         """Take back what has come since the last change of the catalog."""
