@@ -13,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -115,13 +114,10 @@ async def raw_puts(root: str, seconds: float) -> list[float]:
     """Latencies in ms, sorted, of puts at the same pace (one after the other), each of an object
     that is not there.
     """
-    latencies_ms: list[float] = []
     sources = Sources()
     async with await open_store(root, sources=sources) as store:
-        until_s = time.perf_counter() + seconds
-        while time.perf_counter() < until_s or len(latencies_ms) < RAW_PUTS_MIN:
-            begun_s = time.perf_counter()
-            await store.put_if_absent(f"bench/{sources.new_id().hex()}", [b"x" * PUT_BYTES])
-            latencies_ms.append(1000 * (time.perf_counter() - begun_s))
-            await asyncio.sleep(max(0.0, 1 / RATE - (time.perf_counter() - begun_s)))
-    return sorted(latencies_ms)
+
+        def put() -> Awaitable[object]:
+            return store.put_if_absent(f"bench/{sources.new_id().hex()}", [b"x" * PUT_BYTES])
+
+        return await limits.paced(put, RATE, seconds, RAW_PUTS_MIN)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -265,15 +265,21 @@ def putting_calls(root: str, size_bytes: int, rate: float, seconds: float, calls
 
 async def _put(port: int, size_bytes: int, rate: float, seconds: float, calls_min: int) -> list[float]:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call, took_ms = channel.unary_unary(PUT, None, None), list[float]()
+        call = channel.unary_unary(PUT, None, None)
         await call(bytes(size_bytes))
-        until_s = time.perf_counter() + seconds
-        while time.perf_counter() < until_s or len(took_ms) < calls_min:
-            begun_s = time.perf_counter()
-            await call(bytes(size_bytes))
-            took_ms.append(1000 * (time.perf_counter() - begun_s))
-            await asyncio.sleep(max(0.0, 1 / rate - (time.perf_counter() - begun_s)))
-        return sorted(took_ms)
+        return await paced(lambda: call(bytes(size_bytes)), rate, seconds, calls_min)
+
+
+async def paced(once: Callable[[], Awaitable[object]], rate: float, seconds: float, calls_min: int) -> list[float]:
+    """Return the milliseconds of calls, sorted, one after the other at this rate."""
+    took_ms: list[float] = []
+    until_s = time.perf_counter() + seconds
+    while time.perf_counter() < until_s or len(took_ms) < calls_min:
+        begun_s = time.perf_counter()
+        await once()
+        took_ms.append(1000 * (time.perf_counter() - begun_s))
+        await asyncio.sleep(max(0.0, 1 / rate - (time.perf_counter() - begun_s)))
+    return sorted(took_ms)
 
 
 def reading(count: int) -> float:

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 
 from ledger import keys
+from ledger.topics.catalog import Topic
 from ledgermq.errors import LegalHold, Unavailable
 from tests.broker.cluster import cluster_of
 from tests.broker.test_moves import BROKERS, CONSTANTS, SOURCE, TARGET, MovesCluster
@@ -19,26 +20,28 @@ Stage = Callable[[MovesCluster], AbstractAsyncContextManager[None]]
 
 
 @asynccontextmanager
-async def decided(cluster: MovesCluster) -> AsyncIterator[None]:
-    view = cluster.held_view(cluster.owner_of_bundle(SOURCE))
-    view.held = keys.ledger(SOURCE)
-    await cluster.decide("t", 0, TARGET)
+async def held_in(cluster: MovesCluster, bundle: int) -> AsyncIterator[Topic]:
+    """The move is decided, and the next put into the ledger of `bundle` is on its way."""
+    view = cluster.held_view(cluster.owner_of_bundle(bundle))
+    view.held = keys.ledger(bundle)
+    topic = await cluster.decide("t", 0, TARGET)
     await until(view.holds.is_set)
-    yield
+    yield topic
     view.held = ""
     view.let_go.set()
 
 
 @asynccontextmanager
+async def decided(cluster: MovesCluster) -> AsyncIterator[None]:
+    async with held_in(cluster, SOURCE):
+        yield
+
+
+@asynccontextmanager
 async def sealed(cluster: MovesCluster) -> AsyncIterator[None]:
-    view = cluster.held_view(cluster.owner_of_bundle(TARGET))
-    view.held = keys.ledger(TARGET)
-    topic = await cluster.decide("t", 0, TARGET)
-    await until(lambda: cluster.is_sealed(topic))
-    await until(view.holds.is_set)
-    yield
-    view.held = ""
-    view.let_go.set()
+    async with held_in(cluster, TARGET) as topic:
+        await until(lambda: cluster.is_sealed(topic))
+        yield
 
 
 @asynccontextmanager

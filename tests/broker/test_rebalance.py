@@ -279,7 +279,7 @@ async def test_a_move_that_does_not_end_is_told_once(cluster: MovesCluster) -> N
 
 
 class Deleting(Rebalancing):
-    """Somebody deletes a topic right after the command has looked where partitions are."""
+    """Another client deletes a topic right after the command has looked where partitions are."""
 
     has_deleted = False
 

@@ -78,7 +78,7 @@ class LoadWatch:
         self._sender = sender
 
     async def watch(self, topic: TopicDescription, client: Client | None) -> list[Violation]:
-        """`client`: of an operator who evens out the bundles then; None: nobody does."""
+        """`client`: of an operator who evens out the bundles then; None: there is none."""
         partitions = self._of_one_broker(topic)
         if not partitions:
             return []

@@ -99,7 +99,7 @@ class LogStarts:
     def __init__(self, world: World) -> None:
         self._world = world
         self._newest: dict[int, int] = {}
-        """By bundle, the number of the newest checkpoint: one with a number that was free again counts for nobody."""
+        """By bundle, the number of the newest checkpoint: one with a number that was free again does not count."""
         self._starts: dict[PartitionId, int] = {}
         self.asked: dict[PartitionId, int] = {}
         """The newest move of which an owner has read the former ledger."""

@@ -121,7 +121,7 @@ class Memory:
 
 class Owner(Term[State]):
     """A term of the ledger that the partition came to by `move`. `issued`: the end of the log with what is in
-    flight. `leaves`: it knows that the partition is to move to another ledger. `has_sealed`: it has moved; nobody
+    flight. `leaves`: it knows that the partition is to move to another ledger. `has_sealed`: it has moved; no owner
     claims the ledger for that, so its fence checks pass as before.
     """
 
