@@ -43,7 +43,8 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     │   ├── StaticIdInUse         another live member has the same instance id
     │   └── FilterConflict        the group's members have another filter
     ├── SearchStopped             a look-up reached a bound; `rest` says where to go on
-    ├── Unauthorized              credentials missing, wrong or not sufficient
+    ├── Unauthorized              the principal may not do this; with `object_key`: the store refuses the broker
+    │   └── Unauthenticated       the credential is missing, wrong, expired or revoked: give another one
     └── StoreError                the bucket itself
         ├── DataDamaged           an object fails its checks; `object_key` names it
         ├── FormatNotSupported    written by another format version
@@ -315,6 +316,10 @@ class SearchStopped(LedgerMQError):
 
 class Unauthorized(LedgerMQError):
     code = "UNAUTHORIZED"
+
+
+class Unauthenticated(Unauthorized):
+    code = "UNAUTHENTICATED"
 
 
 class StoreError(LedgerMQError):

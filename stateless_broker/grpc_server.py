@@ -22,7 +22,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from ledgermq.errors import InvalidConfig, LedgerMQError, TlsFailed, Unauthorized, Unavailable
+from ledgermq.errors import InvalidConfig, LedgerMQError, TlsFailed, Unauthenticated, Unavailable
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.client_ids import CLIENT_ID
 from ledgermq.protocol.limits import GRPC_OPTIONS
@@ -262,7 +262,7 @@ class _Metered:
 
 
 def _metadata_of(context: Context) -> tuple[str, str]:
-    """Return the credential and the client id of a call; "" for what it does not have. Raises Unauthorized
+    """Return the credential and the client id of a call; "" for what it does not have. Raises Unauthenticated
     for more than one credential.
     """
     credentials: list[str | bytes] = []
@@ -273,7 +273,7 @@ def _metadata_of(context: Context) -> tuple[str, str]:
         elif key == CLIENT_ID:
             client_id = value
     if len(credentials) > 1 or not all(isinstance(value, str) for value in credentials):
-        raise Unauthorized("a call carries one credential at most")
+        raise Unauthenticated("a call carries one credential at most")
     return str(credentials[0]) if credentials else "", str(client_id)
 
 

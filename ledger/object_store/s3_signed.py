@@ -87,7 +87,7 @@ class S3Client:
             session.register_component("data_loader", _loader())
             self.credentials: Any = session.get_credentials()
             if self.credentials is None:
-                raise Unauthorized(NO_CREDENTIALS)
+                raise _no_credentials()
             self._botocore: Any = session.create_client(
                 "s3",
                 endpoint_url=location.endpoint,
@@ -336,12 +336,17 @@ def _pieces(body: Sequence[Buffer], seconds_max: float | None) -> Iterator[Any]:
             yield view[at : at + PIECE_BYTES]
 
 
+def _no_credentials(why: str = "") -> Unauthorized:
+    """Return the store's own refusal, which `object_key` tells from a refusal of a broker."""
+    return Unauthorized(f"{NO_CREDENTIALS}{why}", object_key="AWS credentials")
+
+
 @contextmanager
 def configuration_errors() -> Iterator[None]:
     try:
         yield
     except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
-        raise Unauthorized(f"{NO_CREDENTIALS} ({error})") from error
+        raise _no_credentials(f" ({error})") from error
     except (BotoCoreError, ValueError) as error:
         raise InvalidConfig(f"AWS configuration: {error}") from error
 
@@ -360,7 +365,7 @@ def botocore_errors(*, of_bucket: bool = False) -> Iterator[None]:
             raise StoreUnusable(f"no such bucket, or no S3 server: {error}") from error
         raise answer from error
     except (NoCredentialsError, PartialCredentialsError) as error:
-        raise Unauthorized(NO_CREDENTIALS) from error
+        raise _no_credentials() from error
     except CredentialRetrievalError as error:
         raise S3Silent(f"AWS credentials are not available at present: {error}") from error
     except BotoCoreError as error:

@@ -57,6 +57,7 @@ _BY_CODE: dict[str, ExitCode] = {
     "PARTITION_BUSY": ExitCode.REFUSED,
     "PARTITION_HELD": ExitCode.REFUSED,
     "PRODUCER_FENCED": ExitCode.REFUSED,
+    "UNAUTHENTICATED": ExitCode.REFUSED,
     "UNAUTHORIZED": ExitCode.REFUSED,
     "TLS_FAILED": ExitCode.REFUSED,
     "OUTCOME_UNKNOWN": ExitCode.UNKNOWN_OUTCOME,
@@ -91,7 +92,10 @@ _HINTS: dict[str, str] = {
         "make room: `ledgermq topic delete` and `ledgermq gc` work on a full store; see 'A full disk' in operations.md"
     ),
     "TOPIC_BEING_DELETED": "try again in a moment",
-    "UNAUTHORIZED": "check the credentials of the store or the cluster, and this machine's clock",
+    "UNAUTHENTICATED": (
+        "`ledgermq token create` makes a token; give it by --token-file, LEDGERMQ_TOKEN_FILE or LEDGERMQ_TOKEN"
+    ),
+    "UNAUTHORIZED": "`ledgermq acl test OPERATION NAME` shows what you may do, `ledgermq acl grant` allows more",
     "TLS_FAILED": "docs/security.md shows how to set TLS up on brokers and clients",
     "DATA_DAMAGED": "`ledgermq inspect cluster ROOT` checks every object",
     "FORMAT_NOT_SUPPORTED": "install the version of ledgermq that wrote this root",
@@ -100,6 +104,8 @@ _HINTS: dict[str, str] = {
     "TRANSACTION_UNKNOWN": "`ledgermq transaction list --all` lists the ids that are known",
     "OBJECT_MISSING": "check that this root is the one in the brokers' settings",
 }
+
+_STORE_REFUSES = "check the credentials of the store, and this machine's clock"
 
 
 def exit_code(error: BaseException) -> ExitCode:
@@ -115,5 +121,7 @@ def exit_code(error: BaseException) -> ExitCode:
 def hint(error: BaseException) -> str | None:
     """Return a one-line remedy for an error, or None if there is none."""
     if isinstance(error, errors.LedgerMQError):
+        if isinstance(error, errors.Unauthorized) and error.object_key:
+            return _STORE_REFUSES
         return _HINTS.get(error.code)
     return None

@@ -103,20 +103,22 @@ RETURN: ShareWord
 RENEW: ShareWord
 
 class Error(_message.Message):
-    __slots__ = ("code", "message", "retry_after_ms", "owner", "object_key", "not_stored")
+    __slots__ = ("code", "message", "retry_after_ms", "owner", "object_key", "not_stored", "exact_code")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     OBJECT_KEY_FIELD_NUMBER: _ClassVar[int]
     NOT_STORED_FIELD_NUMBER: _ClassVar[int]
+    EXACT_CODE_FIELD_NUMBER: _ClassVar[int]
     code: str
     message: str
     retry_after_ms: int
     owner: str
     object_key: str
     not_stored: bool
-    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., owner: _Optional[str] = ..., object_key: _Optional[str] = ..., not_stored: _Optional[bool] = ...) -> None: ...
+    exact_code: str
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., owner: _Optional[str] = ..., object_key: _Optional[str] = ..., not_stored: _Optional[bool] = ..., exact_code: _Optional[str] = ...) -> None: ...
 
 class ProduceRequest(_message.Message):
     __slots__ = ("header", "payload")

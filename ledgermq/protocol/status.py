@@ -60,6 +60,7 @@ _CODES: dict[type[LedgerMQError], grpc.StatusCode] = {
     errors.CommitGoesBack: grpc.StatusCode.FAILED_PRECONDITION,
     errors.GroupError: grpc.StatusCode.ABORTED,
     errors.Unauthorized: grpc.StatusCode.PERMISSION_DENIED,
+    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.StoreError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.DataDamaged: grpc.StatusCode.DATA_LOSS,
 }
@@ -70,11 +71,16 @@ _FOREIGN: dict[grpc.StatusCode, type[LedgerMQError]] = {
     grpc.StatusCode.CANCELLED: errors.Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhausted,
-    grpc.StatusCode.UNAUTHENTICATED: errors.Unauthorized,
+    grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
     grpc.StatusCode.PERMISSION_DENIED: errors.Unauthorized,
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequest,
     grpc.StatusCode.UNIMPLEMENTED: errors.InvalidRequest,
 }
+
+
+# Errors that older clients do not know, and those that are sent in their place. Clients that know
+# them read `exact_code`.
+_SENT_AS: dict[type[LedgerMQError], type[LedgerMQError]] = {errors.Unauthenticated: errors.Unauthorized}
 
 
 def status_code(error: LedgerMQError) -> grpc.StatusCode:
@@ -82,8 +88,11 @@ def status_code(error: LedgerMQError) -> grpc.StatusCode:
 
 
 def error_to_proto(error: LedgerMQError) -> pb.Error:
+    published = _published(error)
+    sent_as = _SENT_AS.get(published)
     return pb.Error(
-        code=_public_code(error),
+        code=(sent_as or published).code,
+        exact_code="" if sent_as is None else published.code,
         message=_encodable(error.message[:ERROR_TEXT_CHARS_MAX]),
         retry_after_ms=min(max(0, error.retry_after_ms or 0), RETRY_AFTER_MS_MAX),
         owner=_encodable(error.owner or ""),
@@ -97,19 +106,19 @@ def _encodable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def _public_code(error: LedgerMQError) -> str:
-    """Return the code of the nearest published class: internal errors (of a store, for example)
+def _published(error: LedgerMQError) -> type[LedgerMQError]:
+    """Return the nearest published class: internal errors (of a store, for example)
     are not part of the contract.
     """
     published: type[LedgerMQError] = next(kind for kind in type(error).__mro__ if kind in errors.BY_CODE.values())
     if published is errors.RetriableError and type(error) is not published:
-        return errors.Unavailable.code
-    return published.code
+        return errors.Unavailable
+    return published
 
 
 def error_from_proto(message: pb.Error) -> LedgerMQError:
     error = errors.from_code(
-        message.code,
+        message.exact_code if message.exact_code in errors.BY_CODE else message.code,
         message.message,
         retry_after_ms=message.retry_after_ms or None,
         owner=message.owner or None,

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from ledgermq.errors import LedgerMQError, Unauthorized, Unavailable
+from ledgermq.errors import LedgerMQError, Unauthenticated, Unavailable
 from ledgermq.sources import Sources
 from security.rules import Principal
 from stateless_broker.membership import Membership
@@ -75,7 +75,7 @@ class BrokerProofs:
         self._store_time = store_time
 
     async def principal(self, credential: str) -> Principal:
-        """Return the broker that made the credential. Raises Unauthorized, and Unavailable if the
+        """Return the broker that made the credential. Raises Unauthenticated, and Unavailable if the
         store does not show the broker's heartbeat now.
         """
         try:
@@ -86,15 +86,15 @@ class BrokerProofs:
                 raise ValueError("not a credential of a broker")
             proof = _bytes(signature)
         except (ValueError, TypeError, RecursionError):
-            raise Unauthorized("the credential is not one that a broker makes") from None
+            raise Unauthenticated("the credential is not one that a broker makes") from None
         me = self._membership.me
         if address not in (me.address, me.peer_address or me.address):
-            raise Unauthorized(f"the credential of broker {broker[:64]} is for another address than {me.address}")
+            raise Unauthenticated(f"the credential of broker {broker[:64]} is for another address than {me.address}")
         now_us = self._store_time()
         if now_us is None:
             raise Unavailable("this broker is starting, and does not know the time yet", retry_after_ms=200)
         if abs(now_us // 1000 - made_ms) > LIFE_MS:
-            raise Unauthorized(f"the credential of broker {broker[:64]} is too old")
+            raise Unauthenticated(f"the credential of broker {broker[:64]} is too old")
         await self._check(broker, session, signed, proof)
         return Principal(f"broker:{broker}", is_broker=True)
 
@@ -106,7 +106,7 @@ class BrokerProofs:
                 f"the heartbeat of broker {broker[:64]}, which would prove its call, cannot be read: {error.message}",
                 retry_after_ms=500,
             ) from error
-        refused = Unauthorized(f"no broker {broker[:64]} with this credential takes part in the cluster")
+        refused = Unauthenticated(f"no broker {broker[:64]} with this credential takes part in the cluster")
         if heartbeat is None or not heartbeat.public_key:
             raise refused
         try:

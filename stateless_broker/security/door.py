@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ledgermq.errors import Unauthorized
+from ledgermq.errors import Unauthenticated
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.client_ids import check_client_id
 from ledgermq.protocol.tokens import BEARER, CREDENTIAL_CHARS_MAX
@@ -83,7 +83,7 @@ class Door:
         """Return the API for a caller.
 
         `credential`: what the call carries, "" for none. `certified`: the names in the caller's
-        certificate, which the transport has verified. `client_id`: "" for none. Raises Unauthorized,
+        certificate, which the transport has verified. `client_id`: "" for none. Raises Unauthenticated,
         Unavailable, InvalidConfig for a client id that is none.
         """
         if self._in_force.enforced:
@@ -114,7 +114,7 @@ class Door:
     async def _proven(self, credential: str, certified: str) -> Principal:
         try:
             return await self._principal(credential, certified)
-        except Unauthorized as error:
+        except Unauthenticated as error:
             audit("unknown", "admission", "", allowed=False, why=error.message)
             raise
 
@@ -123,7 +123,7 @@ class Door:
         bound by quotas.
         """
         if credential:
-            with suppress(Unauthorized):
+            with suppress(Unauthenticated):
                 return await self._principal(credential, "")
         return Principal(ANONYMOUS)
 
@@ -137,17 +137,17 @@ class Door:
 
     async def _principal(self, credential: str, certified: str) -> Principal:
         if len(credential) > CREDENTIAL_CHARS_MAX:
-            raise Unauthorized(f"the credential has more than {CREDENTIAL_CHARS_MAX} characters")
+            raise Unauthenticated(f"the credential has more than {CREDENTIAL_CHARS_MAX} characters")
         if credential.startswith(SCHEME):
             found = await self._proofs.principal(credential)
             return Principal(found.name, is_broker=True, expires_ms=self._sources.now_ms() + LIFE_MS)
         if credential.startswith(BEARER):
             return self._of_token(credential.removeprefix(BEARER).strip())
         if credential:
-            raise Unauthorized("the credential is of an unknown kind: send the metadata `authorization: Bearer TOKEN`")
+            raise Unauthenticated("the credential is of an unknown kind: send metadata `authorization: Bearer TOKEN`")
         if certified:
             return Principal(f"cert:{certified}")
-        raise Unauthorized(
+        raise Unauthenticated(
             "this cluster serves no callers without credentials: give a token (`token`, `token_file`, or the variable"
             " LEDGERMQ_TOKEN), or a client certificate"
         )
@@ -158,8 +158,8 @@ class Door:
         self._in_force.check_fresh()  # otherwise a token that was just made would seem to be wrong
         stored = self._in_force.rules.token(token)
         if stored is None:
-            raise Unauthorized("the token is wrong, or was revoked: get a new one")
+            raise Unauthenticated("the token is wrong, or was revoked: get a new one")
         principal = stored.principal
         if principal.expires_ms and self._sources.now_ms() >= principal.expires_ms:
-            raise Unauthorized(f"token {principal.token_id} of {principal.name} has expired: get a new one")
+            raise Unauthenticated(f"token {principal.token_id} of {principal.name} has expired: get a new one")
         return principal

@@ -21,7 +21,7 @@ from joserfc import jwk, jwt
 from joserfc.errors import ExpiredTokenError, InvalidKeyIdError, JoseError
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
-from ledgermq.errors import InvalidConfig, Unauthorized, Unavailable
+from ledgermq.errors import InvalidConfig, Unauthenticated, Unavailable
 from ledgermq.runtime.wait import wait_for
 from ledgermq.sources import Sources
 from security.rules import GROUPS_MAX, NAME_CHARS_MAX, Principal, checked_user
@@ -96,7 +96,7 @@ class SignedTokens:
             await wait_for(self._wanted, FETCHED_AGAIN_AFTER_S if fetched else RETRIED_AFTER_S)
 
     def principal(self, token: str) -> Principal:
-        """Return the caller that a token proves. Raises Unauthorized, which shows nothing of the token;
+        """Return the caller that a token proves. Raises Unauthenticated, which shows nothing of the token;
         Unavailable while the provider's keys are not known.
         """
         now_s = asyncio.get_running_loop().time()
@@ -112,20 +112,20 @@ class SignedTokens:
                 raise Unavailable(
                     "the token names a key that is not known yet; the keys are fetched again", retry_after_ms=1000
                 ) from None
-            raise Unauthorized("the token is signed by a key that the identity provider does not publish") from None
+            raise Unauthenticated("the token is signed by a key that the identity provider does not publish") from None
         except ExpiredTokenError:
-            raise Unauthorized("the token has expired: get a new one") from None
+            raise Unauthenticated("the token has expired: get a new one") from None
         except JoseError as error:
-            raise Unauthorized(f"the token is not valid here ({error.error})") from None
+            raise Unauthenticated(f"the token is not valid here ({error.error})") from None
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            raise Unauthorized("the token is not a signed JSON web token") from None
+            raise Unauthenticated("the token is not a signed JSON web token") from None
 
     def _principal(self, claims: dict[str, Any]) -> Principal:
         subject, groups = claims["sub"], claims.get(self._issuer.groups_claim, [])
         if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
             groups = []
         if len(groups) > GROUPS_MAX:
-            raise Unauthorized(f"the token names {len(groups)} groups; at most {GROUPS_MAX} are allowed")
+            raise Unauthenticated(f"the token names {len(groups)} groups; at most {GROUPS_MAX} are allowed")
         named = frozenset(group for group in groups if 0 < len(group) <= NAME_CHARS_MAX)
         return Principal(f"jwt:{checked_user(subject, 'subject')}", named, expires_ms=(claims["exp"] + SKEW_S) * 1000)
 

@@ -22,6 +22,7 @@ from ledgermq.errors import (
     InvalidRequest,
     LedgerMQError,
     ResourceExhausted,
+    Unauthenticated,
     Unauthorized,
     Unavailable,
     UnknownTopic,
@@ -175,8 +176,24 @@ async def test_a_stream_ends_with_its_token(cluster: Cluster) -> None:
         else:
             await asyncio.sleep(3)
         await cluster.line("a:1", root).produce_once(frame_of("t", 0, b"hidden"))
-        with pytest.raises(Unauthorized, match="revoked" if revoke else "expired"):
+        with pytest.raises(Unauthenticated, match="revoked" if revoke else "expired"):
             await anext(frames)
+
+
+@in_cluster("a:1", **RULES)
+async def test_an_unknown_caller_is_told_from_a_forbidden_one(cluster: Cluster) -> None:
+    root, bob = (await token(cluster, "root")).text, (await token(cluster, "bob")).text
+    await cluster.create("t", 1, root)
+    late = await token(cluster, "late", expires_ms=cluster.now_ms() + 1000)
+    await asyncio.sleep(2)
+    for given in ("", "lmq_wrong", late.text, "a.b.c"):
+        with pytest.raises(Unauthenticated):
+            await cluster.line("a:1", given).list_rules(pb.ListRulesRequest())
+    with pytest.raises(Unauthenticated):
+        await cluster.line("a:1", credential="Basic Ym9iOmJvYg==").list_rules(pb.ListRulesRequest())
+    with pytest.raises(Unauthorized) as forbidden:
+        await cluster.line("a:1", bob).list_rules(pb.ListRulesRequest())
+    assert type(forbidden.value) is Unauthorized
 
 
 @in_cluster("a:1", **RULES)

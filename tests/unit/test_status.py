@@ -29,7 +29,8 @@ def test_absent_fields_come_back_absent() -> None:
         (grpc.StatusCode.UNAVAILABLE, errors.Unavailable),
         (grpc.StatusCode.DEADLINE_EXCEEDED, errors.DeadlineExceeded),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, errors.ResourceExhausted),
-        (grpc.StatusCode.UNAUTHENTICATED, errors.Unauthorized),
+        (grpc.StatusCode.UNAUTHENTICATED, errors.Unauthenticated),
+        (grpc.StatusCode.PERMISSION_DENIED, errors.Unauthorized),
         (grpc.StatusCode.UNIMPLEMENTED, errors.InvalidRequest),
         (grpc.StatusCode.INTERNAL, LedgerMQError),
     ],
@@ -63,3 +64,19 @@ def test_any_error_can_be_sent(text: str, retry_after_ms: int | None) -> None:
     back = status.error_from_proto(type(sent).FromString(sent.SerializeToString()))
     assert isinstance(back, errors.DataDamaged)
     assert back.retry_after_ms is None or 0 < back.retry_after_ms <= 2**31
+
+
+def test_an_older_client_reads_a_code_that_it_knows() -> None:
+    """It knows `code`, by which it finds the class; a code that it does not know would be INTERNAL."""
+    sent = status.error_to_proto(errors.Unauthenticated("who are you?"))
+    assert (sent.code, sent.exact_code) == ("UNAUTHORIZED", "UNAUTHENTICATED")
+    assert status.status_code(errors.Unauthenticated("")) is grpc.StatusCode.UNAUTHENTICATED
+    assert status.status_code(errors.Unauthorized("")) is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_an_older_broker_and_a_newer_one_are_understood() -> None:
+    older = status.error_from_proto(type(status.error_to_proto(LedgerMQError("")))(code="UNAUTHORIZED"))
+    assert type(older) is errors.Unauthorized
+    newer = status.error_to_proto(errors.Unauthorized("no"))
+    newer.exact_code = "A_CODE_OF_THE_FUTURE"
+    assert type(status.error_from_proto(newer)) is errors.Unauthorized
