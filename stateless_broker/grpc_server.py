@@ -44,6 +44,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),  # a second broker on the port is an error, not a twin
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
@@ -68,8 +69,9 @@ _connection_cut = ConnectionCut()
 class GrpcServer:
     def __init__(self, calls_max: int, meter: CallMeter) -> None:
         self._meter = meter
-        options = (*GRPC_OPTIONS, *_OPTIONS, ("grpc.max_allowed_incoming_connections", connections_max()))
-        self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=calls_max)
+        # Each name once: of two values gRPC takes the first one.
+        options = {**dict(GRPC_OPTIONS), **dict(_OPTIONS), "grpc.max_allowed_incoming_connections": connections_max()}
+        self._server = grpc.aio.server(options=tuple(options.items()), maximum_concurrent_rpcs=calls_max)
         self._service: BrokerApi | None = None
         self._door: Door | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in the stubs

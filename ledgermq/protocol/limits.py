@@ -60,6 +60,7 @@ GRPC_OPTIONS: tuple[tuple[str, int], ...] = (
     # that detect it.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # or gRPC waits a minute for the answer to a ping
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),

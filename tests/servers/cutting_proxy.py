@@ -42,6 +42,8 @@ class CuttingProxy:
         self.bytes_per_s = 0.0
         """Of every connection, in each direction; 0 = no bound."""
         self._connections = 0
+        self._swallowed = 0
+        """Of the connections in their order, as many of the first ones lead nowhere."""
         self.endpoint = ""
         self._down = False
         self._flowing = asyncio.Event()
@@ -68,8 +70,14 @@ class CuttingProxy:
         """
         self._flowing.clear()
 
+    def swallow(self) -> None:
+        """The connections that are open now stay open, and all that comes from either side is dropped. New ones are
+        good: as behind a firewall that has forgotten what it let through.
+        """
+        self._swallowed = self._connections
+
     def restore(self) -> None:
-        """A good line."""
+        """A good line, for connections that are not swallowed."""
         self._down = False
         self._flowing.set()
         self.pieces_max, self.delay_s, self.bytes_per_s = NEVER, 0.0, 0.0
@@ -100,11 +108,12 @@ class CuttingProxy:
         up_writer: asyncio.StreamWriter,
     ) -> None:
         self._connections += 1
+        number = self._connections
         pieces = self._random.randrange(self.pieces_max)
         requests_max, answers_max = (pieces, None) if self._connections % 2 else (None, pieces)
         pumps = {
-            asyncio.create_task(self._pump("request", reader, up_writer, requests_max)),
-            asyncio.create_task(self._pump("answer", up_reader, writer, answers_max)),
+            asyncio.create_task(self._pump("request", number, reader, up_writer, requests_max)),
+            asyncio.create_task(self._pump("answer", number, up_reader, writer, answers_max)),
         }
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -112,7 +121,12 @@ class CuttingProxy:
             await end(*pumps)
 
     async def _pump(
-        self, direction: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pieces_max: int | None
+        self,
+        direction: str,
+        number: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        pieces_max: int | None,
     ) -> None:
         pieces = 0
         with suppress(OSError):
@@ -124,6 +138,8 @@ class CuttingProxy:
                 if self.delay_s or self.bytes_per_s:
                     await asyncio.sleep(self.delay_s + (len(data) / self.bytes_per_s if self.bytes_per_s else 0))
                 await self._flowing.wait()
+                if number <= self._swallowed:
+                    continue
                 writer.write(data)
                 await writer.drain()
 
