@@ -15,6 +15,7 @@ from ledger.log.ledger_ref import LedgerRef
 from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import Connection
 from stateless_broker.at_controller import AtController
 from stateless_broker.controller import Controller
 from stateless_broker.deletion_path import DeletionPath
@@ -241,11 +242,22 @@ class TopicPath:
         return await self._at_controller.run(request, here, lambda line, passed: line.delete_topic(passed))
 
     async def add_bundles(self, request: pb.AddBundlesRequest) -> pb.AddBundlesResponse:
+        attempts = 0
+
         async def here() -> pb.AddBundlesResponse:
+            nonlocal attempts
+            attempts += 1
             before, after = await self._controller.add_bundles(request.bundles, dry_run=request.dry_run)
             return pb.AddBundlesResponse(before=before, bundles=after)
 
-        return await self._at_controller.run(request, here, lambda line, passed: line.add_bundles(passed))
+        async def there(line: Connection, passed: pb.AddBundlesRequest) -> pb.AddBundlesResponse:
+            nonlocal attempts
+            attempts += 1
+            return await line.add_bundles(passed)
+
+        answer = await self._at_controller.run(request, here, there)
+        answer.once = attempts == 1  # an attempt without an answer may have made the change
+        return answer
 
     async def move_partition(self, request: pb.MovePartitionRequest) -> pb.MovePartitionResponse:
         async def here() -> pb.MovePartitionResponse:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
 
 import ledgermq
 from ledgermq.cli.exit_codes import EPILOG
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
-from ledgermq.cli.rebalance import rebalance
+from ledgermq.cli.options import (
+    DEFAULT_TARGET,
+    DEFAULT_TIMEOUT_S,
+    AnswerTimeout,
+    Debug,
+    Output,
+    OutputFormat,
+    Target,
+    Timeout,
+)
+from ledgermq.cli.rebalance import SLOW_S, Tell, rebalance, slow_move
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import Session, connected, connected_session
 from ledgermq.cli.terminal import progress_of_items
+from ledgermq.client.descriptions import TopicPartition
 
 Count = Annotated[int, typer.Argument(metavar="N", min=1, help="How many bundles more the cluster shall have.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check, and show what would be changed.")]
@@ -90,12 +101,12 @@ async def add_bundles(
 
     Brokers take the new bundles within seconds. Partitions of new topics, and those that `ledgermq topic
     alter --partitions` adds, go to the emptiest bundles; partitions that exist stay where they are. The
-    number never becomes less. Every broker, and every compactor and Spark job on this root, has to run a
-    release that knows added bundles.
+    number never becomes less. Of two commands at the same time each adds its own number. Every broker, and
+    every compactor and Spark job on this root, has to run a release that knows added bundles.
     """
     async with connected(target, timeout_s) as client:
         added = await client.add_bundles(count, dry_run=dry_run)
-    facts = {"dry_run": dry_run, "bundles_before": added.before, "bundles": added.after}
+    facts = {"dry_run": dry_run, "bundles_before": added.before, "added": added.added, "bundles": added.after}
     show(Report("", facts, []), output)
 
 
@@ -107,7 +118,7 @@ async def move(
     dry_run: DryRun = False,
     no_wait: NoWait = False,
     output: Output = OutputFormat.TABLE,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """Move a partition to another bundle, while it is written and read. Programs notice nothing.
@@ -139,7 +150,27 @@ async def _until_moved(session: Session, topic: str, partition: int) -> None:
     session.progress = lambda: answers
     with progress_of_items() as bar:
         shown = bar.add_task(f"{topic}/{partition} moves", total=None, note="")
-        while (found := (await session.client.describe_topic(topic)).partitions[partition]).moving_from is not None:
+
+        def moves(source: int) -> None:
+            nonlocal answers
             answers += 1
-            bar.update(shown, note=f"the files of bundle {found.moving_from} are to be handed over")
-            await asyncio.sleep(LOOK_S)
+            bar.update(shown, note=f"the files of bundle {source} are to be handed over")
+
+        def tell(line: str) -> None:
+            bar.console.print(line, markup=False, soft_wrap=True)
+
+        await until_moved(session.client, TopicPartition(topic, partition), tell, moves)
+
+
+async def until_moved(client: ledgermq.Client, at: TopicPartition, tell: Tell, moves: Callable[[int], None]) -> None:
+    """Return when a partition has left its old bundle. Tell once what a slow move waits for. `moves` is called with
+    the bundle that it leaves after each look that finds it there.
+    """
+    now = asyncio.get_running_loop().time
+    slow_s = now() + SLOW_S
+    while (source := (await client.describe_topic(at.topic)).partitions[at.partition].moving_from) is not None:
+        moves(source)
+        if now() >= slow_s:
+            slow_s = math.inf
+            tell(slow_move(at, source))
+        await asyncio.sleep(LOOK_S)

@@ -15,7 +15,7 @@ import typer
 import ledgermq
 from ledgermq.cli.completion import complete_group, complete_topic
 from ledgermq.cli.formats import MessageFormat, formatter
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Target, Timeout
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, AnswerTimeout, Debug, Target
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected_session
 from ledgermq.cli.start import parse_start
@@ -96,7 +96,7 @@ async def consume(
     expired: Expired = False,
     only: Filter = "",
     target: Target = DEFAULT_TARGET,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """Print messages as they come, to the end of the topic (--until-end), up to a number (--max),

@@ -15,7 +15,16 @@ from ledgermq.cli.consume import Printer
 from ledgermq.cli.dead_letters import DeadLetter, Filter, How, Letters, Place
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.formats import MessageFormat
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
+from ledgermq.cli.options import (
+    DEFAULT_TARGET,
+    DEFAULT_TIMEOUT_S,
+    AnswerTimeout,
+    Debug,
+    Output,
+    OutputFormat,
+    Target,
+    Yes,
+)
 from ledgermq.cli.report import Report, Rows, at_time, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import Session, connected_session
@@ -86,7 +95,7 @@ async def list_letters(
     maximum: Max = None,
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """List messages that a group has given up: those in its dead-letter topic, GROUP.dlq, that are not
@@ -120,7 +129,7 @@ async def show_one(
     place: PlaceText,
     form: Form = MessageFormat.JSONL,
     target: Target = DEFAULT_TARGET,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """Print a dead letter with its headers, which say where it came from and how it failed."""
@@ -148,7 +157,7 @@ async def redrive(
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """Send dead letters to be handled again: to the group's retry topic, which only this group reads.
@@ -175,7 +184,7 @@ async def drop(
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """Drop dead letters: `list` shows them no longer, and `redrive` leaves them out.

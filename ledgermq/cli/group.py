@@ -17,7 +17,17 @@ import ledgermq
 from ledgermq.cli import dead_letters
 from ledgermq.cli.completion import complete_group, complete_topic
 from ledgermq.cli.exit_codes import EPILOG
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
+from ledgermq.cli.options import (
+    DEFAULT_TARGET,
+    DEFAULT_TIMEOUT_S,
+    AnswerTimeout,
+    Debug,
+    Output,
+    OutputFormat,
+    Target,
+    Timeout,
+    Yes,
+)
 from ledgermq.cli.report import Report, Rows, at_time, show, show_rows
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected, connected_session
@@ -133,7 +143,7 @@ async def retries(
     name: Name,
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """Show what a group with retry=Retry.levels(…) has not finished: messages in its retry topic, waiting

@@ -13,7 +13,16 @@ from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.formats import fields_of
 from ledgermq.cli.message_trace import Trace
 from ledgermq.cli.message_trace import trace as trace_message
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
+from ledgermq.cli.options import (
+    DEFAULT_TARGET,
+    DEFAULT_TIMEOUT_S,
+    AnswerTimeout,
+    Debug,
+    Output,
+    OutputFormat,
+    Target,
+    Timeout,
+)
 from ledgermq.cli.report import Report, Rows, at_time, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected_session
@@ -165,7 +174,7 @@ async def trace(
     message_id: Id,
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """Show where a message went: when and in which objects it was stored, which groups have read it, and its

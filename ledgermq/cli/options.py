@@ -33,8 +33,18 @@ Timeout = Annotated[
         "--timeout",
         min=0.1,
         metavar="SECONDS",
-        help="Time limit of the command. consume, produce: longest wait for an answer.",
+        help="Time limit of the command.",
     ),
 ]
+AnswerTimeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        min=0.1,
+        metavar="SECONDS",
+        help="Longest wait for an answer of brokers. While they answer, the command goes on until its work is done.",
+    ),
+]
+"""The time limit of a command that sets `Session.progress`: the length of its work is not known before."""
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Debug = Annotated[bool, typer.Option("--debug", envvar="LEDGERMQ_DEBUG", help="Show the traceback of an error.")]

@@ -17,7 +17,7 @@ from ledgermq.cli.completion import complete_topic
 from ledgermq.cli.delayed import Delay, DelayOption, DeliverAtOption, LevelOption, parse_delay, sent_row
 from ledgermq.cli.inputs import InputFormat, InputRecord, Shape, read_records
 from ledgermq.cli.lines import LineSource, in_pieces, open_lines
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, AnswerTimeout, Debug, Output, OutputFormat, Target
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.sent import Sent, at_line
@@ -153,7 +153,7 @@ async def produce(
     compression: CompressionOption = "auto",
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """Send records: one per line, JSON lines, or the rows of a CSV file.

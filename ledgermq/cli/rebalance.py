@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import ledgermq
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, AnswerTimeout, Debug, Output, OutputFormat, Target
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.session import connected_session
 from ledgermq.cli.terminal import notes
@@ -26,8 +26,8 @@ from ledgermq.evenness import QUIET_BYTES, Partition, PlacedPartition, PlannedMo
 LOOK_S = 1.0
 """Pause between two looks how far moves are."""
 MEASURE_LOOK_S_MAX = 5.0
-SLOW_S = 120.0
-"""A move that has not ended after so long is mentioned, once."""
+SLOW_S = 20.0
+"""A move that has not ended after so long is mentioned, once, with what it waits for."""
 BUSY_TRIES = 4
 BUSY_PAUSE_S = 1.0
 """Between two tries of a partition that something keeps: a short transaction has ended then."""
@@ -54,7 +54,7 @@ async def rebalance(
     at_once: AtOnce = 1,
     measured_s: Measured = MEASURED_S,
     output: Output = OutputFormat.TABLE,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """Move partitions between bundles until the loads of the bundles are even within 20 %.
@@ -240,10 +240,7 @@ class Rebalancing:
                 self._tell(f"{name_of(partition)} has moved to bundle {awaited.move.target}")
             elif not awaited.told and now - awaited.since >= SLOW_S:
                 awaited.told = True
-                self._tell(
-                    f"{name_of(partition)} still moves after {SLOW_S:.0f} s: bundle {awaited.move.source} has to bring"
-                    " its records to Parquet; `ledgermq status` shows whether it is well"
-                )
+                self._tell(slow_move(partition, awaited.move.source))
         return there, Counter(moving.values())
 
     async def _decide(self, move: PlannedMove, there: dict[Partition, int]) -> bool:
@@ -288,6 +285,16 @@ class Rebalancing:
 
 def name_of(partition: Partition) -> str:
     return str(ledgermq.TopicPartition(*partition))
+
+
+def slow_move(partition: Partition, source: int) -> str:
+    """Return what a move waits for that has not ended after SLOW_S."""
+    return (
+        f"{name_of(partition)} still moves after {SLOW_S:.0f} s: no round of compaction has brought its records in"
+        f" bundle {source} to Parquet so far, and the move ends only after one. If brokers have"
+        " background_compaction = false, check that `ledgermq compactor ROOT` or Spark compacts, or run `ledgermq"
+        " compact ROOT` once; otherwise `ledgermq status` shows what is wrong. The move goes on without this command"
+    )
 
 
 def why(move: PlannedMove) -> str:

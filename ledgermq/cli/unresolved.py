@@ -13,7 +13,16 @@ from ledgermq.cli.completion import complete_check_group
 from ledgermq.cli.consume import Printer
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.formats import MessageFormat
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
+from ledgermq.cli.options import (
+    DEFAULT_TARGET,
+    DEFAULT_TIMEOUT_S,
+    AnswerTimeout,
+    Debug,
+    Output,
+    OutputFormat,
+    Target,
+    Yes,
+)
 from ledgermq.cli.report import Report, Rows, at_time, show, show_rows
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected_session
@@ -55,7 +64,7 @@ async def list_unresolved(
     decided: Decided = False,
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """List the half messages that wait for an operator: after the last check, no producer of their
@@ -75,7 +84,7 @@ async def show_one(
     name: Id,
     form: Form = MessageFormat.JSONL,
     target: Target = DEFAULT_TARGET,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """Print an unresolved message as it lies in GROUP.unresolved."""
@@ -95,7 +104,7 @@ async def commit(
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """Publish unresolved messages in the topic and the partition that they were meant for.
@@ -113,7 +122,7 @@ async def rollback(
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
-    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """Drop unresolved messages: `list` shows them no longer, and `commit` refuses them.

@@ -130,10 +130,41 @@ class Admin:
             raise InvalidConfig(f"count must be a whole number of 1 or more, not {count!r}")
         deadline = self._connections.deadline()
         question = pb.AddBundlesRequest(bundles=BUNDLES_MIN, dry_run=True)
-        now = await self._connections.ask(lambda at: at.add_bundles(question), deadline)
-        request = pb.AddBundlesRequest(bundles=min(now.before + count, 2**32 - 1), dry_run=dry_run)
-        answer = await self._connections.ask(lambda at: at.add_bundles(request), deadline)
-        return AddedBundles(now.before, answer.bundles)
+        now = (await self._connections.ask(lambda at: at.add_bundles(question), deadline)).before
+        left = count
+        while left:
+            try:
+                added, now = await self._more_bundles(now, left, deadline, dry_run=dry_run)
+            except InvalidRequest as error:
+                if left == count:
+                    raise
+                raise InvalidRequest(
+                    f"{count - left} of {count} bundles were added, as another call added some at the same time:"
+                    f" {error.message}"
+                ) from error
+            left -= added
+        return AddedBundles(now - count, now)
+
+    async def _more_bundles(self, now: int, count: int, deadline: float, *, dry_run: bool) -> tuple[int, int]:
+        """Let the cluster, which has had `now` bundles, have at least `count` more. Return how many this added, and
+        the number that is there.
+
+        The answer says what the request changed, so what another call added in between is not counted. After an
+        attempt without an answer that is not known: it may have changed all, so what is there counts.
+        """
+        wanted = min(now + count, 2**32 - 1)
+        request = pb.AddBundlesRequest(bundles=wanted, dry_run=dry_run)
+        attempts = 0
+
+        async def add(connection: Connection) -> pb.AddBundlesResponse:
+            nonlocal attempts
+            attempts += 1
+            return await connection.add_bundles(request)
+
+        answer = await self._connections.ask(add, deadline)
+        if answer.before >= wanted and not (answer.once and attempts == 1):
+            return count, answer.bundles
+        return answer.bundles - answer.before, answer.bundles
 
     async def move_partition(self, topic: str, partition: int, bundle: int, *, dry_run: bool) -> None:
         request = pb.MovePartitionRequest(

@@ -228,8 +228,9 @@ class Client:
         """Let the cluster have so many bundles more: as many more brokers can share its work. New partitions
         go to them first; those that exist stay where they are. A number of bundles never becomes less.
 
-        A call that failed may be repeated; look at `describe_cluster` first. Of two calls at the same time,
-        one may find that the other has added what it wanted. `dry_run`: only check. Raises InvalidConfig,
+        Of two calls at the same time each adds its own number. A call that failed may have added its bundles: look
+        at `describe_cluster` before you repeat it. If an answer is lost on the way, the call is sent again, and may
+        then count what another call has added in between as its own. `dry_run`: only check. Raises InvalidConfig,
         InvalidRequest (too many), Unauthorized, and Unavailable while a broker of an earlier release runs.
         """
         return await self._admin.add_bundles(count, dry_run=dry_run)

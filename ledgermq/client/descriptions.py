@@ -106,10 +106,17 @@ class BundleLoads:
 
 @dataclass(frozen=True, slots=True)
 class AddedBundles:
-    """Numbers of bundles of the cluster, bundle 0 included. `after`: with a dry run, what it would be."""
+    """What a call added. Both numbers have bundle 0 in them. `before`: how many bundles the cluster would have without
+    this call. `after`: how many it has; with a dry run, how many it would have.
+    """
 
     before: int
     after: int
+
+    @property
+    def added(self) -> int:
+        """How many this call itself added."""
+        return self.after - self.before
 
 
 @dataclass(frozen=True, slots=True)

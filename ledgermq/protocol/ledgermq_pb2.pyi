@@ -1876,12 +1876,14 @@ class AddBundlesRequest(_message.Message):
     def __init__(self, bundles: _Optional[int] = ..., dry_run: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class AddBundlesResponse(_message.Message):
-    __slots__ = ("before", "bundles")
+    __slots__ = ("before", "bundles", "once")
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    ONCE_FIELD_NUMBER: _ClassVar[int]
     before: int
     bundles: int
-    def __init__(self, before: _Optional[int] = ..., bundles: _Optional[int] = ...) -> None: ...
+    once: bool
+    def __init__(self, before: _Optional[int] = ..., bundles: _Optional[int] = ..., once: _Optional[bool] = ...) -> None: ...
 
 class MovePartitionRequest(_message.Message):
     __slots__ = ("topic", "partition", "bundle", "dry_run", "forwarded")

@@ -237,6 +237,55 @@ async def test_a_controller_that_dies_between_the_steps_changes_nothing_and_a_re
 
 
 @in_cluster("a:1", "b:1", bundles=3)
+async def test_calls_at_the_same_time_add_each_its_own_number(cluster: Cluster) -> None:
+    async with cluster.client() as one, cluster.client() as other, cluster.client() as third:
+        added = await asyncio.gather(one.add_bundles(2), other.add_bundles(3), third.add_bundles(4))
+    assert [each.added for each in added] == [2, 3, 4]
+    assert max(each.after for each in added) == 3 + 2 + 3 + 4
+    assert len({each.after for each in added}) == 3, "one after the other"
+    await until(lambda: all(counted(broker) == 12 for broker in cluster.brokers.values()))
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@in_cluster("a:1", bundles=3)
+async def test_a_call_whose_answer_was_lost_adds_its_bundles_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    """`is_known`: whether the broker says that it asked the controller once; earlier releases do not."""
+    ask, lost, asked = controller.Controller.add_bundles, 0, 0
+
+    async def loses_an_answer(self: controller.Controller, bundles: int, *, dry_run: bool) -> tuple[int, int]:
+        nonlocal lost
+        answer = await ask(self, bundles, dry_run=dry_run)
+        if not dry_run and is_known:
+            lost += 1
+            if lost == 1:
+                raise Unavailable("the answer is lost")
+        return answer
+
+    async def without_the_field(request: pb.AddBundlesRequest) -> pb.AddBundlesResponse:
+        nonlocal asked
+        asked += not request.dry_run
+        answer = await service_of(request)
+        if not request.dry_run:
+            await ask(controller_of(cluster).controller, request.bundles, dry_run=False)
+            answer.before = answer.bundles  # a broker that has asked again, after the change
+        answer.ClearField("once")
+        return answer
+
+    monkeypatch.setattr(controller.Controller, "add_bundles", loses_an_answer)
+    service = cluster.brokers["a:1"].service
+    service_of = service.add_bundles
+    if not is_known:
+        monkeypatch.setattr(service, "add_bundles", without_the_field)
+    async with cluster.client() as client:
+        added = await client.add_bundles(2)
+    assert (added.added, added.after) == (2, 5)
+    assert (lost, asked) == ((2, 0) if is_known else (0, 1))
+    assert counted(cluster.brokers["a:1"]) == 5
+
+
+@in_cluster("a:1", "b:1", bundles=3)
 async def test_the_number_never_becomes_less_and_a_repetition_adds_nothing(cluster: Cluster) -> None:
     other = next(broker for broker in cluster.brokers.values() if broker is not controller_of(cluster))
     line = cluster.line(other.address)

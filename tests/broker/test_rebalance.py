@@ -15,7 +15,9 @@ import pytest
 import ledgermq
 from ledger import keys
 from ledgermq.buffers import KIB
+from ledgermq.cli.cluster import until_moved
 from ledgermq.cli.rebalance import SLOW_S, Answers, Rebalancing, measured, name_of, placement_of, report_of, where
+from ledgermq.client.descriptions import TopicPartition
 from ledgermq.evenness import Partition
 from ledgermq.runtime.tasks import end
 from stateless_broker.loads import LoadTimes
@@ -265,17 +267,35 @@ async def test_a_move_that_does_not_end_is_told_once(cluster: MovesCluster) -> N
         assert not going.done()
         [held_up] = [move.partition for move in run.decided if move.source == 1]
         slow = told.about("still moves")
-        assert [line for line in slow if line.startswith(f"{name_of(held_up)} ")] == [
-            (
-                f"{name_of(held_up)} still moves after 120 s: bundle 1 has to bring its records to Parquet; `ledgermq"
-                " status` shows whether it is well"
-            )
-        ]
+        [line] = [line for line in slow if line.startswith(f"{name_of(held_up)} ")]
+        assert "still moves after 20 s: no round of compaction has brought its records in bundle 1 to Parquet" in line
         assert len(slow) == len({*slow}), "others of the same owner may wait, too"
         view.held = ""
         view.let_go.set()
         await going
         assert f"{name_of(held_up)} has moved to bundle 4" in told[-2:]
+
+
+@in_cluster(*BROKERS, constants=CONSTANTS, kind=MovesCluster, background_compaction=False, bundles=BUNDLES)
+async def test_a_command_that_waits_because_nothing_compacts_says_so(cluster: MovesCluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("t", 1)
+        async with client.producer() as producer:
+            await producer.send("t", b"x", partition=0)
+        await client.move_partition("t", 0, 2)
+        told, looks = Told(), list[int]()
+        waiting = asyncio.create_task(until_moved(client, TopicPartition("t", 0), told.tell, looks.append))
+        await asyncio.sleep(SLOW_S - 1)
+        assert not told
+        await asyncio.sleep(10 * SLOW_S)
+        [line] = told
+        assert line.startswith("t/0 still moves after 20 s: no round of compaction has brought its records in bundle 1")
+        assert "`ledgermq compactor ROOT`" in line
+        assert len(looks) > 100, "each renews the time limit"
+        for broker in cluster.brokers.values():
+            broker.context.background_rounds.allow(True)
+        await waiting
+        assert len(told) == 1
 
 
 class Deleting(Rebalancing):

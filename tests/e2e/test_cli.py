@@ -542,10 +542,10 @@ def test_bundles_are_shown_and_added(shell: Shell) -> None:
     assert held[0] == 0
     assert sum(held.values()) == sum(each["partitions"] for each in before) + 4
     tried = shell.json("cluster", "add-bundles", 2, "--dry-run")
-    assert tried == {"dry_run": True, "bundles_before": count, "bundles": count + 2}
+    assert tried == {"dry_run": True, "bundles_before": count, "added": 2, "bundles": count + 2}
     assert len(shell.json("cluster", "describe")["bundles"]) == count
     done = shell.json("cluster", "add-bundles", 2)
-    assert done == {"dry_run": False, "bundles_before": count, "bundles": count + 2}
+    assert done == {"dry_run": False, "bundles_before": count, "added": 2, "bundles": count + 2}
     shell("topic", "create", "second", "--partitions", 2)
     bundles = shell.json("cluster", "describe")["bundles"]
     assert [each["partitions"] for each in bundles[count:]] == [1, 1]

@@ -127,6 +127,23 @@ def test_every_command_that_talks_to_brokers_has_a_time_limit_and_is_tried_here(
     assert talking == set(ARGUMENTS)
 
 
+def test_the_page_names_the_commands_that_go_on_while_brokers_answer() -> None:
+    """--timeout bounds all others as a whole. The help of the option says which it is."""
+    app = typer.main.get_command(build())
+    rule = (Path(__file__).parents[2] / "docs/cli.md").read_text().split("`--help` says so:")[1].split("\n\nFor")[0]
+    named = set(re.findall(r"`([a-z -]+)`", rule)) - {"--help"}
+    helps = {words: help_of(app, words, "timeout_s") for words in ARGUMENTS}
+    assert named == {words for words, text in helps.items() if text.startswith("Longest wait for an answer")}
+    assert {text for words, text in helps.items() if words not in named} == {"Time limit of the command."}
+    assert {"cluster move", "cluster rebalance"} < named
+
+
+def help_of(command: Any, words: str, parameter: str) -> str:
+    for word in words.split():
+        command = command.commands[word]
+    return str(next(each.help for each in command.params if each.name == parameter))
+
+
 @pytest.mark.parametrize("words", ARGUMENTS)
 def test_a_command_ends_within_its_time_limit(words: str, silent: str, tmp_path: Path) -> None:
     file = tmp_path / "offsets.json"
