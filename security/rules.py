@@ -62,14 +62,16 @@ class Principal:
     """Who makes a call. `name`: ``user:alice``, ``cert:client.example.org``, ``jwt:subject``. `is_broker`:
     a broker of this cluster, which may also make the calls between brokers.
 
-    `token_id`: of the static token that proved it, "" if another credential did. `expires_ms`: when
-    the credential ends, 0 for never.
+    `token_id`: of the static token that proved it, "" if another credential did. `signing_key`: the thumbprint
+    of the identity provider's key that signed its token, "" for other credentials. `expires_ms`: when the
+    credential ends, 0 for never.
     """
 
     name: str
     groups: frozenset[str] = frozenset()
     is_broker: bool = False
     token_id: str = ""
+    signing_key: str = ""
     expires_ms: int = 0
 
     @property

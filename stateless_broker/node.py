@@ -132,8 +132,9 @@ class Node:
             raise
         node = cls(store, server, broker, settings)
         if issuer is not None:
-            broker.door.signed = SignedTokens(issuer, sources, fetch_by_http)
-            node._following = asyncio.create_task(broker.door.signed.run(), name="keys of the identity provider")
+            signed = SignedTokens(issuer, sources, fetch_by_http, broker.rules.next_generation)
+            broker.rules.signed = signed
+            node._following = asyncio.create_task(signed.run(), name="keys of the identity provider")
         await server.serve(broker.service, broker.door)
         return node
 

@@ -24,10 +24,7 @@ from security.rules import Operation
 from stateless_broker.security.fetch_positions import FetchPositions, with_partitions
 from stateless_broker.security.permissions import Permissions, refuse_forwarded
 from stateless_broker.security.refused_batches import Refusals, allowed_part, answered_in_order, merged
-
-Call = Callable[[Any], Awaitable[Any]]
-Guard = Callable[[Permissions, Any, Call], Awaitable[Any]]
-"""Judge a request: raise Unauthorized, or call the broker with what is allowed and return its answer."""
+from stateless_broker.security.waiting_calls import Call, Guard, judged_until_answered, waits
 
 T = TypeVar("T")
 
@@ -44,7 +41,10 @@ class AuthorizedService(UnaryCalls):
         self._permissions.check_credential()
         guard = GUARDS[method.attribute]
         assert guard is not None, method.name
-        return await guard(self._permissions, request, getattr(self._service, method.attribute))
+        call = getattr(self._service, method.attribute)
+        if waits(self._permissions, request):
+            return await judged_until_answered(self._permissions, request, guard, call)
+        return await guard(self._permissions, request, call)
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         return _judged(self._permissions, requests, _produce_refusals, self._service.produce)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ledgermq.errors import Unauthenticated
+from ledgermq.errors import Unauthenticated, Unavailable
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.client_ids import check_client_id
 from ledgermq.protocol.tokens import BEARER, CREDENTIAL_CHARS_MAX
@@ -30,7 +30,6 @@ from stateless_broker.security.audit import audit
 from stateless_broker.security.authorized import AuthorizedService
 from stateless_broker.security.broker_identity import LIFE_MS, SCHEME, BrokerProofs
 from stateless_broker.security.freshness import RulesInForce
-from stateless_broker.security.jwt import SignedTokens
 from stateless_broker.security.permissions import Permissions
 from stateless_broker.security.quota_counts import QuotaCounts
 from stateless_broker.security.throttled import ThrottledService
@@ -70,8 +69,6 @@ class Door:
         self._sources = sources
         self._counts = counts
         self._is_open = is_open
-        self.signed: SignedTokens | None = None
-        """Recognizes tokens of an identity provider; None: there is none."""
         self._admitted: OrderedDict[tuple[str, str, str], Admitted] = OrderedDict()
 
     @property
@@ -128,12 +125,14 @@ class Door:
         return Principal(ANONYMOUS)
 
     def _is_over(self, principal: Principal) -> bool:
-        """Return whether a credential has to be examined again: it has ended, or its token was changed.
-        Then the answer says why.
+        """Return whether a credential has to be examined again, because it no longer counts. Then the answer says
+        why.
         """
-        if principal.token_id and principal.token_id not in self._in_force.rules.tokens:
+        try:
+            self._in_force.check_credential(principal, self._sources.now_ms())
+        except (Unauthenticated, Unavailable):
             return True
-        return bool(principal.expires_ms) and self._sources.now_ms() >= principal.expires_ms
+        return False
 
     async def _principal(self, credential: str, certified: str) -> Principal:
         if len(credential) > CREDENTIAL_CHARS_MAX:
@@ -153,8 +152,8 @@ class Door:
         )
 
     def _of_token(self, token: str) -> Principal:
-        if self.signed is not None and token.count(".") == 2:
-            return self.signed.principal(token)
+        if self._in_force.signed is not None and token.count(".") == 2:
+            return self._in_force.signed.principal(token)
         self._in_force.check_fresh()  # otherwise a token that was just made would seem to be wrong
         stored = self._in_force.rules.token(token)
         if stored is None:

@@ -13,16 +13,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from ledgermq.errors import LedgerMQError, Unavailable
+from ledgermq.errors import LedgerMQError, Unauthenticated, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from security.records import quota_set_of
 from security.rule_set import RuleSet, rule_set_of
+from security.rules import Principal
 from security.usage import Usages
 from stateless_broker.heartbeat import Heartbeat
 from stateless_broker.logs import get_logger
 from stateless_broker.membership import Membership
 from stateless_broker.metadata import Metadata
+from stateless_broker.security.jwt import SignedTokens
 
 LEASE_S = 5.0
 """How long a proof lasts: the longest wait for a change while a broker does not answer."""
@@ -42,8 +44,9 @@ log = get_logger(__name__)
 
 class RulesInForce:
     """`rules`: what this broker judges by. `supers`: principals that may do everything but the calls
-    between brokers. `generation` differs after every change of both. `usages`: what callers use here,
-    bound by the quotas that this broker knows.
+    between brokers. `signed`: recognizes tokens of an identity provider; None: there is none.
+    `generation` differs after every change of these, and `changed` is set then. `usages`: what callers use
+    here, bound by the quotas that this broker knows.
 
     With `enforced` False no call is judged here, and no proofs are made.
     """
@@ -53,6 +56,9 @@ class RulesInForce:
         self.generation = 0
         self.enforced = enforced
         self.supers = supers
+        self.signed: SignedTokens | None = None
+        self.changed = asyncio.Event()
+        """Of this generation: a change sets it, and puts a new one in its place."""
         self._metadata = metadata
         self._membership = membership
         self.usages = Usages()
@@ -66,11 +72,32 @@ class RulesInForce:
         found = rule_set_of(others, self.rules)
         if found is not self.rules:
             self.rules = found
-            self.generation += 1
+            self.next_generation()
 
     def take_supers(self, supers: frozenset[str]) -> None:
         self.supers = supers
+        self.next_generation()
+
+    def next_generation(self) -> None:
+        """Let everything be judged again that was judged before, calls that wait included."""
         self.generation += 1
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def check_credential(self, principal: Principal, now_ms: int) -> None:
+        """Check that the credential of a principal still counts.
+
+        `now_ms`: the wall clock. Raises Unauthenticated for one that was revoked or has expired, or whose key is
+        no longer published; Unavailable while the keys of the identity provider are not known.
+        """
+        if principal.expires_ms and now_ms >= principal.expires_ms:
+            raise Unauthenticated(f"the credential of {principal.name} has expired: get a new one")
+        if principal.token_id and principal.token_id not in self.rules.tokens:
+            raise Unauthenticated(f"token {principal.token_id} of {principal.name} was revoked: get a new one")
+        if principal.signing_key:
+            if self.signed is None:
+                raise Unauthenticated("this broker accepts no tokens of an identity provider")
+            self.signed.check(principal.signing_key)
 
     def check_fresh(self) -> None:
         """Raise Unavailable if this broker cannot be sure that it knows all rules."""

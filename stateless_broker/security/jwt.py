@@ -4,6 +4,10 @@ The provider's public keys (JWKS) are fetched in the background, never in a call
 names an unknown key asks for them to be fetched again soon, at most every `ASKED_AGAIN_AFTER_S`, and
 is answered with Unavailable until then: the provider may have begun to use a new key. While the
 provider does not answer, the keys that are known stay, for `KEPT_S` at most.
+
+A key that the provider no longer publishes ends the tokens that it has signed, also those that this
+broker has accepted before, within `FETCHED_AGAIN_AFTER_S` and the time of a fetch: removing a key is how
+an operator ends a stolen one.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from urllib.parse import urlsplit
 
 from joserfc import jwk, jwt
 from joserfc.errors import ExpiredTokenError, InvalidKeyIdError, JoseError
-from joserfc.jwk import ECKey, KeySet, RSAKey
+from joserfc.jwk import ECKey, Key, KeySet, RSAKey
 
 from ledgermq.errors import InvalidConfig, Unauthenticated, Unavailable
 from ledgermq.runtime.wait import wait_for
@@ -32,7 +36,7 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512")
 """Signatures by a private key only: with a shared secret, every broker could make tokens."""
 SKEW_S = 60
 """How much the clocks of the provider and of this machine may differ."""
-FETCHED_AGAIN_AFTER_S = 600.0
+FETCHED_AGAIN_AFTER_S = 45.0
 ASKED_AGAIN_AFTER_S = 30.0
 RETRIED_AFTER_S = 30.0
 KEPT_S = 24 * 3600.0
@@ -67,13 +71,18 @@ class Issuer:
 
 
 class SignedTokens:
-    """Check tokens of one issuer. Use it as an async context, in which `run` follows its keys."""
+    """Check tokens of one issuer. `run` follows its keys and calls `changed` when the set is another one."""
 
-    def __init__(self, issuer: Issuer, sources: Sources, fetch: Fetch) -> None:
+    def __init__(
+        self, issuer: Issuer, sources: Sources, fetch: Fetch, changed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._changed = changed
         self._issuer = issuer
         self._sources = sources
         self._fetch = fetch
         self._keys = KeySet([])
+        self._published: frozenset[str] = frozenset()
+        """Thumbprints (RFC 7638) of the keys in `_keys`."""
         self._fetched_s = float("-inf")
         """When the last fetch began that was answered."""
         self._asked_s = float("-inf")
@@ -104,9 +113,9 @@ class SignedTokens:
             self._want(now_s)
             raise Unavailable("the keys of the identity provider are not known yet", retry_after_ms=1000)
         try:
-            claims = jwt.decode(token, self._keys, algorithms=ALGORITHMS).claims
-            self._claims.validate(claims)
-            return self._principal(claims)
+            decoded = jwt.decode(token, self._keys, algorithms=ALGORITHMS)
+            self._claims.validate(decoded.claims)
+            return self._principal(decoded.claims, self._keys.get_by_kid(decoded.header.get("kid")))
         except InvalidKeyIdError:
             if self._want(now_s):
                 raise Unavailable(
@@ -120,14 +129,32 @@ class SignedTokens:
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             raise Unauthenticated("the token is not a signed JSON web token") from None
 
-    def _principal(self, claims: dict[str, Any]) -> Principal:
+    def check(self, signing_key: str) -> None:
+        """Check that the provider still publishes the key that signed an accepted token.
+
+        `signing_key`: the thumbprint that `principal` noted. Raises Unauthenticated; Unavailable while the
+        provider's keys are not known.
+        """
+        if self._unknown(asyncio.get_running_loop().time()):
+            raise Unavailable("the keys of the identity provider are not known", retry_after_ms=1000)
+        if signing_key not in self._published:
+            raise Unauthenticated(
+                "the identity provider no longer publishes the key that signed the token: get a new token"
+            )
+
+    def _principal(self, claims: dict[str, Any], key: Key) -> Principal:
         subject, groups = claims["sub"], claims.get(self._issuer.groups_claim, [])
         if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
             groups = []
         if len(groups) > GROUPS_MAX:
             raise Unauthenticated(f"the token names {len(groups)} groups; at most {GROUPS_MAX} are allowed")
         named = frozenset(group for group in groups if 0 < len(group) <= NAME_CHARS_MAX)
-        return Principal(f"jwt:{checked_user(subject, 'subject')}", named, expires_ms=(claims["exp"] + SKEW_S) * 1000)
+        return Principal(
+            f"jwt:{checked_user(subject, 'subject')}",
+            named,
+            signing_key=key.thumbprint(),
+            expires_ms=(claims["exp"] + SKEW_S) * 1000,
+        )
 
     def _want(self, now_s: float) -> bool:
         """Ask for the keys; return whether they may be fetched again for this."""
@@ -151,6 +178,10 @@ class SignedTokens:
         if self._unknown(began_s):
             self._asked_s = float("-inf")  # those who waited for the first keys did not ask for newer ones
         self._keys, self._fetched_s = keys, began_s
+        published = frozenset(key.thumbprint() for key in keys)
+        if published != self._published:
+            self._published = published
+            self._changed()
         return True
 
     async def _keys_url(self) -> str:

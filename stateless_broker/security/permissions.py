@@ -7,7 +7,8 @@ log follow from that: a decision is logged when it is made.
 from __future__ import annotations
 
 from ledger.keys import is_internal
-from ledgermq.errors import Unauthenticated, Unauthorized
+from ledgermq.errors import Unauthorized
+from ledgermq.runtime.wait import wait_for
 from ledgermq.sources import Sources
 from security.rules import TOPIC_OPERATIONS, Operation, Principal
 from stateless_broker.security.audit import audit
@@ -37,16 +38,19 @@ class Permissions:
     def check_credential(self) -> None:
         """Check that the credential still counts, and that this broker knows the newest rules.
 
-        Raises Unauthenticated for one that was revoked or has expired; Unavailable.
+        Raises Unauthenticated for one that was revoked or has expired, or whose signing key is no longer published;
+        Unavailable.
         """
-        principal = self.principal
-        if principal.is_broker:
+        if self.principal.is_broker:
             return
         self._in_force.check_fresh()
-        if principal.expires_ms and self._sources.now_ms() >= principal.expires_ms:
-            raise Unauthenticated(f"the credential of {principal.name} has expired: get a new one")
-        if principal.token_id and principal.token_id not in self._in_force.rules.tokens:
-            raise Unauthenticated(f"token {principal.token_id} of {principal.name} was revoked: get a new one")
+        self._in_force.check_credential(self.principal, self._sources.now_ms())
+
+    async def until_judged_again(self) -> None:
+        """Wait until the rules change or the credential ends, whichever is first."""
+        expires_ms = self.principal.expires_ms
+        left_s = (expires_ms - self._sources.now_ms()) / 1000 if expires_ms else None
+        await wait_for(self._in_force.changed, left_s)
 
     def may(self, operation: Operation, name: str = "") -> bool:
         """Return whether the principal may do something to this topic, group or transactional id."""

@@ -148,8 +148,8 @@ class Doors:
                 return json.dumps({"issuer": ISSUER.url, "jwks_uri": "https://login.example/keys"}).encode()
             return json.dumps({"keys": [_key().as_dict(private=False)]}).encode()
 
-        broker.door.signed = SignedTokens(ISSUER, broker.context.sources, keys)
-        following = asyncio.create_task(broker.door.signed.run())
+        broker.rules.signed = SignedTokens(ISSUER, broker.context.sources, keys, broker.rules.next_generation)
+        following = asyncio.create_task(broker.rules.signed.run())
         self._stack.callback(following.cancel)
         await asyncio.sleep(1)
         self._root = (await token(cluster, "root")).text

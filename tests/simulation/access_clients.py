@@ -38,7 +38,8 @@ TEAM = "team"
 RIGHTS: Sequence[Right] = tuple(
     (operation, topic) for operation in (Operation.PRODUCE, Operation.CONSUME) for topic in TOPICS
 )
-PROBE_WAIT_MS = 100
+PROBE_WAITS_MS = (100, 3000)
+"""Of single fetches: some wait long enough for a change of rules to come first."""
 CHANGE_S = 10.0
 QUOTA_CHANGE_EVERY_S = 4.0
 
@@ -232,7 +233,7 @@ class Prober(SimulatedClient):
                 group.create_task(work(line, topic, number))
 
     async def _read(self, line: object, topic: str, number: int) -> None:
-        request = fetch_of(topic, number, max_bytes=1000, max_wait_ms=PROBE_WAIT_MS)
+        request = fetch_of(topic, number, max_bytes=1000, max_wait_ms=self.random.choice(PROBE_WAITS_MS))
         try:
             await line.fetch_once(request)  # type: ignore[attr-defined]
         except LedgerMQError as error:

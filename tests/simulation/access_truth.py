@@ -9,8 +9,8 @@ is known).
 
 Quotas of principals are judged by what is noted here of calls and answers; see `throttle_watch`.
 
-Brokers judge a unary call and a frame of batches at the moment at which they take it in, and a
-stream of answers at each answer; so does this judge, in the same turn of the broker's process. That
+Brokers judge a unary call and a frame of batches at the moment at which they take it in, a fetch that waits
+and a stream of answers at each answer; so does this judge, in the same turn of the broker's process. That
 is stricter than the promise, which is about calls that begin after the answer.
 """
 
@@ -71,8 +71,15 @@ class Caller:
 
     def verdict(self, operation: Operation, topic: str) -> bool | None:
         """Return whether it surely may, or surely may not; None: neither is known."""
-        states = [lever.granted for lever in (self.token, *self.rights[operation, topic])]
+        states = [lever.granted for lever in self._levers(operation, topic)]
         return False if False in states else None if None in states else True
+
+    def doubts(self, operation: Operation, topic: str) -> int:
+        """Return a number that differs when the verdict may have been another one meanwhile."""
+        return sum(lever.doubts for lever in self._levers(operation, topic))
+
+    def _levers(self, operation: Operation, topic: str) -> Sequence[Lever]:
+        return (self.token, *self.rights[operation, topic])
 
 
 @dataclass(slots=True)
@@ -196,6 +203,11 @@ class Judge:
     def verdict(self, operation: Operation, topic: str) -> bool | None:
         return self.caller.verdict(operation, topic)
 
+    def verdict_since(self, operation: Operation, topic: str, doubts: int) -> bool | None:
+        """Return the verdict of now. A right that may have been missing since counts as unknown."""
+        verdict = self.verdict(operation, topic)
+        return None if verdict and self.caller.doubts(operation, topic) != doubts else verdict
+
     def take_frame(self, frame: Frame[Any]) -> TakenFrame:
         """A frame of batches comes in."""
         verdicts = [self.verdict(Operation.PRODUCE, batch.topic) for batch in frame.header.batches]
@@ -294,12 +306,15 @@ class JudgedApi(UnaryCalls):
         with self._judge.call(exempt=method.attribute in NEVER_REFUSED) as came, self._judge.refusals():
             if method.attribute != "fetch_once":
                 return await call(request)
-            by_topic = {part.topic: self._judge.verdict(Operation.CONSUME, part.topic) for part in request.partitions}
+            by_topic = {
+                part.topic: self._judge.caller.doubts(Operation.CONSUME, part.topic) for part in request.partitions
+            }
             answers = self._judge.place.opened()
             answer = await call(request)
             answers.sent(answer.payload_bytes)
             for part in answer.header.partitions:
-                self._judge.fetched(part, by_topic[part.topic], "a single fetch", came)
+                verdict = self._judge.verdict_since(Operation.CONSUME, part.topic, by_topic[part.topic])
+                self._judge.fetched(part, verdict, "a single fetch", came)
             return answer
 
     async def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:

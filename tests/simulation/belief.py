@@ -17,12 +17,14 @@ class Belief(Generic[T]):
     def __init__(self, value: T | None, wanted: T) -> None:
         self.value = value
         self.wanted = wanted
+        self.doubts = 0
+        """How often the value became unknown."""
         self._contradicted = False
 
     def begin(self, wanted: T) -> None:
         """A change begins."""
         if self.value != wanted:
-            self.value = None
+            self._doubt()
         self.wanted, self._contradicted = wanted, False
 
     def answered(self) -> None:
@@ -33,5 +35,9 @@ class Belief(Generic[T]):
     def stored(self, found: T) -> None:
         """A record that says this was put into the store."""
         if self.value != found:
-            self.value = None
+            self._doubt()
         self._contradicted = self._contradicted or found != self.wanted
+
+    def _doubt(self) -> None:
+        self.value = None
+        self.doubts += 1

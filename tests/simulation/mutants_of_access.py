@@ -127,6 +127,12 @@ def open_fetch_streams_not_judged(patch: Patch) -> None:
 
 
 @mutant("access")
+def calls_that_wait_not_judged_again(patch: Patch) -> None:
+    """A long poll is judged when it comes only, and answered by the rules of then."""
+    patch.setattr(authorized, "waits", lambda may, request: False)
+
+
+@mutant("access")
 def open_produce_streams_not_judged(patch: Patch) -> None:
     """What is sent in a stream is judged by the rules of the first frame."""
 
