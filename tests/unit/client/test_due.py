@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ledgermq.client.broker_clock import BrokerClock
-from ledgermq.client.due import LEVELS, AfterDelay, due_of
+from ledgermq.client.due import AfterDelay, due_of
 from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import InvalidRecord
 from ledgermq.sources import Sources
@@ -21,6 +22,27 @@ HOUR_US = 3_600_000_000
 NOW_US = LOCAL_US + HOUR_US
 """The brokers' clock is an hour ahead of this machine's."""
 DAY = timedelta(days=1)
+LEVELS_S = {
+    1: 1,
+    2: 5,
+    3: 10,
+    4: 30,
+    5: 60,
+    6: 120,
+    7: 180,
+    8: 240,
+    9: 300,
+    10: 360,
+    11: 420,
+    12: 480,
+    13: 540,
+    14: 600,
+    15: 1_200,
+    16: 1_800,
+    17: 3_600,
+    18: 7_200,
+}
+"""The table of docs/delayed.md, in seconds: literals, for the test must not read what it checks."""
 
 
 def due(delay: Any = None, deliver_at: Any = None, level: Any = None, timestamp: Any = None) -> int | None:
@@ -49,11 +71,25 @@ def test_a_delay_is_added_to_this_machines_clock_to_be_corrected(delay: Any, us:
     assert (found, type(found)) == (LOCAL_US + us, AfterDelay)
 
 
-def test_a_level_is_a_delay() -> None:
-    for level, text in enumerate(LEVELS, 1):
-        found = due(level=level)
-        assert (found, type(found)) == (LOCAL_US + 1000 * parse_duration_ms(text, "level"), AfterDelay)
-    assert (LEVELS[0], LEVELS[4], LEVELS[17]) == ("1s", "1m", "2h")
+@pytest.mark.parametrize(("level", "seconds"), LEVELS_S.items())
+def test_a_level_is_the_delay_that_its_page_promises(level: int, seconds: int) -> None:
+    found = due(level=level)
+    assert (found, type(found)) == (LOCAL_US + 1_000_000 * seconds, AfterDelay)
+
+
+def test_the_page_has_these_levels() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "delayed.md").read_text(encoding="utf-8")
+    [numbers] = [row for row in page.splitlines() if row.startswith("| level | 1 |")]
+    [delays] = [row for row in page.splitlines() if row.startswith("| delay | 1s |")]
+    texts = [text.strip() for text in delays.split("|")[2:-1]]
+    assert [int(number) for number in numbers.split("|")[2:-1]] == list(LEVELS_S)
+    assert [parse_duration_ms(text, "delay") for text in texts] == [1000 * seconds for seconds in LEVELS_S.values()]
+
+
+@pytest.mark.parametrize("level", [0, 19])
+def test_there_are_18_levels(level: int) -> None:
+    with pytest.raises(InvalidRecord, match="delay_level must be 1 to 18"):
+        due(level=level)
 
 
 def test_a_time_is_taken_as_it_is_and_may_be_past() -> None:

@@ -35,6 +35,31 @@ def test_metaq_waits_half_a_second_times_the_attempt_and_five_at_most() -> None:
     assert Retry.metaq(store="~/x").store == Path.home() / "x"
 
 
+LEVELS_S = [10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200]
+"""Of docs/retries.md, in seconds: literals, for the test must not read what it checks."""
+
+
+def test_levels_wait_as_the_page_promises() -> None:
+    policy = Retry.levels(max_attempts=18)
+    assert [policy.wait_s(attempt, Random(1)) for attempt in range(1, 19)] == [*LEVELS_S, 7_200, 7_200]
+    page = (Path(__file__).resolve().parents[3] / "docs" / "retries.md").read_text(encoding="utf-8")
+    assert "`10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h`" in " ".join(page.split())
+
+
+def test_levels_call_sixteen_times_by_default() -> None:
+    policy = Retry.levels()
+    assert [policy.is_last(attempt) for attempt in (1, 14, 15, 16)] == [False, False, False, True]
+    assert [policy.wait_s(attempt, Random(1)) for attempt in range(1, 16)] == LEVELS_S[:15]
+
+
+def test_defaults_of_the_policies_are_those_of_the_page() -> None:
+    in_order, metaq, levels = Retry.in_order(), Retry.metaq(store="x"), Retry.levels()
+    assert (in_order.max_attempts, in_order.wait_ms_first, in_order.wait_ms_max) == (None, 200, 30_000)
+    assert (metaq.attempts, metaq.wait_ms_step, metaq.wait_ms_max, metaq.recover_every_s) == (5, 500, 5_000, 300.0)
+    assert (metaq.recoveries_max, metaq.messages_max, metaq.bytes_max) == (None, 100_000, 1_073_741_824)
+    assert (levels.max_attempts, levels.expired, levels.reorders, metaq.reorders) == (16, "skip", False, False)
+
+
 def test_a_policy_is_a_frozen_value() -> None:
     policy = Retry.metaq(store="x")
     assert policy == Retry.metaq(store=Path("x"))
