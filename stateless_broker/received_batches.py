@@ -27,12 +27,12 @@ from ledgermq.protocol.batch_header import BatchInfo, check_crc, walk_batch
 from ledgermq.protocol.frames import Frame, H
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.message_ids import ids_of
+from ledgermq.protocol.record_rules import check_records
 from ledgermq.protocol.records import (
     SCHEMA_VERSION,
     data_bytes_at_most,
     decode_batch,
     largest_record_bytes,
-    timestamps_of,
 )
 from stateless_broker.metadata import Lookup
 
@@ -90,7 +90,7 @@ class BatchChecks:
                 f"topic {topic.name!r} does not accept producing at present (accept.publish = false)"
             )
         self._check_backlog(topic, header.partition)
-        if header.schema not in (0, SCHEMA_VERSION):
+        if header.schema != SCHEMA_VERSION:
             raise CorruptFrame(f"record schema {header.schema} is not supported, only {SCHEMA_VERSION} is")
         check_crc(data, header.crc)
         walked = walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX)
@@ -102,7 +102,7 @@ class BatchChecks:
         _check_keys(topic, records)
         if walked.decoded_bytes > topic.settings.max_message_bytes:  # otherwise no record can be larger
             _check_largest_record(topic, records)
-        timestamp_min_us, timestamp_max_us = timestamps_of(records) or (
+        timestamp_min_us, timestamp_max_us = check_records(records) or (
             header.timestamp_min_us,
             header.timestamp_max_us,
         )

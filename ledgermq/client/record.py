@@ -18,6 +18,7 @@ from ledgermq.client.expiry import with_ttl
 from ledgermq.errors import InvalidRecord
 from ledgermq.protocol.levels import PRIORITY, check_priority
 from ledgermq.protocol.message_ids import MESSAGE_ID, check_id
+from ledgermq.protocol.record_rules import PRODUCERS_TYPE, check_header_name, check_timestamp
 from ledgermq.protocol.records import FEW_ROWS_MAX, HEADERS, SCHEMA
 
 Bytes = bytes | bytearray | memoryview | str
@@ -34,8 +35,6 @@ ROW_OVERHEAD_BYTES = 200
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_TIMESTAMP_MIN_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-_TIMESTAMP_MAX_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 class Record(NamedTuple):
@@ -145,24 +144,14 @@ def row_bytes(row: Row) -> int:
 
 
 def _checked_timestamp(timestamp: Any) -> int:
-    if isinstance(timestamp, datetime):
-        return microseconds_of(timestamp)
-    if isinstance(timestamp, bool) or not isinstance(timestamp, int):
-        raise InvalidRecord(
-            f"the timestamp must be a datetime or microseconds since the epoch, not {type(timestamp).__name__}"
-        )
-    if not _TIMESTAMP_MIN_US <= timestamp <= _TIMESTAMP_MAX_US:
-        raise InvalidRecord(f"timestamp {timestamp} µs is outside of the years 1 to 9999")
-    return timestamp
+    return microseconds_of(timestamp) if isinstance(timestamp, datetime) else check_timestamp(timestamp)
 
 
 def _checked_headers(headers: Headers) -> list[tuple[str, bytes | None]] | None:
     pairs: list[tuple[str, bytes | None]] = []
     try:
         for name, data in headers.items() if isinstance(headers, Mapping) else headers:
-            if not isinstance(name, str):
-                raise InvalidRecord(f"a header's key must be text, not {type(name).__name__}")
-            _utf8("header's key", name)
+            _utf8("header's key", check_header_name(name))
             pairs.append((name, as_bytes(f"header {name!r}", data)))
     except (TypeError, ValueError) as error:
         raise InvalidRecord(f"headers must be a mapping or pairs of key and value: {error}") from error
@@ -242,7 +231,7 @@ def _timestamps(us: Sequence[int]) -> pa.Array:
 
 
 def _types(count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(0, pa.int32()), count)
+    return pa.repeat(pa.scalar(PRODUCERS_TYPE, pa.int32()), count)
 
 
 def _bare_columns(count: int) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:

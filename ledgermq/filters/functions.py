@@ -50,4 +50,4 @@ def messages_of(rows: pa.RecordBatch, first: int = 0) -> Iterator[FilterMessage]
 
 
 def _last(headers: list[dict[str, Any] | None] | None) -> dict[str, bytes | None]:
-    return {pair["key"]: pair["value"] for pair in headers or () if pair is not None}
+    return {pair["key"] or "": pair["value"] for pair in headers or () if pair is not None}

@@ -26,7 +26,7 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.protocol.records import HEADERS, record_bytes
+from ledgermq.protocol.records import record_bytes
 from ledgermq.sources import Sources
 from spark.sink.columns import PASSED_OVER
 from spark.sink.key_hash import partitions_of_keys
@@ -82,9 +82,6 @@ class RowRouter:
     def _conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         names = [name for name in batch.schema.names if name not in ("topic", "partition", *PASSED_OVER)]
         columns = [batch.column(name) for name in names]
-        if "headers" in names:
-            at = names.index("headers")
-            columns[at] = columns[at].cast(HEADERS)
         try:
             return conform(pa.RecordBatch.from_arrays(columns, names=names), self._sources.now_us())
         except InvalidRecord as error:

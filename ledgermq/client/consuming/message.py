@@ -298,7 +298,10 @@ def _values(column: pa.Array) -> list[Any] | repeat[None]:
 def _headers(column: pa.Array) -> list[MessageHeaders] | repeat[MessageHeaders]:
     if column.null_count == len(column):
         return repeat((), len(column))
-    return [tuple((pair["key"], pair["value"]) for pair in row or () if pair is not None) for row in column.to_pylist()]
+    return [
+        tuple((pair["key"] or "", pair["value"]) for pair in row or () if pair is not None)  # names were null once
+        for row in column.to_pylist()
+    ]
 
 
 def table_of(

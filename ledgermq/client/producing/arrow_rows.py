@@ -8,18 +8,26 @@ pyarrow. `conform` converts one record batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledgermq.errors import InvalidRecord
-from ledgermq.protocol.records import HEADERS, SCHEMA, data_bytes_at_most
+from ledgermq.client.producing.arrow_columns import column_of, plain_bytes
+from ledgermq.errors import InvalidRecord, MessageTooLarge
+from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
+from ledgermq.protocol.record_rules import PRODUCERS_TYPE, check_records
+from ledgermq.protocol.records import SCHEMA, data_bytes_at_most
 
 PIECE_ROWS_MAX = 65_536
 PIECE_BYTES_MAX = 16 * 1024 * 1024
 """A producer queues larger data piece by piece, so that it fits into its buffer."""
+PART_BYTES_MAX = 4 * PIECE_BYTES_MAX
+"""Rows are converted in parts that become at most so large; a record is never as large."""
+KEPT_BYTES_MAX = 4 * PIECE_BYTES_MAX
+BATCH_BYTES_MAX = 2**31 - 2**20
+"""A column of the record schema holds 2 GiB."""
 
 _GIVEN = ("key", "value", "headers", "timestamp", "tag")
 _PARTITION = "partition"
@@ -54,14 +62,105 @@ class Piece(NamedTuple):
     partitions: pa.Array | None
 
 
-def pieces_of(given: ArrowData, now_us: int) -> list[Piece]:
-    """Return the rows, in their order. Raises InvalidRecord, naming the column."""
-    table = table_of(given)
-    pieces: list[Piece] = []
-    for first in range(0, max(1, table.num_rows), PIECE_ROWS_MAX):
-        for batch in table.slice(first, PIECE_ROWS_MAX).combine_chunks().to_batches() or [_empty(table)]:
-            pieces += _pieces(batch, now_us)
+class Pieces:
+    """The rows of Arrow data, piece by piece, in their order; they may be iterated again.
+
+    Small data is converted once. Of more than `KEPT_BYTES_MAX`, one part at a time is converted,
+    again for each iteration, so that a send needs no second copy of all.
+    """
+
+    def __init__(self, table: pa.Table, now_us: int) -> None:
+        """Raises InvalidRecord if its columns are wrong, or if it has no rows."""
+        names = table.schema.names
+        if any(name.startswith(_PANDAS_INDEX) for name in names) and b"pandas" in (table.schema.metadata or {}):
+            table = table.select([name for name in names if not name.startswith(_PANDAS_INDEX)])
+        has_column = table.schema.names.count(_PARTITION) == 1
+        self._given = table.drop_columns([_PARTITION]) if has_column else table
+        self._numbers = table.column(_PARTITION) if has_column else None
+        self.has_partitions = self._numbers is not None and self._numbers.null_count < table.num_rows
+        self._now_us = now_us
+        self._kept: list[Piece] | None = None
+        _check_names(self._given.schema.names)
+        if not table.num_rows:
+            raise InvalidRecord("the data has no rows; send data that has at least one")
+        for field in self._given.schema:
+            if field.name in _GIVEN:
+                column_of(pa.nulls(0, field.type), field.name)
+
+    def check(self, check: Callable[[Piece], object]) -> None:
+        """Convert and check all rows; `check` gets each piece, unless there is only one.
+
+        Raises InvalidRecord, MessageTooLarge, and what `check` raises.
+        """
+        pieces = self._converted()
+        first = next(pieces)
+        kept, held = [first], first.rows.nbytes
+        for number, piece in enumerate(pieces):
+            if number == 0:
+                check(first)
+            check(piece)
+            held += piece.rows.nbytes
+            kept = [*kept, piece] if held <= KEPT_BYTES_MAX else []
+        self._kept = kept or None
+
+    def __iter__(self) -> Iterator[Piece]:
+        return iter(self._kept) if self._kept is not None else self._converted()
+
+    def _converted(self) -> Iterator[Piece]:
+        at = 0
+        for part in _parts(self._given):
+            for batch in _joined(part):
+                for rows in split(_made(batch, self._now_us), PIECE_BYTES_MAX):
+                    yield Piece(rows, self._partitions(at, rows.num_rows))
+                    at += rows.num_rows
+
+    def _partitions(self, at: int, count: int) -> pa.Array | None:
+        if self._numbers is None:
+            return None
+        try:
+            numbers = self._numbers.slice(at, count).combine_chunks().cast(pa.int32())
+        except pa.ArrowException as error:
+            raise InvalidRecord(f"the column partition must have whole numbers, or null: {error}") from error
+        return None if numbers.null_count == len(numbers) else numbers
+
+
+def pieces_of(given: ArrowData, now_us: int, check: Callable[[Piece], object] = lambda piece: None) -> Pieces:
+    """Return the rows, checked as `Pieces.check` does. Raises InvalidRecord, naming the column, MessageTooLarge."""
+    pieces = Pieces(table_of(given), now_us)
+    pieces.check(check)
     return pieces
+
+
+def _parts(table: pa.Table) -> Iterator[pa.Table]:
+    """Yield rows that become at most `PART_BYTES_MAX`, so that no column overflows. Raises MessageTooLarge."""
+    for first in range(0, table.num_rows, PIECE_ROWS_MAX):
+        part = table.slice(first, PIECE_ROWS_MAX)
+        try:
+            part.validate(full=True)
+        except (pa.ArrowException, ValueError) as error:
+            raise InvalidRecord(f"the data is not valid Arrow data: {error}") from error
+        yield from _halves(part, first)
+
+
+def _halves(part: pa.Table, first: int) -> Iterator[pa.Table]:
+    size = sum(plain_bytes(chunk) for column in part.columns for chunk in column.chunks)
+    if size <= PART_BYTES_MAX:
+        yield part
+        return
+    if part.num_rows == 1:
+        raise MessageTooLarge(f"row {first} has {size} bytes; a request holds at most {FRAME_PAYLOAD_BYTES_MAX}")
+    half = part.num_rows // 2
+    yield from _halves(part.slice(0, half), first)
+    yield from _halves(part.slice(half), first + half)
+
+
+def _joined(part: pa.Table) -> list[pa.RecordBatch]:
+    """Return the rows in few batches, because tiny ones are slow to convert."""
+    try:
+        part = part.combine_chunks()
+    except pa.ArrowException:  # dictionaries that Arrow cannot unify
+        pass
+    return list(part.to_batches())
 
 
 def table_of(given: ArrowData) -> pa.Table:
@@ -83,32 +182,6 @@ def table_of(given: ArrowData) -> pa.Table:
     )
 
 
-def _empty(table: pa.Table) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in table.schema], schema=table.schema)
-
-
-def _pieces(batch: pa.RecordBatch, now_us: int) -> Iterator[Piece]:
-    names = batch.schema.names
-    if any(name.startswith(_PANDAS_INDEX) for name in names) and b"pandas" in (batch.schema.metadata or {}):
-        batch = batch.select([name for name in names if not name.startswith(_PANDAS_INDEX)])
-    partitions = None
-    if batch.schema.names.count(_PARTITION) == 1:
-        partitions = _partitions(batch.column(_PARTITION))
-        batch = batch.drop_columns([_PARTITION])
-    at = 0
-    for rows in split(conform(batch, now_us), PIECE_BYTES_MAX):
-        yield Piece(rows, None if partitions is None else partitions.slice(at, rows.num_rows))
-        at += rows.num_rows
-
-
-def _partitions(given: pa.Array) -> pa.Array | None:
-    try:
-        numbers = given.cast(pa.int32())
-    except pa.ArrowException as error:
-        raise InvalidRecord(f"the column partition must have whole numbers, or null: {error}") from error
-    return None if numbers.null_count == len(numbers) else numbers
-
-
 def conform(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
     """Return the rows. Raises InvalidRecord, naming the column.
 
@@ -123,13 +196,27 @@ def conform(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
         batch.validate(full=True)
     except (pa.ArrowException, ValueError) as error:
         raise InvalidRecord(f"the data is not valid Arrow data: {error}") from error
-    columns = {name: _column(batch, name) for name in _GIVEN}
+    if (size := sum(map(plain_bytes, batch.columns))) > BATCH_BYTES_MAX:
+        raise MessageTooLarge(f"the batch has {size} bytes; split it, at most {BATCH_BYTES_MAX} are converted at once")
+    return _made(batch, now_us)
+
+
+def _made(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
+    """Return the rows of valid data that fits."""
+    columns = {
+        name: column_of(batch.column(name), name)
+        if name in batch.schema.names
+        else pa.nulls(batch.num_rows, SCHEMA.field(name).type)
+        for name in _GIVEN
+    }
     if columns["timestamp"].null_count:
         columns["timestamp"] = pc.fill_null(
             columns["timestamp"], pa.scalar(now_us, pa.int64()).cast(columns["timestamp"].type)
         )
-    columns["timestampType"] = pa.repeat(pa.scalar(0, pa.int32()), batch.num_rows)
-    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+    columns["timestampType"] = pa.repeat(pa.scalar(PRODUCERS_TYPE, pa.int32()), batch.num_rows)
+    rows = pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+    check_records(rows)
+    return rows
 
 
 def _check_names(names: list[str]) -> None:
@@ -148,48 +235,6 @@ def _check_names(names: list[str]) -> None:
     raise InvalidRecord(
         f"columns must be value, and optionally key, headers, tag, timestamp, partition; got {', '.join(names)}:"
         f" {reason}"
-    )
-
-
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    wanted = SCHEMA.field(name).type
-    if name not in batch.schema.names:
-        return pa.nulls(batch.num_rows, wanted)
-    given = batch.column(name)
-    if given.type == wanted:
-        return given
-    if name == "timestamp" and pa.types.is_timestamp(given.type) and given.type.tz is None:
-        raise InvalidRecord("the column timestamp has no time zone; cast it to a type with one")
-    if name == "headers" and not pa.types.is_null(given.type) and not _are_headers(given.type):
-        raise InvalidRecord(
-            f"the column headers has type {given.type}; it must be a map, or a list of structs with the fields key and"
-            " value, like [{'key': 'region', 'value': b'eu'}]"
-        )
-    try:
-        return _plain(given).cast(wanted)
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        raise InvalidRecord(
-            f"the column {name} has type {given.type}, which cannot be converted to {wanted} without loss: {error}"
-        ) from error
-
-
-def _plain(given: pa.Array) -> pa.Array:
-    """Return categories as the texts that they stand for."""
-    if not pa.types.is_dictionary(given.type):
-        return given
-    texts = given.dictionary
-    if pa.types.is_string_view(texts.type):  # Arrow cannot take elements of views
-        texts = texts.cast(pa.string())
-    return texts.take(given.indices)
-
-
-def _are_headers(given: pa.DataType) -> bool:
-    if pa.types.is_map(given):
-        return True
-    is_list = pa.types.is_list(given) or pa.types.is_large_list(given)
-    pair = given.value_type if is_list else given
-    return (
-        is_list and pa.types.is_struct(pair) and {field.name for field in pair} == {f.name for f in HEADERS.value_type}
     )
 
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import accumulate
 from threading import get_ident
 from types import TracebackType
@@ -419,18 +420,23 @@ class Producer:
         by piece. Raises InvalidRecord, MessageTooLarge, UnknownPartition before any row is queued.
         """
         self._check_takes_records()
-        pieces = pieces_of(batch, self._sources.now_us())
-        if partition is not None and any(piece.partitions is not None for piece in pieces):
-            raise InvalidRecord("the partition is given twice, as a column and as an argument: leave one out")
         fresh_starts = self._fresh_starts
-        if len(pieces) > 1 and isinstance(place := self._topics.topic(topic), TopicQueues):
-            for piece in pieces:
-                place.check_arrow(piece, partition)
-        delivery = await self._add_arrow(topic, pieces[0], partition, fresh_starts)
-        for piece in pieces[1:]:
-            await asyncio.sleep(0)
-            delivery.join(await self._add_arrow(topic, piece, partition, fresh_starts))
+        pieces = pieces_of(batch, self._sources.now_us(), partial(self._check_piece, topic, partition))
+        if partition is not None and pieces.has_partitions:
+            raise InvalidRecord("the partition is given twice, as a column and as an argument: leave one out")
+        delivery = None
+        for piece in pieces:
+            if delivery is None:
+                delivery = await self._add_arrow(topic, piece, partition, fresh_starts)
+            else:
+                await asyncio.sleep(0)
+                delivery.join(await self._add_arrow(topic, piece, partition, fresh_starts))
+        assert delivery is not None, "data without rows is refused"
         return delivery
+
+    def _check_piece(self, topic: str, partition: int | None, piece: Piece) -> None:
+        if isinstance(place := self._topics.topic(topic), TopicQueues):
+            place.check_arrow(piece, partition)
 
     async def _add_arrow(self, topic: str, piece: Piece, partition: int | None, fresh_starts: int) -> BatchDelivery:
         held = piece.rows.nbytes + ROW_OVERHEAD_BYTES

@@ -27,7 +27,7 @@ from ledgermq.client.queues.message import Lease, QueueMessage, Reply
 from ledgermq.client.queues.polls import PATIENCE_S, Polls
 from ledgermq.client.queues.words import Word, WordLane
 from ledgermq.client.settings import QueueSettings
-from ledgermq.errors import DeadlineExceeded, InvalidRequest, LedgerMQError, Unavailable
+from ledgermq.errors import DeadlineExceeded, InvalidRecord, InvalidRequest, LedgerMQError, Unavailable
 from ledgermq.filters.filter import filter_text, parse_filter
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
@@ -395,7 +395,12 @@ class Queue:
             return
         try:
             await self._dead_letters.put(message, error)
-        except LedgerMQError as failure:
+        except Exception as unexpected:  # a task that ended so would leave the caller without an answer
+            failure = (
+                unexpected
+                if isinstance(unexpected, LedgerMQError)
+                else InvalidRecord(f"its dead letter cannot be made: {type(unexpected).__name__}: {unexpected}")
+            )
             _log.warning(
                 "queue %s could not store the dead letter of %s, offset %d: %s", self.group, at, message.offset, failure
             )

@@ -218,13 +218,13 @@ def test_data_of_every_library_gives_the_same_rows(made: Any) -> None:
 def test_large_data_comes_in_pieces_that_keep_the_order_and_the_partitions() -> None:
     count = PIECE_ROWS_MAX + 10
     frame = pl.DataFrame({"value": [f"{n}" for n in range(count)], "partition": [n % 7 for n in range(count)]})
-    pieces = pieces_of(frame, NOW_US)
+    pieces = [*pieces_of(frame, NOW_US)]
     assert [piece.rows.num_rows for piece in pieces] == [PIECE_ROWS_MAX, 10]
     numbers = [number for piece in pieces for number in (piece.partitions or pa.array([])).to_pylist()]
     assert numbers == [n % 7 for n in range(count)]
     assert pieces[1].rows.column("value").to_pylist() == [b"%d" % n for n in range(PIECE_ROWS_MAX, count)]
     wide = pa.table({"value": [b"x" * 4_000_000] * 9, "partition": list(range(9))})
-    pieces = pieces_of(wide, NOW_US)
+    pieces = [*pieces_of(wide, NOW_US)]
     assert len(pieces) > 1
     assert [number for piece in pieces for number in (piece.partitions or pa.array([])).to_pylist()] == list(range(9))
 

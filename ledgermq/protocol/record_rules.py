@@ -1,0 +1,88 @@
+"""What every record must satisfy, whichever way it comes: by `send`, as Arrow data, from Spark, or
+as bytes at a broker.
+
+    headers        each has a name, which is text; its value may be null
+    timestamp      within the years 1 to 9999
+    timestampType  0 or null: only brokers claim that a timestamp is theirs
+    tag, names     valid UTF-8; Arrow's full validation holds this for columns
+
+Each rule is here twice: for one record as a program gives it, and for the columns of a batch.
+What a topic adds (its largest record, keys of keyed topics, bounds of timestamps) is checked by the
+brokers in `stateless_broker.received_batches`.
+
+Invariant: readers do not rely on these rules, because roots hold records from before a rule.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledgermq.errors import InvalidRecord
+from ledgermq.protocol.records import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, timestamps_of
+
+PRODUCERS_TYPE = 0
+"""`timestampType` of records whose timestamp is their producer's."""
+_TYPE_BYTES = 4
+
+
+def check_header_name(name: Any) -> str:
+    """Return the name of a header. Raises InvalidRecord."""
+    if not isinstance(name, str):
+        raise InvalidRecord(f"a header's key must be text, not {type(name).__name__}")
+    return name
+
+
+def check_timestamp(timestamp_us: Any) -> int:
+    """Return microseconds since the epoch. Raises InvalidRecord."""
+    if isinstance(timestamp_us, bool) or not isinstance(timestamp_us, int):
+        raise InvalidRecord(
+            f"the timestamp must be a datetime or microseconds since the epoch, not {type(timestamp_us).__name__}"
+        )
+    if not TIMESTAMP_MIN_US <= timestamp_us <= TIMESTAMP_MAX_US:
+        raise InvalidRecord(f"timestamp {timestamp_us} µs is outside of the years 1 to 9999")
+    return timestamp_us
+
+
+def check_records(rows: pa.RecordBatch) -> tuple[int, int] | None:
+    """Check the records of a validated batch of the record schema.
+
+    Return the smallest and largest timestamp in microseconds; None: no record has one. Raises
+    InvalidRecord, naming the first wrong row.
+    """
+    _check_names(rows.column("headers"))
+    _check_types(rows.column("timestampType"))
+    return timestamps_of(rows)
+
+
+def _check_names(headers: pa.Array) -> None:
+    if headers.null_count == len(headers):
+        return
+    pairs = headers.values
+    if not pairs.null_count and not pairs.field("key").null_count:
+        return
+    names = pc.list_flatten(headers).flatten()[0]  # only what the rows refer to
+    if names.null_count:
+        row = pc.list_parent_indices(headers).filter(names.is_null())[0]
+        raise InvalidRecord(
+            f"row {row} has a header without a name; the key of a header must be text, its value may be null"
+        )
+
+
+def _check_types(types: pa.Array) -> None:
+    """Compare bytes: Arrow's functions cost more than that for the small batches of a low rate."""
+    if types.null_count == len(types):
+        return
+    values = memoryview(types.buffers()[1])[_TYPE_BYTES * types.offset : _TYPE_BYTES * (types.offset + len(types))]
+    if bytes(values).count(0) == len(values):
+        return
+    wrong = pc.fill_null(pc.not_equal(types, PRODUCERS_TYPE), False)
+    if not pc.any(wrong).as_py():
+        return
+    row = pc.index(wrong, True).as_py()
+    raise InvalidRecord(
+        f"row {row} has timestampType {types[row].as_py()}; producers send {PRODUCERS_TYPE}, and the broker sets"
+        " 1 in topics with message.timestamp.type=LogAppendTime"
+    )
