@@ -55,6 +55,11 @@ def follow_call(**ids: Any) -> dict[str, Any]:
     return ids
 
 
+def current_call() -> dict[str, Any]:
+    """Return the values of the call that is being served; none outside of calls."""
+    return _call.get({})
+
+
 def logs_debug(name: str) -> bool:
     """Return whether debug lines are logged, for paths on which even building a line would cost."""
     return logging.getLogger(name).isEnabledFor(logging.DEBUG)

@@ -1,3 +1,4 @@
+from google.protobuf import descriptor_pb2 as _descriptor_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -101,6 +102,8 @@ REJECT: ShareWord
 RELEASE_SHARE: ShareWord
 RETURN: ShareWord
 RENEW: ShareWord
+ITEMS_MAX_FIELD_NUMBER: _ClassVar[int]
+items_max: _descriptor.FieldDescriptor
 
 class Error(_message.Message):
     __slots__ = ("code", "message", "retry_after_ms", "owner", "object_key", "not_stored", "exact_code")

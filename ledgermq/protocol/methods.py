@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError, Message
 from ledgermq.errors import CorruptFrame
 from ledgermq.protocol import frames
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.list_bounds import check_lists
 
 SERVICE = "ledgermq.v1.Broker"
 
@@ -37,7 +38,8 @@ class Kind(Enum):
 class Method:
     """A method. `encode_*`: value of BrokerApi -> bytes.
 
-    `decode_*`: bytes -> value; raises CorruptFrame and no other error.
+    `decode_*`: bytes -> value; raises CorruptFrame, for a request also InvalidRequest if a list in it is
+    longer than its bound (`list_bounds`), and no other error.
     """
 
     name: str
@@ -66,12 +68,36 @@ def _decoder(kind: type[M]) -> Callable[[bytes], M]:
     return decode
 
 
+def _request_decoder(kind: type[M]) -> Callable[[bytes], M]:
+    decode = _decoder(kind)
+
+    def decode_request(data: bytes) -> M:
+        message = decode(data)
+        check_lists(message)
+        return message
+
+    return decode_request
+
+
+def _frame_decoder(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def decode_request(data: bytes) -> Any:
+        frame = decode(data)
+        check_lists(frame.header)
+        return frame
+
+    return decode_request
+
+
+_decode_produce = _frame_decoder(frames.decode_produce)
+_decode_stage = _frame_decoder(frames.decode_stage)
+
+
 def _encode(message: Message) -> bytes:
     return message.SerializeToString()
 
 
 def _unary(name: str, attribute: str, request: type[Message], response: type[Message]) -> Method:
-    return Method(name, attribute, Kind.UNARY, _encode, _decoder(request), _encode, _decoder(response))
+    return Method(name, attribute, Kind.UNARY, _encode, _request_decoder(request), _encode, _decoder(response))
 
 
 PRODUCE = Method(
@@ -79,7 +105,7 @@ PRODUCE = Method(
     "produce",
     Kind.BIDI_STREAM,
     frames.encode_frame,
-    frames.decode_produce,
+    _decode_produce,
     _encode,
     _decoder(pb.ProduceResponse),
 )
@@ -88,7 +114,7 @@ PRODUCE_ONCE = Method(
     "produce_once",
     Kind.UNARY,
     frames.encode_frame,
-    frames.decode_produce,
+    _decode_produce,
     _encode,
     _decoder(pb.ProduceResponse),
 )
@@ -97,7 +123,7 @@ FETCH = Method(
     "fetch",
     Kind.SERVER_STREAM,
     _encode,
-    _decoder(pb.FetchRequest),
+    _request_decoder(pb.FetchRequest),
     frames.encode_frame,
     frames.decode_fetch,
 )
@@ -106,7 +132,7 @@ FETCH_ONCE = Method(
     "fetch_once",
     Kind.UNARY,
     _encode,
-    _decoder(pb.FetchRequest),
+    _request_decoder(pb.FetchRequest),
     frames.encode_frame,
     frames.decode_fetch,
 )
@@ -131,7 +157,7 @@ STAGE = Method(
     "stage",
     Kind.BIDI_STREAM,
     frames.encode_frame,
-    frames.decode_stage,
+    _decode_stage,
     _encode,
     _decoder(pb.StageResponse),
 )
@@ -140,7 +166,7 @@ STAGE_DELAYED = Method(
     "stage_delayed",
     Kind.BIDI_STREAM,
     frames.encode_frame,
-    frames.decode_stage,
+    _decode_stage,
     _encode,
     _decoder(pb.StageResponse),
 )
@@ -172,7 +198,7 @@ PRODUCE_DELAYED = Method(
     "produce_delayed",
     Kind.BIDI_STREAM,
     frames.encode_frame,
-    frames.decode_produce,
+    _decode_produce,
     _encode,
     _decoder(pb.ProduceResponse),
 )
@@ -181,7 +207,7 @@ PRODUCE_DELAYED_ONCE = Method(
     "produce_delayed_once",
     Kind.UNARY,
     frames.encode_frame,
-    frames.decode_produce,
+    _decode_produce,
     _encode,
     _decoder(pb.ProduceResponse),
 )
@@ -192,7 +218,7 @@ SHARE_FETCH = Method(
     "share_fetch",
     Kind.UNARY,
     _encode,
-    _decoder(pb.ShareFetchRequest),
+    _request_decoder(pb.ShareFetchRequest),
     frames.encode_frame,
     frames.decode_share_fetch,
 )

@@ -2,36 +2,132 @@
 
 Every change of topics, groups, rules and tokens is a line, and so is every first use of a right and
 every first refusal, per principal and name, since the rules last changed. So reads and writes of
-records do not fill the log. Lines are JSON in a separate file (setting `audit_file`), else
-ordinary lines of the logger `ledgermq.audit`. No line holds a credential.
+records do not fill the log. Decisions of one call that differ only in their names are one line with
+a count. A source, which is a principal or the host of a caller without one, gets some lines a
+minute, and one more with the sum of all others (`audit_sums`); changes always have lines of their
+own. Lines are JSON in a separate file (setting `audit_file`), else ordinary lines of the logger
+`ledgermq.audit`. No line holds a credential.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
 from ledgermq.errors import InvalidConfig
-from stateless_broker.logs import add_ids, get_logger
+from stateless_broker.logs import add_ids, current_call, get_logger
+from stateless_broker.security.audit_sums import AuditSums, Decision, Sum
 
 LOGGER = "ledgermq.audit"
 NAME_CHARS_MAX = 300
+NAMES_SHOWN_MAX = 10
+"""Further names in one line."""
+UNKNOWN = "unknown"
+"""The principal of a caller that was not admitted."""
+
+T = TypeVar("T")
+A = TypeVar("A")
 
 _log = get_logger(LOGGER)
+_gathered: ContextVar[CallAudit | None] = ContextVar("ledgermq_call_audit")
 
 
-def audit(principal: str, operation: str, name: str, *, allowed: bool, why: str = "") -> None:
-    """Write a line; the call that is being served adds its method and connection."""
-    write = _log.info if allowed else _log.warning
-    write(
-        "allowed" if allowed else "refused",
-        principal=principal[:NAME_CHARS_MAX],
-        operation=operation,
-        resource=name[:NAME_CHARS_MAX],
-        why=why[:NAME_CHARS_MAX],
+def audit(principal: str, operation: str, name: str, *, allowed: bool, why: str = "", change: bool = False) -> None:
+    """Log a decision; the call that is being served adds its method and connection. `change`: of a call that
+    changes something.
+    """
+    decision = Decision(
+        principal[:NAME_CHARS_MAX], operation, allowed, change and allowed, name[:NAME_CHARS_MAX], why[:NAME_CHARS_MAX]
     )
+    gathered = _gathered.get(None)
+    if gathered is None:
+        _write(decision, [])
+    else:
+        gathered.add(decision)
+
+
+class CallAudit:
+    """Gather the decisions of one call, or of one frame of a stream, so that those of one kind are one line."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, bool, bool], tuple[Decision, list[str]]] = {}
+
+    def add(self, decision: Decision) -> None:
+        kind = (decision.principal, decision.operation, decision.allowed, decision.change)
+        first = self._found.get(kind)
+        if first is None:
+            self._found[kind] = (decision, [])
+        else:
+            first[1].append(decision.name)
+
+    def write(self) -> None:
+        found, self._found = self._found, {}
+        for decision, more in found.values():
+            _write(decision, more)
+
+    def before(self, call: Callable[[T], Awaitable[A]]) -> Callable[[T], Awaitable[A]]:
+        """Return the call, which writes the lines first: they say what was allowed before it is done."""
+
+        async def written_first(request: T) -> A:
+            self.write()
+            return await call(request)
+
+        return written_first
+
+
+@contextmanager
+def call_audit() -> Iterator[CallAudit]:
+    """Gather the decisions that are made inside; write them at the end."""
+    gathered = CallAudit()
+    token = _gathered.set(gathered)
+    try:
+        yield gathered
+    finally:
+        _gathered.reset(token)
+        gathered.write()
+
+
+def _write(decision: Decision, more: Sequence[str]) -> None:
+    """Write a line, unless its source has had its lines of this minute. `more`: further names of the same kind."""
+    if not decision.change and not _sums.may_write(_source_of(decision), decision, 1 + len(more)):
+        return
+    write = _log.info if decision.allowed else _log.warning
+    count = {"count": 1 + len(more), "more": list(more[:NAMES_SHOWN_MAX])} if more else {}
+    write(
+        "allowed" if decision.allowed else "refused",
+        principal=decision.principal,
+        operation=decision.operation,
+        resource=decision.name,
+        why=decision.why,
+        **count,
+    )
+
+
+def _source_of(decision: Decision) -> str:
+    if decision.principal != UNKNOWN:
+        return decision.principal
+    connection: str = current_call().get("connection", "")
+    return connection.rpartition(":")[0] or UNKNOWN
+
+
+def _write_sum(source: str, sums: Sum) -> None:
+    _log.warning(
+        "summed",
+        source=source,
+        refused=sums.refused,
+        allowed=sums.allowed,
+        last=f"{sums.last.principal} {sums.last.operation} {sums.last.name}".strip(),
+        why=sums.last.why,
+    )
+
+
+_sums = AuditSums(_write_sum)
 
 
 def open_audit_file(path: Path | None) -> None:

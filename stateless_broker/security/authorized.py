@@ -21,6 +21,7 @@ from ledgermq.protocol.methods import Method, UnaryCalls
 from ledgermq.protocol.status import error_to_proto
 from security.rule_set import literal_prefix
 from security.rules import Operation
+from stateless_broker.security.audit import call_audit
 from stateless_broker.security.fetch_positions import FetchPositions, with_partitions
 from stateless_broker.security.permissions import Permissions, refuse_forwarded
 from stateless_broker.security.refused_batches import Refusals, allowed_part, answered_in_order, merged
@@ -41,10 +42,11 @@ class AuthorizedService(UnaryCalls):
         self._permissions.check_credential()
         guard = GUARDS[method.attribute]
         assert guard is not None, method.name
-        call = getattr(self._service, method.attribute)
-        if waits(self._permissions, request):
-            return await judged_until_answered(self._permissions, request, guard, call)
-        return await guard(self._permissions, request, call)
+        with call_audit() as audit:
+            call = audit.before(getattr(self._service, method.attribute))
+            if waits(self._permissions, request):
+                return await judged_until_answered(self._permissions, request, guard, call)
+            return await guard(self._permissions, request, call)
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         return _judged(self._permissions, requests, _produce_refusals, self._service.produce)
@@ -75,7 +77,8 @@ def _judged(
 
     def refusals(frame: Frame[Any]) -> Refusals:
         may.check_credential()
-        return judge(may, frame)
+        with call_audit():
+            return judge(may, frame)
 
     may.check_credential()
     return answered_in_order(requests, refusals, call)
@@ -118,7 +121,8 @@ async def _fetch(
     wanted: Sequence[pb.FetchPartition] = list(request.partitions)
     while wanted:
         generation = may.generation
-        refused, wanted = _split_partitions(may, wanted)
+        with call_audit():
+            refused, wanted = await _split_partitions(may, wanted)
         if refused:
             yield _refusals(refused)
         if not wanted:
@@ -151,12 +155,14 @@ def _may_go_on(may: Permissions, passed: pb.FetchRequest) -> bool:
     )
 
 
-def _split_partitions(
+async def _split_partitions(
     may: Permissions, partitions: Iterable[pb.FetchPartition]
 ) -> tuple[list[pb.FetchedPartition], list[pb.FetchPartition]]:
     refused, allowed = [], []
-    for part in partitions:
-        if error := may.refusal(Operation.CONSUME, part.topic):
+    parts = list(partitions)
+    errors = await may.refusals(Operation.CONSUME, (part.topic for part in parts))
+    for part, error in zip(parts, errors, strict=True):
+        if error:
             refused.append(
                 pb.FetchedPartition(
                     topic=part.topic,
@@ -180,7 +186,7 @@ def _may_read_all(may: Permissions) -> bool:
 
 
 async def _fetch_once(may: Permissions, request: pb.FetchRequest, call: Call) -> FetchFrame:
-    refused, allowed = _split_partitions(may, request.partitions)
+    refused, allowed = await _split_partitions(may, request.partitions)
     if refused and not allowed:
         return _refusals(refused)
     direct = request.direct and _may_read_all(may)
@@ -227,7 +233,7 @@ def _each(
     async def guard(may: Permissions, request: Any, call: Call) -> Any:
         before(may, request)
         wanted = list(getattr(request, field))
-        errors = [may.refusal(operation, entry.topic) for entry in wanted]
+        errors = await may.refusals(operation, (entry.topic for entry in wanted))
         if not any(errors):
             return _with_veils(await call(request), answers, wanted)
         passed = type(request)()
@@ -296,14 +302,18 @@ async def _describe_topics(may: Permissions, request: pb.DescribeTopicsRequest, 
         )
     infos: dict[str, pb.TopicInfo] = {}
     allowed = []
-    for name in request.topics:
-        if error := may.refusal(Operation.DESCRIBE, name):
+    errors = await may.refusals(Operation.DESCRIBE, request.topics)
+    for name, error in zip(request.topics, errors, strict=True):
+        if error:
             infos[name] = pb.TopicInfo(name=name, error=error_to_proto(Unauthorized(error)))
         else:
             allowed.append(name)
-    creates = [name for name in allowed if request.auto_create and may.may(Operation.CREATE, name)]
+    creates = set()
+    if request.auto_create:
+        refusals = await may.refusals(Operation.CREATE, allowed)
+        creates = {name for name, error in zip(allowed, refusals, strict=True) if not error}
     for names, auto_create in (
-        (creates, True),
+        ([name for name in allowed if name in creates], True),
         ([name for name in allowed if name not in creates], False),
     ):
         if names:
@@ -375,12 +385,10 @@ async def _list_delayed(may: Permissions, request: pb.ListDelayedRequest, call: 
 async def _group_heartbeat(may: Permissions, request: pb.GroupHeartbeatRequest, call: Call) -> Any:
     _of_group(may, request)
     if request.step in (pb.STAY, pb.JOIN):
-        for topic in dict.fromkeys(part.topic for part in request.owned):
-            may.require(Operation.CONSUME, topic)
+        await may.require_each(Operation.CONSUME, dict.fromkeys(part.topic for part in request.owned))
     if request.HasField("subscription"):
         subscription = request.subscription
-        for topic in subscription.topics:
-            may.require(Operation.CONSUME, topic)
+        await may.require_each(Operation.CONSUME, subscription.topics)
         if subscription.topic_pattern:
             may.require_all(
                 Operation.CONSUME,
@@ -439,8 +447,7 @@ async def _stage_offsets(may: Permissions, request: pb.StageOffsetsRequest, call
     """With one refused partition nothing of the request is staged."""
     may.require(Operation.TRANSACTION, _id_of(request))
     _of_group(may, request)
-    for topic in dict.fromkeys(commit.topic for commit in request.commits):
-        may.require(Operation.CONSUME, topic)
+    await may.require_each(Operation.CONSUME, dict.fromkeys(commit.topic for commit in request.commits))
     return await call(request)
 
 
@@ -467,8 +474,9 @@ async def _share_fetch(may: Permissions, request: pb.ShareFetchRequest, call: Ca
     """Refused partitions have their error in the answer, beside the messages of the others."""
     _of_group(may, request)
     refused, allowed = [], []
-    for part in request.partitions:
-        if error := may.refusal(Operation.CONSUME, part.topic):
+    errors = await may.refusals(Operation.CONSUME, (part.topic for part in request.partitions))
+    for part, error in zip(request.partitions, errors, strict=True):
+        if error:
             refusal = error_to_proto(Unauthorized(error))
             refused.append(pb.LeasedPartition(topic=part.topic, partition=part.partition, error=refusal))
         else:

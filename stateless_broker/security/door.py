@@ -26,7 +26,7 @@ from ledgermq.sources import Sources
 from security.quotas import ANONYMOUS
 from security.rules import Principal
 from security.usage import Account, OpenTransaction
-from stateless_broker.security.audit import audit
+from stateless_broker.security.audit import UNKNOWN, audit
 from stateless_broker.security.authorized import AuthorizedService
 from stateless_broker.security.broker_identity import LIFE_MS, SCHEME, BrokerProofs
 from stateless_broker.security.freshness import RulesInForce
@@ -112,7 +112,7 @@ class Door:
         try:
             return await self._principal(credential, certified)
         except Unauthenticated as error:
-            audit("unknown", "admission", "", allowed=False, why=error.message)
+            audit(UNKNOWN, "admission", "", allowed=False, why=error.message)
             raise
 
     async def _unproven(self, credential: str) -> Principal:

@@ -6,6 +6,9 @@ log follow from that: a decision is logged when it is made.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
+
 from ledger.keys import is_internal
 from ledgermq.errors import Unauthorized
 from ledgermq.runtime.wait import wait_for
@@ -14,6 +17,8 @@ from security.rules import TOPIC_OPERATIONS, Operation, Principal
 from stateless_broker.security.audit import audit
 from stateless_broker.security.freshness import RulesInForce
 
+TURN_NAMES = 256
+"""Names of one call that are judged before other calls get their turn."""
 KEPT_MAX = 10_000
 """Decisions that are kept for one principal. At this number all are forgotten."""
 
@@ -82,8 +87,24 @@ class Permissions:
             audit(self.principal.name, "between brokers", what, allowed=False)
             raise Unauthorized(f"{what} is for brokers of this cluster only")
 
-    def refusal(self, operation: Operation, name: str) -> str:
-        """Return why it is refused, "" if it is allowed."""
+    async def refusals(self, operation: Operation, names: Iterable[str]) -> list[str]:
+        """Return for each name why it is refused, "" if it is allowed. Other calls get their turn meanwhile."""
+        found = []
+        for number, name in enumerate(names, 1):
+            found.append(self.refusal(operation, name))
+            if number % TURN_NAMES == 0:
+                await asyncio.sleep(0)
+        return found
+
+    async def require_each(self, operation: Operation, names: Iterable[str]) -> None:
+        """Raise Unauthorized unless the principal may do it to all of these names."""
+        for number, name in enumerate(names, 1):
+            self.require(operation, name)
+            if number % TURN_NAMES == 0:
+                await asyncio.sleep(0)
+
+    def refusal(self, operation: Operation, name: str, *, change: bool = False) -> str:
+        """Return why it is refused, "" if it is allowed. `change`: see `audit`."""
         if self._generation != self._in_force.generation:
             self._kept.clear()
             self._generation = self._in_force.generation
@@ -91,19 +112,19 @@ class Permissions:
         if found is None:
             if len(self._kept) >= KEPT_MAX:
                 self._kept.clear()
-            found = self._kept[(operation, name)] = self._decided(operation, name)
+            found = self._kept[(operation, name)] = self._decided(operation, name, change)
         return found
 
     def changes(self, operation: Operation, name: str = "") -> None:
         """Raise Unauthorized unless the principal may make this change, and log the change either way."""
         is_kept = (operation, name) in self._kept and self._generation == self._in_force.generation
-        text = self.refusal(operation, name)
+        text = self.refusal(operation, name, change=True)
         if is_kept:
-            audit(self.principal.name, operation.value, name, allowed=not text)
+            audit(self.principal.name, operation.value, name, allowed=not text, change=True)
         if text:
             raise Unauthorized(text)
 
-    def _decided(self, operation: Operation, name: str) -> str:
+    def _decided(self, operation: Operation, name: str, change: bool) -> str:
         principal = self.principal
         if principal.is_broker:
             return ""
@@ -111,10 +132,10 @@ class Permissions:
             audit(principal.name, operation.value, name, allowed=False, why="internal topics are for brokers only")
             return self._text(operation, name)
         if self.is_super:
-            audit(principal.name, operation.value, name, allowed=True, why="super principal")
+            audit(principal.name, operation.value, name, allowed=True, why="super principal", change=change)
             return ""
         decision = self._in_force.rules.decide(principal, operation, name)
-        audit(principal.name, operation.value, name, allowed=decision.allowed, why=decision.why)
+        audit(principal.name, operation.value, name, allowed=decision.allowed, why=decision.why, change=change)
         return "" if decision.allowed else self._text(operation, name)
 
     def _text(self, operation: Operation, name: str) -> str:

@@ -1,0 +1,113 @@
+"""A broker with rules, as a real process on loopback, and callers of several rights: `nobody` (a token
+and no rule), `mallory` (everything on names that begin with `mine`), `victim` (everything else).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+import ledgermq
+from ledgermq.protocol.limits import GRPC_OPTIONS
+from ledgermq.protocol.methods import Method
+from tests.constants_main import LEDGERMQ_WITH_CONSTANTS
+from tests.e2e.processes import QUICK, BrokerProcess, BrokerProcesses
+
+OPTIONS = (*QUICK, "--security", "rules", "--super-principals", "user:root")
+SLOW_S = 60.0
+"""Time-outs of callers: for a machine that is five times slower."""
+
+Bytes = Callable[[object], bytes]
+
+
+@dataclass
+class Attacked:
+    """A broker, its clients' address, and a token of each caller."""
+
+    processes: BrokerProcesses
+    broker: BrokerProcess
+    audit: Path
+    tokens: dict[str, str]
+
+    @property
+    def host(self) -> str:
+        return self.broker.address.rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        return int(self.broker.address.rpartition(":")[2])
+
+    def client(self, who: str) -> ledgermq.Client:
+        return ledgermq.connect(self.broker.address, token=self.tokens[who], timeout_s=SLOW_S)
+
+    def rss_bytes(self) -> int:
+        status = Path(f"/proc/{self.broker.pid}/status").read_text()
+        return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+
+    def metadata(self, who: str) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {self.tokens[who]}"),) if who else ()
+
+
+@asynccontextmanager
+async def attacked(folder: Path, *options: str) -> AsyncIterator[Attacked]:
+    root_url = (folder / "root").as_uri()
+    audit = folder / "audit.jsonl"
+    with BrokerProcesses(folder, root_url, OPTIONS) as processes:
+        broker = await asyncio.to_thread(processes.start, "--audit-file", str(audit), *options)
+        made = await asyncio.to_thread(
+            subprocess.run,
+            [*LEDGERMQ_WITH_CONSTANTS, "token", "create", "root", "--target", root_url],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+        found = Attacked(processes, broker, audit, {"root": made.stdout.strip()})
+        async with found.client("root") as root:
+            for name in ("nobody", "mallory", "victim"):
+                found.tokens[name] = (await root.access.create_token(name)).token
+            for name, names in (("mallory", "mine*"), ("victim", "*")):
+                await root.access.grant(f"user:{name}", "produce,consume,create,alter,delete", names)
+                await root.access.grant(f"user:{name}", "group", names)
+                await root.access.grant(f"user:{name}", "transaction", names)
+            await root.create_topic("orders", 4)
+        yield found
+
+
+@asynccontextmanager
+async def raw_channel(at: Attacked) -> AsyncIterator[grpc.aio.Channel]:
+    """A connection of its own, without the SDK."""
+    options = (*GRPC_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+    async with grpc.aio.insecure_channel(at.broker.address, options=options) as channel:
+        yield channel
+
+
+async def status_of(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
+    """How a call ended."""
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error.code(), str(error.details())
+    return grpc.StatusCode.OK, ""
+
+
+def unary(channel: grpc.aio.Channel, method: Method) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
+    return channel.unary_unary(method.path)
+
+
+async def slowest_send_s(producer: ledgermq.Producer, seconds: float) -> float:
+    """The longest time to an acknowledgement, of records sent one after the other."""
+    slowest, end = 0.0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        begun = time.monotonic()
+        await producer.send("orders", b"x" * 100)
+        slowest = max(slowest, time.monotonic() - begun)
+    return slowest
