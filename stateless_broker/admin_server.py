@@ -4,17 +4,23 @@ and Prometheus. No endpoint returns a secret or changes anything.
 /livez     200 while the event loop runs: if it does not, restart the process
 /readyz    200 once the process may be given work, else 503; JSON says why
 /metrics   Prometheus' text format
+
+Connections are bounded (`AdminConnections`), so that a flood of them takes no files from the rest of
+the process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import Callable
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from ledgermq.errors import InvalidConfig
+from stateless_broker.admin_connections import AdminConnections
 from stateless_broker.health import Health
 
 Render = Callable[[], bytes]
@@ -31,11 +37,13 @@ class AdminServer:
     def __init__(self, health: Health, render: Render) -> None:
         self._health = health
         self._render = render
-        app = web.Application(client_max_size=1024)
+        self._connections = AdminConnections()
+        app = web.Application(client_max_size=1024, middlewares=[self._note_request])
         app.add_routes(
             [web.get("/livez", self._livez), web.get("/readyz", self._readyz), web.get("/metrics", self._metrics)]
         )
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=GRACE_S)
+        self._listening: asyncio.Server | None = None
         self.port = 0
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
@@ -43,18 +51,31 @@ class AdminServer:
         Raises InvalidConfig if the port cannot be opened.
         """
         await self._runner.setup()
+        http = self._runner.server
+        assert http is not None, "set up"
         try:
-            await web.TCPSite(self._runner, host, port, ssl_context=tls).start()
+            self._listening = await asyncio.get_running_loop().create_server(
+                lambda: self._connections.protocol(http(), tls), host, port, reuse_address=True
+            )
         except OSError as error:
             await self._runner.cleanup()
             raise InvalidConfig(
                 f"cannot listen on {host}:{port} for the admin port: {error.strerror or error}"
             ) from error
-        self.port = self._runner.addresses[0][1]
+        self.port = self._listening.sockets[0].getsockname()[1]
         return self.port
 
     async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
         await self._runner.cleanup()
+        self._connections.close()
+
+    @web.middleware
+    async def _note_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.transport is not None:
+            self._connections.served(request.transport)
+        return await handler(request)
 
     async def _livez(self, request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

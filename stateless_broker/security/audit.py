@@ -4,8 +4,8 @@ Every change of topics, groups, rules and tokens is a line, and so is every firs
 every first refusal, per principal and name, since the rules last changed. So reads and writes of
 records do not fill the log. Decisions of one call that differ only in their names are one line with
 a count. A source, which is a principal or the host of a caller without one, gets some lines a
-minute, and one more with the sum of all others (`audit_sums`); changes always have lines of their
-own. Lines are JSON in a separate file (setting `audit_file`), else ordinary lines of the logger
+minute, and one more with the sum of all others (`audit_sums`); each change has
+a separate line. Lines are JSON in a separate file (setting `audit_file`), else ordinary lines of the logger
 `ledgermq.audit`. No line holds a credential.
 """
 

@@ -47,7 +47,7 @@ class Sum:
 class AuditSums:
     """`write(source, sum)`: called at the end of each minute for each source that had more than its lines.
 
-    Times are those of the running event loop. A new loop begins anew.
+    Times are those of the running event loop. Each loop begins a new minute.
     """
 
     def __init__(self, write: Callable[[str, Sum], None]) -> None:

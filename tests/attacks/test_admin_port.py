@@ -1,0 +1,48 @@
+"""Idle connections to the admin port of a process that may open 1,024 files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import resource
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import ledgermq
+from tests.attacks.cluster import SLOW_S, slowest_send_s
+from tests.e2e.admin_port import ADMIN, AdminPort
+from tests.e2e.processes import BrokerProcesses
+
+IDLE = 1200
+FILES = 1024
+
+
+@pytest.mark.slow
+async def test_idle_connections_to_the_admin_port_take_no_files_of_a_broker(tmp_path: Path) -> None:
+    """They took all of them: no segment could be put any longer."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] != resource.RLIM_INFINITY and before[1] < 4 * IDLE:
+        pytest.skip(f"this machine lets a process open {before[1]} files only")
+    with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as processes, ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, before[1]))
+        try:
+            broker = await asyncio.to_thread(processes.start, *ADMIN)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (4 * IDLE, before[1]))
+        admin = AdminPort(broker)
+        host, _, port = admin.address.rpartition(":")
+        for _ in range(IDLE):
+            line = stack.enter_context(socket.create_connection((host, int(port)), timeout=SLOW_S))
+            line.send(b"GET /livez HTTP/1.1\r\nHost: x\r\n")
+        async with ledgermq.connect(broker.address, timeout_s=SLOW_S) as client, client.producer() as producer:
+            await client.create_topic("orders", 4)
+            assert await slowest_send_s(producer, 3) < 5
+        assert (await asyncio.to_thread(admin.get, "/livez"))[0] == 200
+        assert not re.search("Too many open files", broker.text())
+        files = len(os.listdir(f"/proc/{broker.pid}/fd"))
+        assert files < FILES // 2
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
