@@ -13,6 +13,7 @@
   8  unknown outcome: some records may or may not be stored
   9  untidy: `ledgermq fsck` found no damage, but left-over objects
 130  interrupted (Ctrl-C)
+143  terminated (SIGTERM): the command has committed, flushed and left its group first
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ class ExitCode(IntEnum):
     UNKNOWN_OUTCOME = 8
     UNTIDY = 9
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 EPILOG = (
     "Exit codes: 0 done, 1 error, 2 usage, 3 unavailable (try again), 4 not found, 5 already exists, "
-    "6 damaged or unusable store, 7 refused, 8 unknown outcome, 9 left-overs found, 130 interrupted."
+    "6 damaged or unusable store, 7 refused, 8 unknown outcome, 9 left-overs found, 130 interrupted, 143 terminated."
 )
 
 _BY_CODE: dict[str, ExitCode] = {

@@ -14,7 +14,7 @@ import asyncio
 import functools
 import inspect
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +26,7 @@ from ledgermq.cli.terminal import forget_output, notes
 from ledgermq.cli.tls_options import take_tls, with_tls_options
 from ledgermq.environment import check_variables
 from ledgermq.errors import LedgerMQError
+from ledgermq.runtime.stop_signals import stop_signals
 
 Function = Callable[..., Any]
 
@@ -48,7 +49,7 @@ def command(
                 if has_tls:
                     kwargs = take_tls(kwargs)
                 if inspect.iscoroutinefunction(function):
-                    asyncio.run(function(*args, **kwargs))
+                    asyncio.run(until_sigterm(function(*args, **kwargs)))
                 else:
                     function(*args, **kwargs)
 
@@ -56,6 +57,28 @@ def command(
         return function
 
     return register
+
+
+async def until_sigterm(work: Coroutine[Any, Any, None]) -> None:
+    """Run a command. SIGTERM cancels it, as Ctrl-C does, so that it can commit, leave its group, and report;
+    a second one ends the process at once. Commands with their own handler of SIGTERM replace this one.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    is_terminated = False
+
+    def terminate() -> None:
+        nonlocal is_terminated
+        is_terminated = True
+        loop.call_soon_threadsafe(task.cancel)
+
+    with stop_signals.stopping(terminate):
+        try:
+            await work
+        except asyncio.CancelledError:
+            if is_terminated:
+                raise typer.Exit(ExitCode.TERMINATED) from None
+            raise
 
 
 @contextmanager

@@ -74,19 +74,20 @@ def notes() -> Console:
 def confirm(question: str) -> None:
     """Ask the user, and end the command unless the answer is yes.
 
-    Ctrl-C ends it at once. asyncio's own handler only cancels the command's task, and the task
+    Ctrl-C and SIGTERM end it at once. Other handlers only cancel the command's task, and the task
     would not notice before the answer, because a prompt blocks the event loop.
     """
 
-    def interrupt(*_: object) -> NoReturn:
+    def interrupt(number: int, frame: object) -> NoReturn:
         notes().print()  # so that the shell's prompt begins a line
-        raise typer.Exit(ExitCode.INTERRUPTED)
+        raise typer.Exit(ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED)
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         typer.confirm(question, abort=True, err=True)
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def progress_of_bytes(console: Console | None = None) -> Progress:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -101,6 +101,7 @@ from ledgermq.client.transactions.transactions import TransactionClient, Transac
 from ledgermq.client.transactions.two_phase import TwoPhase
 from ledgermq.errors import InvalidConfig, LedgerMQError, ResourceExhausted
 from ledgermq.protocol.api import Connector
+from ledgermq.runtime.stop_signals import stop_signals
 from ledgermq.runtime.tasks import first_of
 from ledgermq.sources import Sources
 
@@ -655,12 +656,19 @@ class Client:
         return declare
 
     async def run_handlers(
-        self, *handlers: Handler | QueueHandler, stop: asyncio.Event | None = None, drain_timeout_s: float = 30.0
+        self,
+        *handlers: Handler | QueueHandler,
+        stop: asyncio.Event | None = None,
+        drain_timeout_s: float = 30.0,
+        stop_on_sigterm: bool = True,
     ) -> None:
-        """Run the given handlers, or all declared ones, until cancelled, or until `stop` is set.
+        """Run the given handlers, or all declared ones, until cancelled, until `stop` is set, or until
+        SIGTERM.
 
         When `stop` is set, no further call begins. Running calls are finished (within
-        `drain_timeout_s`; then DeadlineExceeded) and committed. Raises errors that do not pass with
+        `drain_timeout_s`; then DeadlineExceeded) and committed. In the main thread, SIGTERM sets `stop`,
+        unless the program has a handler of SIGTERM, or `stop_on_sigterm` is False; a second SIGTERM
+        ends the process at once. Raises errors that do not pass with
         time: InvalidGroupName, StaticIdInUse, DataDamaged, …; TransactionFenced if another process
         uses the transactional id of a handler; UsedElsewhere if one uses its retry store; with
         `then="stop"`, the error that the handler raised.
@@ -670,10 +678,13 @@ class Client:
             raise InvalidConfig("no handler is declared; declare one with @client.handler(topic, group=…)")
         ending = stop or asyncio.Event()
         runners = [self._runner_of(handler) for handler in chosen]
+        loop = asyncio.get_running_loop()
+        signals = stop_signals.stopping(partial(loop.call_soon_threadsafe, ending.set))
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for runner in runners:
-                    tasks.create_task(runner.run(ending, drain_timeout_s))
+            with signals if stop_on_sigterm else nullcontext():
+                async with asyncio.TaskGroup() as tasks:
+                    for runner in runners:
+                        tasks.create_task(runner.run(ending, drain_timeout_s))
         except BaseExceptionGroup as failures:
             raise first_of(failures) from failures
 

@@ -10,7 +10,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, cast, overload
@@ -28,6 +28,7 @@ from ledgermq.client.grpc_connection import refuse_after_fork
 from ledgermq.client.queues.runner import QueueFunction
 from ledgermq.client.record import Bytes, Headers
 from ledgermq.client.transactions.checks import Resolution
+from ledgermq.runtime.stop_signals import stop_signals
 from ledgermq.sources import Sources
 from ledgermq.sync.access import Access
 from ledgermq.sync.background import Background, as_coroutine
@@ -344,9 +345,13 @@ class Client:
         *handlers: ledgermq.Handler | ledgermq.QueueHandler,
         stop: threading.Event | None = None,
         drain_timeout_s: float = 30.0,
+        stop_on_sigterm: bool = True,
     ) -> None:
-        """See `ledgermq.Client.run_handlers`; blocks until `stop`, or until Ctrl-C."""
-        self._background.run(run_until(self._inner, handlers, stop, drain_timeout_s))
+        """See `ledgermq.Client.run_handlers`; blocks until `stop` is set, until SIGTERM, or until Ctrl-C."""
+        ending = asyncio.Event()
+        signals = stop_signals.stopping(lambda: self._background.loop.call_soon_threadsafe(ending.set))
+        with signals if stop_on_sigterm else nullcontext():
+            self._background.run(run_until(self._inner, handlers, stop, ending, drain_timeout_s))
 
     def listen(self, topics: Topics, function: HandlerFunction, *, group: str, **settings: Any) -> Listener:
         """Handle the messages of a group in the background; settings as in `handler`.

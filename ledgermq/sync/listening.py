@@ -67,10 +67,10 @@ async def run_until(
     inner: ledgermq.Client,
     handlers: tuple[ledgermq.Handler | ledgermq.QueueHandler, ...],
     stop: threading.Event | None,
+    stopped: asyncio.Event,
     drain_s: float,
 ) -> None:
-    """Call `run_handlers` with an event of another thread."""
-    stopped = asyncio.Event()
+    """Call `run_handlers` until `stopped` is set, or the event of another thread."""
 
     async def look() -> None:
         while stop is not None and not stop.is_set():  # noqa: ASYNC110  an event of threads, which cannot be awaited

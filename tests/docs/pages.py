@@ -56,7 +56,7 @@ class Block:
         """It is a program of its own, and no fragment of one; or needs a process of its own
         (tests/unit/parquet/duckdb_process.py).
         """
-        return "asyncio.run(" in self.text or "import duckdb" in self.text
+        return any(text in self.text for text in ("asyncio.run(", "signal.signal(", "import duckdb"))
 
 
 def blocks_of(page: Path) -> list[Block]:

@@ -74,7 +74,7 @@ class Reader:
                 while block.until not in output.read_text() and process.poll() is None:
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(0.05)
-                process.send_signal(signal.SIGINT)
+                process.send_signal(signal.SIGTERM if "SIGTERM" in block.text else signal.SIGINT)
             code = process.wait(TIMEOUT_S)
         finally:
             process.kill()
