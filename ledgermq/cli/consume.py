@@ -14,8 +14,8 @@ import typer
 
 import ledgermq
 from ledgermq.cli.completion import complete_group, complete_topic
-from ledgermq.cli.formats import MessageFormat, formatter
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, AnswerTimeout, Debug, Target
+from ledgermq.cli.formats import FORMATS, MessageFormat, Template, formatter, parse_format
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, AnswerTimeout, Debug, OutputFormat, Target
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected_session
 from ledgermq.cli.start import parse_start
@@ -42,7 +42,21 @@ UntilEnd = Annotated[
     bool, typer.Option("--until-end", "-e", help="Stop at the end that each partition had when the command began.")
 ]
 Max = Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after this number of messages.")]
-Form = Annotated[MessageFormat, typer.Option("--format", "-f", help="How to print a message.")]
+Form = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="value|jsonl|csv|table|TEMPLATE",
+        help="How to print a message. A template has %k for the key, %s value, %t topic, %p partition, %o offset,"
+        " %T timestamp, %h headers, %g tag; and \\n, \\t.",
+        autocompletion=lambda: list(FORMATS),
+    ),
+]
+ResultFormat = Annotated[
+    OutputFormat | None,
+    typer.Option("--output", "-o", show_default=False, help="As in other commands: json is --format jsonl."),
+]
 Group = Annotated[
     str | None,
     typer.Option(
@@ -89,7 +103,8 @@ async def consume(
     begin: From = None,
     until_end: UntilEnd = False,
     max_messages: Max = None,
-    form: Form = MessageFormat.VALUE,
+    form: Form = "",
+    output: ResultFormat = None,
     partition: PartitionList = None,
     group: Group = None,
     direct: Direct = "",
@@ -102,6 +117,7 @@ async def consume(
     """Print messages as they come, to the end of the topic (--until-end), up to a number (--max),
     or until Ctrl-C.
     """
+    printing = chosen_format(form, output, MessageFormat.VALUE)
     parse_filter(only)
     start = parse_start(begin or ("earliest" if until_end or group else "latest"), datetime.now(UTC))
     async with connected_session(target, timeout_s) as session:
@@ -124,7 +140,7 @@ async def consume(
             }
             async with client.consumer(topic, group=group, start=start, **settings) as member:
                 ends = await client.list_offsets(topic, "latest") if until_end else None
-                await print_as_member(member, Printer(form), max_messages, ends)
+                await print_as_member(member, Printer(printing), max_messages, ends)
             return
         partitions = await chosen_partitions(client, topic, partition, start if isinstance(start, dict) else ())
         offsets = dict.fromkeys(partitions, start) if isinstance(start, int) else start
@@ -138,7 +154,7 @@ async def consume(
             deliver_expired=expired,
             filter=only,
         ) as consumer:
-            await print_messages(consumer, Printer(form), max_messages, until_end=until_end)
+            await print_messages(consumer, Printer(printing), max_messages, until_end=until_end)
 
 
 async def print_as_member(
@@ -178,14 +194,25 @@ async def chosen_partitions(
     return sorted(set(wanted)) if wanted else list(range(count))
 
 
+def chosen_format(form: str, output: OutputFormat | None, default: MessageFormat) -> MessageFormat | Template:
+    """Return the format that --format or --output names. Raises InvalidRequest."""
+    if form and output is not None:
+        raise InvalidRequest("give either --format or --output")
+    if output is not None:
+        return MessageFormat.JSONL if output is OutputFormat.JSON else MessageFormat.TABLE
+    return parse_format(form) if form else default
+
+
 class Printer:
     """Writes messages to stdout as they arrive, and flushes after each write, so that a pipe
     receives them at once.
     """
 
-    def __init__(self, form: MessageFormat) -> None:
+    def __init__(self, form: MessageFormat | Template) -> None:
         self._out = sys.stdout.buffer
-        above, self._format = formatter(form, shutil.get_terminal_size().columns if sys.stdout.isatty() else 0)
+        terminal = sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if terminal else 0
+        above, self._format = formatter(form, width, terminal=terminal)
         self._out.write(above)
 
     def write(self, messages: Iterable[ledgermq.Message]) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from ledgermq.cli import dead_letters
 from ledgermq.cli.completion import complete_dead_letter_group, complete_topic
-from ledgermq.cli.consume import Printer
+from ledgermq.cli.consume import Form, Printer, ResultFormat, chosen_format
 from ledgermq.cli.dead_letters import DeadLetter, Filter, How, Letters, Place
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.formats import MessageFormat
@@ -69,7 +69,6 @@ To = Annotated[
 ]
 Max = Annotated[int | None, typer.Option("--max", "-n", min=1, help="At most this number of letters.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list the letters; nothing is changed.")]
-Form = Annotated[MessageFormat, typer.Option("--format", "-f", help="How to print the message.")]
 
 COLUMNS = ("group", "place", "time", "origin", "key", "attempts", "error", "bytes", "state")
 LISTED_MAX = 1000
@@ -127,19 +126,21 @@ async def list_letters(
 async def show_one(
     group: Group,
     place: PlaceText,
-    form: Form = MessageFormat.JSONL,
+    form: Form = "",
+    output: ResultFormat = None,
     target: Target = DEFAULT_TARGET,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """Print a dead letter with its headers, which say where it came from and how it failed."""
+    printing = chosen_format(form, output, MessageFormat.JSONL)
     wanted = Filter(frozenset({parse_place(place)}))
     async with connected_session(target, timeout_s) as session:
         session.progress = session.while_in_trouble
         found = [letter.message async for letter in dead_letters.letters(session.client, group, wanted)]
     if not found:
         raise InvalidRequest(f"{dead_letter_topic(group)} has no dead letter at {place}")
-    Printer(form).write(found)
+    Printer(printing).write(found)
 
 
 async def redrive(

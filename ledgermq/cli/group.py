@@ -315,7 +315,7 @@ def read_offsets(file: Path) -> dict[ledgermq.TopicPartition, tuple[int, int]]:
     naming what is wrong.
     """
     try:
-        entries = json.loads(file.read_text())["offsets"]
+        entries = json.loads(file.read_bytes())["offsets"]
         found = {
             ledgermq.TopicPartition(str(e["topic"]), _whole(e["partition"])): (
                 _whole(e["topic_id"]),

@@ -1,10 +1,12 @@
-"""Turn the input of `ledgermq produce` (lines, JSON lines or CSV) into records with key and value.
+"""Turn the input of `ledgermq produce` (lines, JSON lines, CSV or whole records) into records.
 
-    lines   value = the line; with a key separator: key, separator, value
-    jsonl   value = the whole line, or one field of it; key = one field
-    csv     the first row names the columns; value = the row as a JSON object, or one column of it; key = one column
+    lines    value = the line; with a key separator: key, separator, value
+    jsonl    value = the whole line, or one field of it; key = one field
+    csv      the first row names the columns; value = the row as a JSON object, or one column of it; key = one column
+    records  what `ledgermq consume --format jsonl` prints: key, value, headers, tag, time (`ledgermq.json_records`)
 
-A line that is not a valid record raises InvalidRecord, which names the input and the line.
+JSON and CSV may begin with a byte order mark. A line that is not a valid record raises InvalidRecord, which names the
+input and the line.
 """
 
 from __future__ import annotations
@@ -16,15 +18,29 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ledgermq.cli.escapes import unescaped
 from ledgermq.cli.lines import LineSource
 from ledgermq.errors import InvalidRecord, InvalidRequest
 from ledgermq.hints import did_you_mean
+from ledgermq.json_records import Headers, parse_record
 
 
 class InputFormat(StrEnum):
     LINES = "lines"
     JSONL = "jsonl"
     CSV = "csv"
+    RECORDS = "records"
+
+
+FORMATS = (*InputFormat, "json")
+_BOM = b"\xef\xbb\xbf"
+
+
+def parse_input_format(text: str) -> InputFormat:
+    """Raises InvalidRequest."""
+    if text not in FORMATS:
+        raise InvalidRequest(f"--format {text!r}: give {', '.join(InputFormat)}; {did_you_mean(text, FORMATS)}")
+    return InputFormat.JSONL if text == "json" else InputFormat(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +48,10 @@ class InputRecord:
     value: bytes | None
     key: bytes | None
     id: bytes | None = None
+    headers: Headers = ()
+    tag: str | None = None
+    timestamp_us: int | None = None
+    partition: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +72,14 @@ class Shape:
             raise InvalidRequest(
                 "--key and --value name fields of jsonl or columns of csv; for lines use --key-separator"
             )
+        if form is InputFormat.RECORDS and (self.key or self.value or self.id):
+            raise InvalidRequest(
+                "records have their own key and value: leave out --key, --value and --id, or use --format jsonl"
+            )
         if form is InputFormat.LINES and self.id:
             raise InvalidRequest("--id names a field of jsonl or a column of csv; lines have no ids")
         if form is not InputFormat.LINES and self.key_separator:
-            raise InvalidRequest(f"--key-separator is for lines; for {form.value} use --key")
+            raise InvalidRequest("--key-separator is for lines; for jsonl and csv use --key")
         if self.key_separator == "":
             raise InvalidRequest("--key-separator must not be empty")
 
@@ -70,7 +94,12 @@ def read_records(source: LineSource, form: InputFormat, shape: Shape, skip: int 
     before the first record for a shape that the format does not support.
     """
     shape.check(form)
-    readers = {InputFormat.LINES: _from_lines, InputFormat.JSONL: _from_jsonl, InputFormat.CSV: _from_csv}
+    readers = {
+        InputFormat.LINES: _from_lines,
+        InputFormat.JSONL: _from_jsonl,
+        InputFormat.CSV: _from_csv,
+        InputFormat.RECORDS: _from_json_records,
+    }
     return readers[form](source, shape, skip)
 
 
@@ -82,7 +111,7 @@ def _skip_to(source: LineSource, line: int) -> None:
 
 def _from_lines(source: LineSource, shape: Shape, skip: int) -> Iterator[InputRecord]:
     _skip_to(source, skip)
-    separator = shape.key_separator.encode() if shape.key_separator else None
+    separator = unescaped(shape.key_separator) if shape.key_separator else None
     for line in source:
         text = line.rstrip(b"\r\n")
         if separator is None:
@@ -96,10 +125,7 @@ def _from_lines(source: LineSource, shape: Shape, skip: int) -> Iterator[InputRe
 
 def _from_jsonl(source: LineSource, shape: Shape, skip: int) -> Iterator[InputRecord]:
     _skip_to(source, skip)
-    for line in source:
-        text = line.strip()
-        if not text:
-            continue
+    for text in _texts(source):
         if not (shape.key or shape.value or shape.id):
             _parse(text, source)
             yield InputRecord(text, None)
@@ -110,6 +136,26 @@ def _from_jsonl(source: LineSource, shape: Shape, skip: int) -> Iterator[InputRe
         key = _field(row, shape.key, source) if shape.key else None
         value = _field(row, shape.value, source) if shape.value else text
         yield InputRecord(value, key, _field(row, shape.id, source) if shape.id else None)
+
+
+def _texts(source: LineSource) -> Iterator[bytes]:
+    """Yield the lines that are not empty, without the byte order mark that some programs put before the first.
+
+    Files that were joined have one inside, too. No JSON begins with it.
+    """
+    for line in source:
+        if text := line.removeprefix(_BOM).strip():
+            yield text
+
+
+def _from_json_records(source: LineSource, shape: Shape, skip: int) -> Iterator[InputRecord]:
+    _skip_to(source, skip)
+    for text in _texts(source):
+        try:
+            found = parse_record(text)
+        except InvalidRecord as error:
+            raise InvalidRecord(f"{source.where()}: {error.message}") from None
+        yield InputRecord(found.value, found.key, None, found.headers, found.tag, found.timestamp_us, found.partition)
 
 
 def _parse(text: bytes, source: LineSource) -> Any:

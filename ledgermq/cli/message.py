@@ -10,7 +10,6 @@ import typer
 import ledgermq
 from ledgermq.cli.completion import complete_topic
 from ledgermq.cli.exit_codes import EPILOG
-from ledgermq.cli.formats import fields_of
 from ledgermq.cli.message_trace import Trace
 from ledgermq.cli.message_trace import trace as trace_message
 from ledgermq.cli.options import (
@@ -31,6 +30,7 @@ from ledgermq.cli.terminal import notes, progress_of_items
 from ledgermq.client.finding import MAX, Partitions
 from ledgermq.client.groups.retry_topics import failures_of
 from ledgermq.errors import InvalidRequest, SearchStopped
+from ledgermq.json_records import fields_of
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to search.", autocompletion=complete_topic)]
 Id = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -15,11 +16,11 @@ import typer
 import ledgermq
 from ledgermq.cli.completion import complete_topic
 from ledgermq.cli.delayed import Delay, DelayOption, DeliverAtOption, LevelOption, parse_delay, sent_row
-from ledgermq.cli.inputs import InputFormat, InputRecord, Shape, read_records
+from ledgermq.cli.inputs import FORMATS, InputFormat, InputRecord, Shape, parse_input_format, read_records
 from ledgermq.cli.lines import LineSource, in_pieces, open_lines
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, AnswerTimeout, Debug, Output, OutputFormat, Target
 from ledgermq.cli.report import Report, Rows, show
-from ledgermq.cli.reporting import command
+from ledgermq.cli.reporting import TAKES_BYTES, command
 from ledgermq.cli.sent import Sent, at_line
 from ledgermq.cli.session import Session, connected_session
 from ledgermq.cli.terminal import notes, progress_of_bytes, progress_of_items
@@ -52,7 +53,19 @@ File = Annotated[
         metavar="FILE", help="File to send; '-' or left out: stdin.", exists=True, dir_okay=False, allow_dash=True
     ),
 ]
-Form = Annotated[InputFormat, typer.Option("--format", "-f", help="How to read the input.")]
+Form = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="lines|jsonl|csv|records",
+        help="How to read the input. records: as `consume --format jsonl` prints them, with headers, tag and time.",
+        autocompletion=lambda: list(FORMATS),
+    ),
+]
+KeepPartition = Annotated[
+    bool, typer.Option("--keep-partition", help="records: send each to the partition that it names.")
+]
 Key = Annotated[
     str | None, typer.Option("--key", "-k", metavar="FIELD", help="jsonl: field, csv: column that is the key.")
 ]
@@ -63,7 +76,8 @@ Value = Annotated[
     ),
 ]
 Separator = Annotated[
-    str | None, typer.Option("--key-separator", metavar="TEXT", help="lines: separator between key and value.")
+    str | None,
+    typer.Option("--key-separator", metavar="TEXT", help="lines: separator between key and value; \\t is a tab."),
 ]
 Id = Annotated[
     str | None,
@@ -74,7 +88,9 @@ Id = Annotated[
     ),
 ]
 Header = Annotated[
-    list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="Header of every record; repeatable.")
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="KEY=VALUE", help="Header of every record; repeatable."),
+    TAKES_BYTES,
 ]
 Tag = Annotated[str | None, typer.Option("--tag", help="Tag of every record.")]
 Ttl = Annotated[
@@ -133,7 +149,7 @@ def register(app: typer.Typer) -> None:
 async def produce(
     topic: Name,
     file: File = None,
-    form: Form = InputFormat.LINES,
+    form_name: Form = "lines",
     key: Key = None,
     value: Value = None,
     key_separator: Separator = None,
@@ -142,6 +158,7 @@ async def produce(
     tag: Tag = None,
     ttl: Ttl = None,
     partition: Partition = None,
+    keep_partition: KeepPartition = False,
     priority: Priority = None,
     delay: DelayOption = None,
     deliver_at: DeliverAtOption = None,
@@ -156,13 +173,15 @@ async def produce(
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Send records: one per line, JSON lines, or the rows of a CSV file.
+    """Send records: one per line, JSON lines, the rows of a CSV file, or whole records as `consume` prints them.
 
     Delayed records come into the topic when they are due. The handles of the first 100 are printed;
     `ledgermq delayed recall` takes a message back by its handle.
     """
-    shape = Shape(key, value, key_separator, message_id)
+    form, shape = parse_input_format(form_name), Shape(key, value, key_separator, message_id)
     shape.check(form)
+    if keep_partition and (form is not InputFormat.RECORDS or partition is not None or priority is not None):
+        raise InvalidRequest("--keep-partition is for --format records, without --partition and --priority")
     ttl_ms = None if ttl is None else parse_duration_ms(ttl, "--ttl", 1)
     common = Common(
         tuple(parse_headers(header)),
@@ -171,6 +190,7 @@ async def produce(
         parse_delay(delay, deliver_at, delay_level),
         None if ttl_ms is None else ttl_ms / 1000,
         priority,
+        keep_partition,
     )
     settings = {
         "acks": acks.value,
@@ -210,15 +230,16 @@ class Common:
     due: Delay
     ttl_s: float | None
     priority: int | None
+    keep_partition: bool
 
     def record(self, found: InputRecord) -> ledgermq.Record:
         return ledgermq.Record(
             found.value,
             found.key,
-            self.headers or None,
-            self.tag,
-            None,
-            self.partition,
+            found.headers + self.headers or None,
+            found.tag if self.tag is None else self.tag,
+            found.timestamp_us,
+            found.partition if self.keep_partition else self.partition,
             self.ttl_s,
             self.due.delay,
             self.due.deliver_at,
@@ -240,7 +261,10 @@ async def send_all(
     Records that were read before the error are sent nevertheless.
     """
     is_begun = False
-    with progress_of_bytes() if source.size else progress_of_items() as bar:
+    by_hand = source.size is None and sys.stdin.isatty()
+    if by_hand:
+        notes().print("Type messages, one a line. Ctrl-D ends.")
+    with progress_of_bytes() if source.size else progress_of_items(quiet=by_hand) as bar:
         session.console = bar.console
         task = bar.add_task(f"Sending {source.name}", total=source.size, note="")
         try:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ledgermq.cli.escapes import escaped
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.terminal import notes, results
 
@@ -130,20 +131,7 @@ def text(value: Any) -> str:
         return ", ".join(f"{name}={text(inner)}" for name, inner in value.items()) or "–"
     if isinstance(value, (list, tuple)):
         return ", ".join(text(inner) for inner in value) or "–"
-    return _printable(str(value))
-
-
-def _printable(shown: str) -> str:
-    """Return the text with unprintable characters escaped.
-
-    Object names in a bucket may contain any bytes, also control sequences that would move a
-    terminal's cursor.
-    """
-    return (
-        shown
-        if shown.isprintable()
-        else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
-    )
+    return escaped(str(value))
 
 
 def _words(name: str) -> str:

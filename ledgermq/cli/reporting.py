@@ -13,19 +13,22 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import os
 import traceback
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
 from rich.markup import escape
+from typer.models import ParameterInfo
 
 from ledgermq.cli.exit_codes import ExitCode, exit_code, hint
 from ledgermq.cli.terminal import forget_output, notes
 from ledgermq.cli.tls_options import take_tls, with_tls_options
 from ledgermq.environment import check_variables
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.runtime.stop_signals import stop_signals
 
 Function = Callable[..., Any]
@@ -46,6 +49,7 @@ def command(
         def reported(*args: Any, **kwargs: Any) -> None:
             with reporting(debug=bool(kwargs.get("debug"))):
                 check_variables()
+                check_texts(function, kwargs)
                 if has_tls:
                     kwargs = take_tls(kwargs)
                 if inspect.iscoroutinefunction(function):
@@ -79,6 +83,41 @@ async def until_sigterm(work: Coroutine[Any, Any, None]) -> None:
             if is_terminated:
                 raise typer.Exit(ExitCode.TERMINATED) from None
             raise
+
+
+def check_texts(function: Function, given: Mapping[str, Any]) -> None:
+    """Raise InvalidRequest for an argument that is no UTF-8. Python passes its bytes on as surrogates, which nothing
+    that takes text can store or send. Options with TAKES_BYTES take any bytes.
+    """
+    for name, value in given.items():
+        texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else ()
+        for text in texts:
+            if not isinstance(text, str) or text.isascii() or is_text(text):
+                continue
+            if name == "target" and Path(text).is_dir():
+                continue  # it becomes a URL, which has the bytes of its name quoted
+            metadata = getattr(
+                inspect.signature(function, eval_str=True).parameters[name].annotation, "__metadata__", ()
+            )
+            if TAKES_BYTES in metadata:
+                continue
+            words = name.replace("_", "-")
+            if metadata and isinstance(metadata[0], ParameterInfo):
+                words = max(metadata[0].param_decls or (), key=len, default=metadata[0].metavar or words)
+            other = "; give its bytes with --key-hex" if name == "key" and "key_hex" in given else ""
+            raise InvalidRequest(f"{words} {os.fsencode(text)!r}: it must be UTF-8 text{other}")
+
+
+def is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+TAKES_BYTES = "takes bytes"
+"""In the metadata of an option whose value may be any bytes that a shell can pass."""
 
 
 @contextmanager

@@ -103,10 +103,10 @@ def progress_of_bytes(console: Console | None = None) -> Progress:
     return Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal)
 
 
-def progress_of_items(console: Console | None = None) -> Progress:
+def progress_of_items(console: Console | None = None, *, quiet: bool = False) -> Progress:
     """Show a progress bar for a number of records or tasks, or a spinner if the total is unknown.
 
-    It is removed when done, and shown only on a terminal.
+    It is removed when done, and shown only on a terminal. `quiet`: show none, because the user is typing there.
     """
     shown = console or notes()
     columns = (
@@ -117,4 +117,4 @@ def progress_of_items(console: Console | None = None) -> Progress:
         TextColumn("{task.fields[note]}"),
         TimeElapsedColumn(),
     )
-    return Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal)
+    return Progress(*columns, console=shown, transient=True, disable=quiet or not shown.is_terminal)

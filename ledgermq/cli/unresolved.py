@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ledgermq.cli.completion import complete_check_group
-from ledgermq.cli.consume import Printer
+from ledgermq.cli.consume import Form, Printer, ResultFormat, chosen_format
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.formats import MessageFormat
 from ledgermq.cli.options import (
@@ -43,7 +43,6 @@ Ids = Annotated[
 ]
 Every = Annotated[bool, typer.Option("--all", "-a", help="Every message of the group that is not decided yet.")]
 Decided = Annotated[bool, typer.Option("--all", "-a", help="Also messages about which an operator has decided.")]
-Form = Annotated[MessageFormat, typer.Option("--format", "-f", help="How to print a message.")]
 
 COLUMNS = ("group", "id", "topic", "partition", "time", "key", "bytes", "checks", "decision")
 SHOWN_MAX = 20
@@ -82,19 +81,21 @@ async def list_unresolved(
 async def show_one(
     group: Group,
     name: Id,
-    form: Form = MessageFormat.JSONL,
+    form: Form = "",
+    output: ResultFormat = None,
     target: Target = DEFAULT_TARGET,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
     """Print an unresolved message as it lies in GROUP.unresolved."""
+    printing = chosen_format(form, output, MessageFormat.JSONL)
     async with connected_session(target, timeout_s) as session:
         session.progress = session.while_in_trouble
         found = await read(session.client, group, lambda known: known == name)
     messages = [message for each in found for message in each.messages]
     if not messages:
         raise InvalidRequest(f"check group {group!r} has no unresolved message {name!r}")
-    Printer(form).write(messages)
+    Printer(printing).write(messages)
 
 
 async def commit(

@@ -78,6 +78,7 @@ async def given_by_groups(client: ledgermq.Client, folder: Path, names: dict[str
 
 async def given_by_cli(client: ledgermq.Client, folder: Path, names: dict[str, Any]) -> None:
     await client.create_topic("events")
+    await client.create_topic("copy")
     await client.create_topic("flights")
     (folder / "lines.txt").write_text("one\ntwo\n")
     (folder / "flights.csv").write_text("carrier,delay\nUA,7\n")

@@ -580,3 +580,32 @@ def test_partitions_move_until_bundles_are_even(shell: Shell) -> None:
     assert described[-1]["partitions"] == 3
     assert shell("fsck", shell.root).code in (0, 9)
     assert shell("cluster", "rebalance", "--at-once", 0).code == 2
+
+
+def test_records_are_copied_whole_by_a_pipe(shell: Shell) -> None:
+    async def send() -> None:
+        async with ledgermq.connect(shell.address) as client:
+            await client.create_topic("original", 3)
+            await client.create_topic("copy", 3)
+            async with client.producer() as producer:
+                headers = [("h", b"\xff"), ("h", None), ("", b"x")]
+                await producer.send(
+                    "original", b"\xff\x00", key=b"\xfe", headers=headers, tag="red", timestamp=17, partition=2
+                )
+                await producer.send("original", None, key="k", timestamp=-1, partition=0)
+                await producer.send("original", '{"NaN": "\\u2028"}', partition=1)
+
+    asyncio.run(send())
+    everything = ("--from", "earliest", "--until-end", "--format", "jsonl")
+    lines = shell("consume", "original", *everything).out
+    assert shell("produce", "copy", "--format", "records", "--keep-partition", stdin=lines).code == 0
+
+    def plain(printed: str) -> list[dict[str, Any]]:
+        found = [json.loads(line) for line in printed.splitlines()]
+        return sorted(({**each, "topic": None} for each in found), key=lambda each: int(each["partition"]))
+
+    assert plain(shell("consume", "copy", *everything).out) == plain(lines)
+    assert shell("consume", "copy", "--from", "earliest", "-e", "-p", 0, "-f", "%p:%o %k %S").out == "0:0 k -1\n"
+    assert shell("consume", "copy", "--from", "earliest", "-e", "-o", "json").out.count("\n") == 3
+    refused = shell("produce", "copy", "-f", "records", stdin='{"value": 1}\n')
+    assert (refused.code, "stdin, line 1: field 'value' must be text" in refused.err) == (2, True)

@@ -85,3 +85,33 @@ def test_a_prompt_ends_at_ctrl_c_at_no_and_at_the_end_of_input(
     assert found == code, shown
     assert question in shown
     assert "Traceback" not in shown
+
+
+def typed_at(arguments: list[str], until: str, text: bytes) -> str:
+    """Run a command at a terminal, type `text` once it has printed `until`, and return what it printed."""
+    terminal, its_end = pty.openpty()
+    process = subprocess.Popen(
+        ["setsid", "--ctty", "--wait", LEDGERMQ, *arguments], stdin=its_end, stdout=its_end, stderr=its_end
+    )
+    os.close(its_end)
+    try:
+        shown = read_until(terminal, until)
+        os.write(terminal, text)
+        assert process.wait(ENDS_S_MAX) == 0
+        return shown + read_until(terminal, None)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+
+
+@pytest.mark.slow
+def test_what_is_typed_is_not_drawn_over_and_comes_back_without_control_characters(tmp_path: Path) -> None:
+    root = f"{tmp_path}/root"
+    subprocess.run([LEDGERMQ, "topic", "create", "t", "--target", root], check=True, capture_output=True)
+    shown = typed_at(["produce", "t", "--target", root], "Ctrl-D ends.", b"hello\x16\x1b]0;title\r\n\x04")
+    assert "Type messages, one a line" in shown
+    assert "\x1b[2K" not in shown, "no bar"
+    shown = typed_at(["consume", "t", "--from", "earliest", "--until-end", "--target", root], "", b"")
+    assert "hello\\x1b]0;title" in shown
+    assert "\x1b]0;" not in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import json
 import os
@@ -13,11 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ledgermq
 from ledgermq.cli import lines
+from ledgermq.cli.delayed import Delay
 from ledgermq.cli.inputs import InputFormat, InputRecord, Shape, read_records
 from ledgermq.cli.lines import LineSource, in_pieces, open_lines
-from ledgermq.cli.produce import parse_headers
+from ledgermq.cli.produce import Common, parse_headers
 from ledgermq.errors import InvalidRecord, InvalidRequest
+from ledgermq.json_records import json_line
 
 
 def source(data: bytes) -> LineSource:
@@ -221,3 +225,32 @@ async def test_an_error_of_the_reader_reaches_the_caller() -> None:
     opened = source(b"{\n")
     with pytest.raises(InvalidRecord):
         await anext(in_pieces(opened, read_records(opened, InputFormat.JSONL, Shape()), 10))
+
+
+BOM = b"\xef\xbb\xbf"
+
+
+def test_a_byte_order_mark_before_json_is_left_out() -> None:
+    line = b'{"k":"a","v":1}'
+    assert records(BOM + line + b"\n" + line, InputFormat.JSONL, Shape(key="k")) == [InputRecord(line, b"a")] * 2
+    assert records(BOM + b"\n" + line, InputFormat.JSONL) == [InputRecord(line, None)]
+    assert records(BOM + b'{"value":"a"}', InputFormat.RECORDS) == [InputRecord(b"a", None)]
+    assert records(line + b"\n" + BOM + line, InputFormat.JSONL) == [InputRecord(line, None)] * 2, "joined files"
+
+
+def test_a_key_separator_may_be_an_escape() -> None:
+    assert records(b"a\tb", InputFormat.LINES, Shape(key_separator=r"\t")) == [InputRecord(b"b", b"a")]
+
+
+def test_records_are_taken_whole() -> None:
+    message = ledgermq.Message("t", 3, 7, b"\xff", b"\x00\xfe", (("h", b"\xff"), ("h", None)), 17, "red")
+    [found] = records(json_line(message), InputFormat.RECORDS)
+    assert found == InputRecord(message.value, message.key, None, message.headers, "red", 17, 3)
+    common = Common((("more", b"1"),), None, None, Delay(), None, None, keep_partition=False)
+    assert common.record(found)[:6] == (b"\x00\xfe", b"\xff", (*message.headers, ("more", b"1")), "red", 17, None)
+    kept = dataclasses.replace(common, tag="blue", keep_partition=True).record(found)
+    assert (kept.tag, kept.partition) == ("blue", 3)
+    with pytest.raises(InvalidRecord, match="flights, line 1: there is no field 'value'"):
+        records(b"{}", InputFormat.RECORDS)
+    with pytest.raises(InvalidRequest, match="records have their own key"):
+        records(b"", InputFormat.RECORDS, Shape(key="k"))

@@ -5,6 +5,7 @@ no traceback.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from ledgermq import errors
 from ledgermq.cli.exit_codes import EPILOG, ExitCode, exit_code
+from ledgermq.cli.main import build
 from ledgermq.cli.options import Debug, OutputFormat
 from ledgermq.cli.report import Finding, Report, Rows, show
 from ledgermq.cli.reporting import command
@@ -127,3 +129,52 @@ def test_a_report_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
         "brokers": [{"broker": "b[1]", "alive": True, "more": 7}],
         "findings": [{"object_key": "ledgers/0001", "code": "DATA_DAMAGED", "problem": "its [checksum] does not fit"}],
     }
+
+
+NOT_TEXT = b"a\xff".decode(errors="surrogateescape")
+GIVEN = {
+    "topic create": ("NAME",),
+    "topic alter": ("NAME", "--set", "NAME=1"),
+    "topic delete": ("NAME", "--yes"),
+    "topic list": ("--target", "NAME:1"),
+    "produce": ("NAME",),
+    "produce t": ("--tag", "NAME"),
+    "produce t -f jsonl": ("--key", "NAME"),
+    "consume": ("NAME",),
+    "consume t": ("--filter", "NAME"),
+    "message show": ("NAME:0:0",),
+    "message trace": ("NAME:0:0",),
+    "group describe": ("NAME",),
+    "group reset g t": ("--to", "NAME"),
+    "queue describe": ("NAME",),
+    "dlq list": ("NAME", "--error", "NAME"),
+    "dlq redrive g 0:1": ("--to", "NAME"),
+    "transaction describe": ("NAME",),
+    "delayed recall": ("NAME",),
+    "acl list": ("--principal", "NAME"),
+    "token create": ("NAME",),
+    "quota unset": ("NAME",),
+    "cluster move": ("NAME", "0", "1"),
+    "drain": ("NAME",),
+}
+
+
+@pytest.mark.parametrize(("words", "arguments"), GIVEN.items())
+def test_an_argument_that_is_no_text_is_refused(words: str, arguments: tuple[str, ...]) -> None:
+    given = [*words.split(), *(each.replace("NAME", NOT_TEXT) for each in arguments)]
+    result = CliRunner(env={"LEDGERMQ_TARGET": "127.0.0.1:1"}).invoke(build(), given, input="x")
+    assert result.exit_code == ExitCode.USAGE, result.stderr
+    assert "INTERNAL" not in result.stderr
+    if result.stderr.startswith("error"):
+        assert re.search(r"error \[INVALID_REQUEST\] \S+ b'a\\xff.*': it must be UTF-8 text", result.stderr)
+
+
+def test_a_key_that_is_no_text_may_be_given_in_hexadecimal() -> None:
+    result = CliRunner().invoke(build(), ["message", "find", "t", "--key", NOT_TEXT])
+    assert result.exit_code == ExitCode.USAGE
+    assert "--key b'a\\xff': it must be UTF-8 text; give its bytes with --key-hex" in result.stderr
+
+
+def test_bytes_are_taken_where_bytes_are_meant() -> None:
+    given = ["produce", "t", "--header", f"k={NOT_TEXT}", "--target", "127.0.0.1:1", "--timeout", "0.2"]
+    assert CliRunner().invoke(build(), given, input="x\n").exit_code == ExitCode.UNAVAILABLE
