@@ -225,6 +225,8 @@ class Broker:
             backlog_counts,
             functions,
         )
+        if settings.security == "auto":
+            await broker.rules.enforce_what_is_kept(broker.context.ledger(keys.METADATA_BUNDLE))
         await broker.membership.join(broker._features)
         try:
             broker._refuse_to_enforce_beside_old_brokers()

@@ -180,11 +180,10 @@ class BrokerSettings(ProcessSettings):
 
     security: Literal["auto", "open", "rules"] = _setting(
         "auto",
-        "auto: as the brokers that are in the cluster when this one starts, open if there is none. open: every caller"
-        " may do everything. rules: callers need a token or a client certificate, and only what access rules allow is"
-        " served (docs/access.md). A broker refuses to start with rules while one of an older release, which would"
-        " ignore them, is in the cluster. Set rules in all brokers, so that they stay in force after a stop of the"
-        " whole cluster",
+        "auto: rules if the root holds access rules or tokens, or if a broker of the cluster enforces them when this"
+        " one starts, else open. open: every caller may do everything. rules: callers need a token or a client"
+        " certificate, and only what access rules allow is served (docs/access.md). A broker refuses to start with rules while one of an older release, which would"
+        " ignore them, is in the cluster",
     )
     super_principals: str = _live(
         "",

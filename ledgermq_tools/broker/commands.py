@@ -13,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from pydantic.fields import FieldInfo
@@ -40,6 +40,9 @@ from stateless_broker.settings import (
     load_compaction_settings,
     load_settings,
 )
+
+if TYPE_CHECKING:
+    from stateless_broker.node import Node
 
 LOOPBACK = "127.0.0.1"
 
@@ -132,7 +135,7 @@ def dev(
         "auto_create_topics": True,
         "log_level": None if debug else "warning",
     }
-    _run(url, config, flags, lambda address, admin: typer.echo(_welcome(address, admin, folder, url)))
+    _run(url, config, flags, lambda node, admin: typer.echo(_welcome(node, admin, folder, url)))
 
 
 def broker(
@@ -151,7 +154,7 @@ def broker(
         url,
         config,
         flags,
-        lambda address, _: typer.echo(f"broker listens on {address}, root {url}"),
+        lambda node, _: typer.echo(f"broker listens on {node.address}, root {url}"),
         supervised=supervised,
     )
 
@@ -174,7 +177,7 @@ def _run(
     url: str,
     config: Path | None,
     flags: Mapping[str, Any],
-    on_ready: Callable[[str, int | None], None],
+    on_ready: Callable[[Node, int | None], None],
     *,
     supervised: bool = False,
 ) -> None:
@@ -183,7 +186,7 @@ def _run(
     run_node(
         url,
         lambda: load_settings(config, **flags),
-        lambda node, admin: on_ready(node.address, admin),
+        on_ready,
         supervised=supervised,
     )
 
@@ -239,13 +242,20 @@ def _option(name: str, field: FieldInfo) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _welcome(address: str, admin: int | None, folder: str, url: str) -> str:
-    quoted = shlex.quote(folder)
+def _let_in(closed: bool, quoted: str) -> str:
+    if not closed:
+        return "each of them may read and change everything."
+    return f"""they need tokens, because the folder holds access rules:
+`ledgermq token create NAME --target {quoted}` makes one, LEDGERMQ_SECURITY=open lets every program in."""
+
+
+def _welcome(node: Node, admin: int | None, folder: str, url: str) -> str:
+    quoted, address = shlex.quote(folder), node.address
     target = "" if address == f"127.0.0.1:{PORT}" else f" --target {address}"
     watching = "" if admin is None else f"  ledgermq top{'' if admin == ADMIN_PORT else f' localhost:{admin}'}\n"
     return f"""\
 LedgerMQ is ready at {address}; all its data is in {folder}/. Ctrl-C stops it.
-Only programs on this machine reach it, and each of them may read and change everything.
+Only programs on this machine reach it, and {_let_in(node.broker.door.closed, quoted)}
 
 In another terminal:
   ledgermq topic create hello --partitions 4{target}

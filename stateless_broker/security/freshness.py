@@ -13,7 +13,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from ledgermq.errors import LedgerMQError, Unauthenticated, Unavailable
+from ledger.log.ledger_ref import LedgerRef
+from ledger.topics.catalog import read_catalog
+from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, Unauthenticated, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from security.records import quota_set_of
@@ -64,6 +66,26 @@ class RulesInForce:
         self.usages = Usages()
         self._proven_until_s = float("-inf")
         self._withdrawn = False
+
+    async def enforce_what_is_kept(self, ledger: LedgerRef) -> None:
+        """Enforce from the start if the root holds rules or tokens: it was closed once, and a start without a
+        setting does not open it.
+
+        `ledger`: that of bundle 0. Raises the store's errors. Rules that cannot be read are enforced, too.
+        """
+        try:
+            held = rule_set_of((await read_catalog(ledger)).others, self.rules)
+        except (DataDamaged, FormatNotSupported) as error:
+            self.enforced = True
+            log.warning("access rules are enforced, because the root's cannot be read", error=error.message)
+            return
+        if held.rules or held.tokens or held.unreadable:
+            self.enforced = True
+            log.warning(
+                "access rules are enforced, because the root holds some; security = open serves every caller",
+                rules=len(held.rules),
+                tokens=len(held.tokens),
+            )
 
     def catalog_changed(self) -> None:
         """Take over what the catalog holds now."""

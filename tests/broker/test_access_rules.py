@@ -466,7 +466,28 @@ async def test_a_broker_that_is_not_told_does_as_the_others(cluster: Cluster) ->
         await cluster.stop("b:1")
     await cluster.stop("a:1")
     cluster.settings = load_settings(None, **FAST)
-    assert not (await cluster.start("c:1")).rules.enforced
+    assert not (await cluster.start("c:1")).rules.enforced, "the root holds neither rules nor tokens"
+
+
+@pytest.mark.parametrize("holds", ["a rule", "a token", "a rule that cannot be read"])
+@in_cluster("a:1", **RULES)
+async def test_a_root_that_holds_rules_or_tokens_is_not_opened_by_a_start_without_settings(
+    cluster: Cluster, holds: str
+) -> None:
+    [broker] = cluster.brokers.values()
+    if holds == "a token":
+        await token(cluster, "root")
+    elif holds == "a rule":
+        await change(cluster, grant=["allow user:shop consume orders"])
+    else:
+        await broker.controller.put_rules(lambda _: [(rule_key("0123456789abcdef"), b"of a later release")])
+    await cluster.stop("a:1")
+    for security, enforced in (("auto", True), ("open", False), ("auto", True)):
+        cluster.settings = load_settings(None, **(FAST | {"security": security}))
+        await cluster.start("b:1")
+        answer = await call(cluster.line("b:1"), LIST_RULES, pb.ListRulesRequest())
+        assert is_refused(answer) == enforced, security
+        await cluster.stop("b:1")
 
 
 class _AskedFor:
