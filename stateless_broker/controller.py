@@ -27,7 +27,6 @@ from ledger.log.segment import Batch
 from ledger.parquet.compaction import Compaction
 from ledger.parquet.hand_over import has_forgotten
 from ledger.rounds.runner import bring_facts_into_force
-from ledger.topics.archive_location import check_archive_beside
 from ledger.topics.catalog import METADATA, Catalog, PartitionMove, Topic, encode_topic_record, topic_key
 from ledger.topics.facts import concern_protection
 from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, Unavailable
@@ -103,7 +102,7 @@ class Controller:
 
         def decide(catalog: Catalog) -> Topic:
             wish = created(catalog, name, partitions, settings, self._bundles(), self.limits, self._sources.now_ms())
-            check_archive_beside(self._compaction.store.url, wish.settings.archive_url)
+            self.limits.check_archive(self._compaction.store.url, wish)
             return wish
 
         return await self._change(decide)
@@ -193,7 +192,7 @@ class Controller:
             wish = altered(
                 catalog, name, partitions, change, unset, self._bundles(), self.limits, self._sources.now_ms()
             )
-            check_archive_beside(self._compaction.store.url, wish.settings.archive_url)
+            self.limits.check_archive(self._compaction.store.url, wish, catalog.topics_by_name.get(name))
             return wish
 
         topic = await self._change(decide)

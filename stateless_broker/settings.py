@@ -16,12 +16,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from holders.limits import HolderLimits
 from ledger.cluster import BUNDLES_MAX, ClusterDefaults
+from ledger.topics.archive_location import archive_urls_of
 from ledgermq.buffers import KIB, MIB
 from offsets.limits import GroupLimits
 from shares.limits import ShareLimits
@@ -182,8 +183,8 @@ class BrokerSettings(ProcessSettings):
         "auto",
         "auto: rules if the root holds access rules or tokens, or if a broker of the cluster enforces them when this"
         " one starts, else open. open: every caller may do everything. rules: callers need a token or a client"
-        " certificate, and only what access rules allow is served (docs/access.md). A broker refuses to start with rules while one of an older release, which would"
-        " ignore them, is in the cluster",
+        " certificate, and only what access rules allow is served (docs/access.md). A broker refuses to start with"
+        " rules while one of an older release, which would ignore them, is in the cluster",
     )
     super_principals: str = _live(
         "",
@@ -312,6 +313,12 @@ class BrokerSettings(ProcessSettings):
         ge=1,
         le=TTL_MS_MAX,
     )
+    archive_urls: str = _live(
+        "",
+        "URLs below which topics may have archives (`archive.url`), separated by commas: brokers and compactors write"
+        " there with their own credentials. Not set: at the root's own endpoint only, and in no other folder of this"
+        " machine. Set it alike in all brokers",
+    )
     offsets_partitions: int = _setting(
         16,
         "Number of partitions of __consumer_offsets, used when the first group of the cluster creates it. Raise it"
@@ -386,6 +393,12 @@ class BrokerSettings(ProcessSettings):
         """
         chosen = self.heartbeat_interval_ms
         return (chosen if chosen is not None else HEARTBEAT_MS.get(_scheme(root_url), HEARTBEAT_MS["file"])) / 1000
+
+    @field_validator("archive_urls")
+    @classmethod
+    def _urls(cls, value: str) -> str:
+        archive_urls_of(value)
+        return value
 
     def shares_locations(self, root_url: str) -> bool:
         """Return whether consumers may read segments themselves.

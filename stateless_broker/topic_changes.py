@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from ledger import keys
 from ledger.log.moves import MOVES_END
+from ledger.topics.archive_location import archive_urls_of, check_archive_beside
 from ledger.topics.catalog import METADATA, Catalog, PartitionMove, Topic
 from ledger.topics.settings import (
     CLUSTER_BUNDLES,
@@ -66,6 +67,12 @@ class TopicLimits:
     offsets_partitions: int = default_of("offsets_partitions")
     message_ttl_ms: int | None = default_of("message_ttl_ms")
     message_ttl_ms_max: int | None = default_of("message_ttl_ms_max")
+    archive_urls: str = default_of("archive_urls")
+
+    def check_archive(self, root_url: str, wish: Topic, before: Topic | None = None) -> None:
+        """Check where a topic's archive may be, unless it was there before. Raises InvalidConfig."""
+        if before is None or before.settings.archive_url != wish.settings.archive_url:
+            check_archive_beside(root_url, wish.settings.archive_url, archive_urls_of(self.archive_urls))
 
     def ttl_of(self, topic: Topic) -> tuple[int, int]:
         """Return the time to live that is in force for messages without their own, and the longest one, in

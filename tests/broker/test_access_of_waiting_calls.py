@@ -15,7 +15,9 @@ from ledgermq.errors import LedgerMQError, Unauthorized, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.tokens import DrawnToken, bearer
+from security.rules import Principal
 from stateless_broker.security.jwt import FETCHED_AGAIN_AFTER_S, Issuer, SignedTokens
+from stateless_broker.security.waiting_calls import waits
 from tests.broker.access import RULES, change, is_refused, token
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, values_of
 
@@ -50,6 +52,18 @@ POLLS: dict[str, tuple[str, Callable[[], Any], str]] = {
     "queue group": ("share_fetch", lambda: _share("orders"), "group"),
     "checks": ("poll_checks", lambda: pb.PollChecksRequest(check_group="hands", max_wait_ms=WAIT_MS), "group"),
 }
+
+
+def test_calls_of_brokers_and_calls_that_do_not_wait_are_judged_once() -> None:
+    class Caller:
+        def __init__(self, *, is_broker: bool) -> None:
+            self.principal = Principal("user:shop", is_broker=is_broker)
+
+    polls = [request() for _, request, _ in POLLS.values()]
+    assert all(waits(Caller(is_broker=False), poll) for poll in polls)  # type: ignore[arg-type]
+    assert not any(waits(Caller(is_broker=True), poll) for poll in polls)  # type: ignore[arg-type]
+    at_once = [fetch_of("orders", 0), pb.ListOffsetsRequest()]
+    assert not any(waits(Caller(is_broker=False), request) for request in at_once)  # type: ignore[arg-type]
 
 
 async def _shop(cluster: Cluster) -> tuple[str, DrawnToken, dict[str, str]]:

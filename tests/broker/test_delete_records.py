@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -14,6 +15,7 @@ from ledger.format import ledgermq_format_pb2 as fmt
 from ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledger.parquet.engine import LocalEngine
 from ledger.rounds.runner import compact_root
+from ledger.topics.archive_location import archive_urls_of, check_archive_beside, check_archive_url
 from ledger.topics.facts import fact_of
 from ledgermq.client.client import Client
 from ledgermq.client.deletion import DeletedRecords
@@ -29,6 +31,7 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.in_process import InProcessConnector
+from stateless_broker.settings import load_settings
 from tests.broker.cluster import TIMESTAMP_US, Cluster, fetch_of, in_cluster, values_of
 from tests.stores.late_checkpoint import LateCheckpoint
 from tests.virtual_time import virtual_sources
@@ -271,6 +274,60 @@ async def test_a_hold_is_answered_only_when_every_bundle_knows_it(cluster: Clust
     assert all([fact_of(await newest_checkpoint(cluster.store, bundle), topic.id) for bundle in set(topic.bundles)])
 
 
+ROOT_S3 = "s3://data/root?endpoint=https://minio.example"
+LISTED = "s3://vault/old?endpoint=https://vault.example, file:///archives/mq"
+ARCHIVES = [  # (root, what an operator lists, the archive, whether it is allowed)
+    (ROOT_S3, "", "", True),
+    (ROOT_S3, "", "s3://other/prefix?endpoint=https://minio.example", True),
+    (ROOT_S3, "", "s3://other/prefix?endpoint=https://minio.example&sse=AES256", True),
+    (ROOT_S3, "", "s3://other/prefix", False),
+    (ROOT_S3, "", "s3://other/prefix?endpoint=http://127.0.0.1:19999", False),
+    (ROOT_S3, "", "hdfs://namenode:8020/archive", False),
+    ("s3://data/root", "", "s3://other/prefix", True),
+    ("s3://data/root", "", "s3://other/prefix?endpoint=http://127.0.0.1:19999", False),
+    ("hdfs://namenode:8020/mq", "", "hdfs://namenode:8020/archive", True),
+    ("hdfs://namenode:8020/mq", "", "hdfs://elsewhere:8020/archive", False),
+    ("file:///data/root", "", "file:///home/broker/.ssh", False),
+    ("file:///data/root", LISTED, "file:///archives/mq", True),
+    ("file:///data/root", LISTED, "file:///archives/mq/orders", True),
+    ("file:///data/root", LISTED, "file:///archives/mq-of-others", False),
+    ("file:///data/root", LISTED, "file:///archives", False),
+    (ROOT_S3, LISTED, "s3://vault/old/orders?endpoint=https://vault.example", True),
+    (ROOT_S3, LISTED, "s3://vault/old/orders", False),
+    (ROOT_S3, LISTED, "s3://vault/older?endpoint=https://vault.example", False),
+    (ROOT_S3, LISTED, "s3://vault/old?endpoint=https://thief.example", False),
+]
+
+
+@pytest.mark.parametrize(("root", "listed", "archive", "allowed"), ARCHIVES)
+def test_brokers_take_their_credentials_only_where_an_operator_allows(
+    root: str, listed: str, archive: str, allowed: bool
+) -> None:
+    urls = archive_urls_of(load_settings(None, archive_urls=listed).archive_urls)
+    with nullcontext() if allowed else pytest.raises(InvalidConfig, match="archive_urls"):
+        check_archive_beside(root, archive, urls)
+
+
+@pytest.mark.parametrize("path", ["/archives/../root", "/archives/%2e%2e/root", "/archives/./x"])
+def test_an_archive_is_not_named_by_a_detour(path: str) -> None:
+    with pytest.raises(ValueError, match="without the parts"):
+        check_archive_url(f"file://{path}")
+    with pytest.raises(InvalidConfig, match="archive_urls"):
+        load_settings(None, archive_urls=f"s3://bucket/ok,file://{path}")
+
+
+@in_cluster("a:1")
+async def test_an_archive_of_before_stays_and_a_list_is_read_while_a_broker_runs(cluster: Cluster) -> None:
+    [broker] = cluster.brokers.values()
+    async with client_of(cluster) as client:
+        broker.apply(cluster.settings.model_copy(update={"archive_urls": "memory://vault, hdfs://n:8020/a"}))
+        await client.create_topic("t", settings={"archive.url": "hdfs://n:8020/a/t"})
+        broker.apply(cluster.settings)
+        await client.alter_topic("t", settings={"retention.ms": "1000"})
+        with pytest.raises(InvalidConfig, match="archive_urls"):
+            await client.alter_topic("t", settings={"archive.url": "hdfs://n:8020/a/u"})
+
+
 @in_cluster("a:1")
 async def test_settings_of_retention_that_make_no_sense_are_refused(cluster: Cluster) -> None:
     wrong = [
@@ -285,6 +342,8 @@ async def test_settings_of_retention_that_make_no_sense_are_refused(cluster: Clu
         {"archive.url": "s3://user:secret@bucket/prefix"},
         {"archive.url": "s3://b"},
         {"archive.url": "file:///tmp/archive"},
+        {"archive.url": "s3://bucket/archive"},
+        {"archive.url": "s3://bucket/archive?endpoint=http://127.0.0.1:9"},
         {"legal.hold": "perhaps"},
     ]
     async with client_of(cluster) as client:

@@ -55,6 +55,7 @@ PROCESS: dict[str, Any] = {
     "partitions_max": 10_000,
     "topics_max": 10_000,
     "message_ttl_ms": NOT_SET,
+    "archive_urls": NOT_SET,
     "message_ttl_ms_max": NOT_SET,
     "offsets_partitions": 16,
     "offsets_retention_ms": 604_800_000,

@@ -51,6 +51,7 @@ PROCESS = {
     "partitions_max": "broker/test_setting_effects.py::test_topics_and_partitions_are_bounded",
     "topics_max": "broker/test_setting_effects.py::test_topics_and_partitions_are_bounded",
     "message_ttl_ms": "e2e/test_expiry.py::test_brokers_set_both_for_topics_that_do_not",
+    "archive_urls": "broker/test_delete_records.py::test_an_archive_of_before_stays_and_a_list_is_read_while_a_broker_runs",
     "message_ttl_ms_max": "e2e/test_expiry.py::test_brokers_set_both_for_topics_that_do_not",
     "offsets_partitions": "broker/test_setting_effects.py::test_the_topic_of_offsets_has_as_many_partitions_as_set",
     "offsets_retention_ms": "broker/test_setting_effects.py::test_offsets_go_after_their_retention",

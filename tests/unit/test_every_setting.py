@@ -79,7 +79,12 @@ ALL: dict[str, list[str]] = {
 # -- 1, processes: file, variable, flag
 
 PROCESS = [(kind, name) for kind in KINDS for name in kind.model_fields]
-GOOD_TEXT = {"cluster_id": "0" * 32, "broker_id": "b.1", "super_principals": "user:root, cert:a.b"}
+GOOD_TEXT = {
+    "cluster_id": "0" * 32,
+    "broker_id": "b.1",
+    "super_principals": "user:root, cert:a.b",
+    "archive_urls": "s3://vault/old",
+}
 
 
 def _bound(field: FieldInfo, name: str) -> int | None:
