@@ -75,7 +75,7 @@ def check_archive_beside(root_url: str, archive_url: str, listed: Sequence[str] 
 
 
 def _is_at_endpoint_of(root_url: str, archive_url: str) -> bool:
-    """Return whether credentials go no further than for the root itself. A folder has no endpoint: whoever may
+    """Return whether credentials go no further than for the root itself. A folder has no endpoint: a caller that may
     name one writes as the broker's user.
     """
     scheme = urlsplit(archive_url).scheme
