@@ -11,6 +11,7 @@ from ledgermq.protocol.unresolved import SUFFIX
 from transactions.limits import NUMBER_MAX, TransactionLimits
 from transactions.types import Kind, Part, Transaction
 
+NONCE_BYTES_MAX = 16
 CHECK_GROUP_CHARS_MAX = NAME_CHARS_MAX - len(SUFFIX)
 
 
@@ -52,6 +53,11 @@ def check_timeout(timeout_ms: int, limits: TransactionLimits) -> int:
             "or prepare the transaction: a prepared transaction has no time-out"
         )
     return timeout_ms or limits.timeout_ms
+
+
+def check_nonce(nonce: bytes) -> None:
+    if len(nonce) > NONCE_BYTES_MAX:
+        raise InvalidRequest(f"a nonce has at most {NONCE_BYTES_MAX} bytes, this one has {len(nonce)}")
 
 
 def check_group(kind: Kind, group: str) -> None:

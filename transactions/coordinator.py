@@ -2,7 +2,7 @@
 
 How a broker uses it (one term, one partition; no call waits):
 
-    c = Coordinator(partition, limits, new_id)
+    c = Coordinator(partition, limits, new_id, loop_s)
     for record in snapshot + tail: c.apply(record.key, record.value)
     c.start(now_ms)                                    # the clocks of transactions restart
     decision = c.end(transaction, outcome, parts, now_ms)   # typed errors are raised before anything has changed
@@ -22,8 +22,13 @@ Special cases:
   forgotten.
 * A half message has all its batches in one bundle. Its producer may prepare it, which starts the checks
   at once. A decided one expires after `half_expiry_ms`, because each message takes an id.
-* `init` of an id that is used once may be repeated until a decision is recorded. It then changes nothing,
-  because a new epoch would drop batches that are staged and acknowledged under the present one.
+* `init` of an id that is used once may be repeated by the object that began it, until a decision is
+  recorded. It then changes nothing, because a new epoch would drop batches that are staged and acknowledged
+  under the present one. The nonce of the call shows that it is the same object; another one is refused.
+* A repeated decision is answered as before only if it names the same counts (`IdValue.counted`): of
+  clients without nonces nothing else shows which one calls.
+* A stored time was read from the clock of an owner, which may have been wrong. So what waits for the end
+  of a time ends at the latest when this term has waited so long by the loop's clock (`_waited_ms`).
 """
 
 from __future__ import annotations
@@ -46,6 +51,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.unresolved import SUFFIX
 from transactions.checks import (
     check_group,
+    check_nonce,
     check_parts,
     check_timeout,
     check_transaction,
@@ -55,7 +61,7 @@ from transactions.checks import (
 from transactions.ids import Ids
 from transactions.info import transaction_info
 from transactions.limits import EPOCH_MAX, EXPIRED_AT_ONCE_MAX, RETRY_FULL_MS, RETRY_MS, TransactionLimits
-from transactions.records import Former, IdEntry, IdValue, encode
+from transactions.records import Former, IdEntry, IdValue, digest_of, encode
 from transactions.types import Kind, Part, State, Transaction
 
 T = TypeVar("T")
@@ -80,16 +86,37 @@ class Outcome(NamedTuple):
     """Whether the transaction is visible, or dropped, in all its bundles."""
 
 
-class Coordinator:
-    """`now_ms`: wall clock. `new_id`: returns 16 random bytes."""
+class _Asked(NamedTuple):
+    """The newest undecided transaction of an id that a bundle has asked about, and when it first did: by
+    the wall clock, for people, and by the loop's clock.
+    """
 
-    def __init__(self, partition: int, limits: TransactionLimits, new_id: Callable[[], bytes]) -> None:
+    transaction: Transaction
+    first_ms: int
+    first_s: float
+
+
+class Coordinator:
+    """`now_ms`: wall clock. `new_id`: returns 16 random bytes. `loop_s`: the loop's clock, which never
+    goes back.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        limits: TransactionLimits,
+        new_id: Callable[[], bytes],
+        loop_s: Callable[[], float],
+    ) -> None:
         self.partition = partition
         self._limits = limits
         self._new_id = new_id
+        self._loop_s = loop_s
+        self._started_s = loop_s()
+        self._changed_s: dict[str, float] = {}
+        """Id -> when this term last changed it, by the loop's clock."""
         self._ids = Ids()
-        self._asked: dict[str, tuple[Transaction, int]] = {}
-        """Id -> its newest undecided transaction that a bundle has asked about, and when it first did."""
+        self._asked: dict[str, _Asked] = {}
         self._troubles: dict[str, dict[int, str]] = {}
 
     # Replay
@@ -101,31 +128,63 @@ class Coordinator:
     def start(self, now_ms: int) -> None:
         """Start the clocks, once, after the last record was applied."""
         self._asked = {}
+        self._changed_s = {}
+        self._started_s = self._loop_s()
 
     # Producers
 
     def init(
-        self, transactional_id: str, kind: Kind, timeout_ms: int, check_group_name: str, now_ms: int
+        self,
+        transactional_id: str,
+        kind: Kind,
+        timeout_ms: int,
+        check_group_name: str,
+        now_ms: int,
+        nonce: bytes = b"",
     ) -> Decision[Identity]:
         """Begin the next epoch of an id. This aborts an undecided transaction of the epoch before.
 
-        Raises InvalidRequest, also if the id has another kind, or is used once and was used (X9);
-        Unavailable while a commit of the epoch before is incomplete (X6); ResourceExhausted.
+        `nonce`: of the object that calls, the same in all its attempts; empty: an earlier client. Raises
+        InvalidRequest, also if the id has another kind, or is used once and was used, or another object
+        has begun it (X9); TransactionAborted instead if another half message has the id; Unavailable
+        while a commit of the epoch before is incomplete (X6); ResourceExhausted.
         """
         check_transactional_id(transactional_id)
         check_group(kind, check_group_name)
+        check_nonce(nonce)
         timeout_ms = check_timeout(timeout_ms, self._limits)
         known = self._ids.known.get(transactional_id)
         if known is None:
             self._check_room()
-            new = IdValue(self._new_id(), 1, kind, timeout_ms, now_ms, check_group=check_group_name)
+            new = IdValue(self._new_id(), 1, kind, timeout_ms, now_ms, check_group=check_group_name, nonce=nonce)
         else:
             self._check_reuse(transactional_id, known, kind)
             if kind is not Kind.ORDINARY:
+                self._check_same_object(transactional_id, known, nonce)
                 return Decision([], Identity(known.producer_id, known.epoch, self.partition, known.timeout_ms))
-            new = IdValue(known.producer_id, known.epoch + 1, kind, timeout_ms, now_ms, former=_former_of(known))
+            former = _former_of(known)
+            new = IdValue(known.producer_id, known.epoch + 1, kind, timeout_ms, now_ms, former=former, nonce=nonce)
         identity = Identity(new.producer_id, new.epoch, self.partition, timeout_ms)
         return self._decided(transactional_id, new, identity)
+
+    def _check_same_object(self, transactional_id: str, known: IdValue, nonce: bytes) -> None:
+        """Raise if another object has begun this id, which is used once and was not decided yet.
+
+        An id without a nonce was begun through an earlier client or broker: callers are then told apart
+        by what they count, when they decide.
+        """
+        if known.nonce in (b"", nonce):
+            return
+        if known.kind is Kind.HALF_MESSAGE:
+            raise TransactionAborted(
+                f"half message {transactional_id!r} was begun by another call of send, and may be stored; nothing of "
+                "this one is stored: use another transactional id, or leave the other message to its checks"
+            )
+        raise InvalidRequest(
+            f"transactional id {transactional_id!r} was used: another program has begun its transaction and not ended "
+            "it, and an id of this kind names one transaction; use a new id, or, if that program is gone, ask for the "
+            "outcome of the id, which rolls it back, and have it forgotten"
+        )
 
     def _check_room(self) -> None:
         if len(self._ids.known) >= self._limits.ids_max:
@@ -235,8 +294,12 @@ class Coordinator:
         if known.state is not State.PREPARED:
             if outcome is not State.ABORTED and not known.state.is_commit:
                 raise _aborted(transaction, known)
+            if outcome is State.PREPARED or (outcome is State.COMMITTED and parts):
+                self._check_counted(transaction, known, parts)
             return Decision([], known.state)
         if outcome is State.PREPARED:
+            if known.kind is not Kind.HALF_MESSAGE:  # the bundle's question has counted a half message
+                self._check_counted(transaction, known, parts)
             return Decision([], known.state)
         if parts and known.kind is Kind.HALF_MESSAGE:
             counted = tuple(parts)  # by the producer; the stored count is the bundle's, from its question
@@ -249,6 +312,16 @@ class Coordinator:
                 "roll it back"
             )
         return self._decide(transaction, known, outcome, known.parts, now_ms, outcome)
+
+    def _check_counted(self, transaction: Transaction, known: IdValue, parts: Sequence[Part]) -> None:
+        """Check that a call repeats the decision: it counts the same batches. `counted` is empty if an
+        earlier release recorded the decision.
+        """
+        if known.counted and known.counted != digest_of(parts):
+            raise TransactionFenced(
+                f"{describe(transaction)} is {known.state.name} with other batches than this call counts: another "
+                "program has used the id, and nothing that this one has staged becomes visible; use a new id"
+            )
 
     # Questions
 
@@ -302,9 +375,9 @@ class Coordinator:
             return Decision([], _fate_of_decided(known))
         if not known.complete:
             return Decision([], State.UNDECIDED)
-        waited_ms = now_ms - self._first_asked(transaction, now_ms)
+        waited_ms = self._asked_for_ms(transaction, now_ms)
         if known.kind is Kind.HALF_MESSAGE and transaction.number == 1 and part.counts:
-            waited_ms = max(waited_ms, now_ms - known.changed_ms)  # it was initialized before it was staged
+            waited_ms = max(waited_ms, self._waited_ms(transaction.transactional_id, known, now_ms))
             if waited_ms < self._limits.check_after_ms:
                 return Decision([], State.UNDECIDED)
             counted = check_parts([part], self._limits)
@@ -313,11 +386,21 @@ class Coordinator:
             return Decision([], State.UNDECIDED)
         return self._decide(transaction, known, State.ABORTED, (), now_ms, State.ABORTED)
 
-    def _first_asked(self, transaction: Transaction, now_ms: int) -> int:
+    def _asked_for_ms(self, transaction: Transaction, now_ms: int) -> float:
+        """Return how long ago a bundle first asked about an undecided transaction in this term."""
         asked = self._asked.get(transaction.transactional_id)
-        if asked is None or asked[0].pair < transaction.pair:
-            asked = self._asked[transaction.transactional_id] = (transaction, now_ms)
-        return min(asked[1], now_ms)
+        if asked is None or asked.transaction.pair < transaction.pair:
+            asked = self._asked[transaction.transactional_id] = _Asked(transaction, now_ms, self._loop_s())
+        return (self._loop_s() - asked.first_s) * 1000
+
+    def _waited_ms(self, name: str, known: IdValue, now_ms: int) -> float:
+        """Return how long an id is unchanged: by its stored time, or by the loop's clock since this term
+        changed or loaded it. The second is never too long, and does not depend on the clocks of others.
+        """
+        return max(now_ms - known.changed_ms, self._term_ms(name))
+
+    def _term_ms(self, name: str) -> float:
+        return (self._loop_s() - self._changed_s.get(name, self._started_s)) * 1000
 
     def confirm(self, transaction: Transaction) -> State:
         """Return COMMITTED while the transaction is committed and not complete in all its bundles, else
@@ -419,7 +502,7 @@ class Coordinator:
         return [
             self._named(name, known)
             for name in self._ids.prepared
-            if (known := self._ids.known[name]).kind is Kind.HALF_MESSAGE and self._is_unresolved(known, now_ms)
+            if (known := self._ids.known[name]).kind is Kind.HALF_MESSAGE and self._is_unresolved(name, known, now_ms)
         ]
 
     def declare_unresolved(self, transaction: Transaction, now_ms: int) -> Decision[bool]:
@@ -427,12 +510,12 @@ class Coordinator:
         known = self._same(transaction)
         if known is None or known.kind is not Kind.HALF_MESSAGE or known.state is not State.PREPARED:
             return Decision([], False)
-        if not self._is_unresolved(known, now_ms):
+        if not self._is_unresolved(transaction.transactional_id, known, now_ms):
             return Decision([], False)
         return self._decide(transaction, known, State.UNRESOLVED, known.parts, now_ms, True)
 
-    def _is_unresolved(self, known: IdValue, now_ms: int) -> bool:
-        waited_ms = now_ms - known.changed_ms
+    def _is_unresolved(self, name: str, known: IdValue, now_ms: int) -> bool:
+        waited_ms = self._waited_ms(name, known, now_ms)
         if waited_ms >= self._limits.unchecked_ms_max:
             return True
         return known.checks >= self._limits.checks_max and waited_ms >= self._limits.check_every_ms
@@ -529,7 +612,7 @@ class Coordinator:
         """
         known = self._existing(transactional_id)
         if self._is_asked(transactional_id, known):
-            undecided, asked_ms = self._asked[transactional_id]
+            undecided, asked_ms, _ = self._asked[transactional_id]
             new = IdValue(
                 known.producer_id,
                 undecided.epoch,
@@ -570,15 +653,20 @@ class Coordinator:
         ones and those that an operator decided are not forgotten here, so that operators can see
         them.
         """
-        old_ms = now_ms - self._limits.half_expiry_ms
         ended = ((name, self._ids.known[name]) for name in self._ids.ended_half)
-        old = (name for name, known in ended if known.changed_ms <= old_ms and known.state not in _KEPT_HALF)
+        old = (
+            name
+            for name, known in ended
+            if known.state not in _KEPT_HALF and self._waited_ms(name, known, now_ms) >= self._limits.half_expiry_ms
+        )
         expired = list(islice(old, EXPIRED_AT_ONCE_MAX))
         records = [record for name in expired for record in self._decided(name, None, None).records]
         return Decision(records, len(records))
 
     def _may_expire(self, name: str, known: IdValue, now_ms: int) -> bool:
-        if now_ms - known.changed_ms < self._limits.expiry_ms or not known.complete or known.state in _BY_OPERATOR:
+        if not known.complete or known.state in _BY_OPERATOR:
+            return False
+        if self._waited_ms(name, known, now_ms) < self._limits.expiry_ms:
             return False
         if known.kind is Kind.TWO_PHASE and known.state.is_commit:
             return False
@@ -614,7 +702,7 @@ class Coordinator:
         return [IdEntry(name, known) for name, known in sorted(self._ids.known.items())]
 
     def _is_asked(self, name: str, known: IdValue) -> bool:
-        return name in self._asked and self._asked[name][0].pair > (known.epoch, known.number)
+        return name in self._asked and self._asked[name].transaction.pair > (known.epoch, known.number)
 
     def _existing(self, transactional_id: str) -> IdValue:
         known = self._ids.known.get(check_transactional_id(transactional_id))
@@ -662,12 +750,17 @@ class Coordinator:
             parts=kept,
             missing=tuple(part.bundle for part in kept) if state.is_final else (),
             changed_ms=now_ms,
+            counted=b"" if state in _ABORTS else digest_of(parts),
         )
         return self._decided(transaction.transactional_id, new, answer)
 
     def _decided(self, name: str, known: IdValue | None, answer: T) -> Decision[T]:
         entry = IdEntry(name, known)
         self._ids.take(entry)
+        if known is None:
+            self._changed_s.pop(name, None)
+        else:
+            self._changed_s[name] = self._loop_s()
         if known is None or not self._is_asked(name, known):
             self._asked.pop(name, None)
         if known is None or known.complete:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -26,6 +27,7 @@ from transactions.format import ledgermq_transactions_pb2 as fmt
 from transactions.types import Kind, Part, Reference, State, Stream, Transaction
 
 VERSION = 1
+DIGEST_BYTES = 16
 
 
 class Former(NamedTuple):
@@ -45,7 +47,9 @@ class IdValue:
     `number` and `state` are those of the transaction; 0 and UNDECIDED if there is none. `changed_ms`:
     wall clock. `parts`: sorted by bundle. `missing`: the bundles, ascending, that have not answered
     "done". Both are empty once the transaction is complete. `checks`: how often producers were asked.
-    `former`: None in the first epoch.
+    `former`: None in the first epoch. `nonce`: of the client object that began the epoch. `counted`:
+    digest of the parts that a caller named in the newest decision (`digest_of`); it stays when `parts` go.
+    Both are empty if they are not known: an earlier release wrote the record.
     """
 
     producer_id: bytes
@@ -61,6 +65,8 @@ class IdValue:
     check_group: str = ""
     checks: int = 0
     former: Former | None = None
+    nonce: bytes = b""
+    counted: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +199,8 @@ def _id_bytes(known: IdValue) -> bytes:
         check_group=known.check_group,
         checks=known.checks,
         former=_former_to(known.former),
+        nonce=known.nonce,
+        counted=known.counted,
     ).SerializeToString(deterministic=True)
 
 
@@ -215,6 +223,8 @@ def _id_of(data: bytes) -> IdValue:
         check_group=stored.check_group,
         checks=stored.checks,
         former=_former_of(stored.former) if stored.HasField("former") else None,
+        nonce=stored.nonce,
+        counted=stored.counted,
     )
 
 
@@ -312,6 +322,12 @@ def _transaction_of(stored: fmt.Transaction) -> Transaction:
         stored.epoch,
         stored.number,
     )
+
+
+def digest_of(parts: Iterable[Part]) -> bytes:
+    """Return a digest of what a decision counts; equal parts have equal digests."""
+    data = fmt.Id(parts=[_part_to(part) for part in parts]).SerializeToString(deterministic=True)
+    return sha256(data).digest()[:DIGEST_BYTES]
 
 
 def _part_to(part: Part) -> fmt.Part:

@@ -1043,16 +1043,18 @@ class StageOffsetsResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[CommitResult, _Mapping]]] = ..., bundle: _Optional[int] = ...) -> None: ...
 
 class InitTransactionsRequest(_message.Message):
-    __slots__ = ("transactional_id", "timeout_ms", "kind", "check_group")
+    __slots__ = ("transactional_id", "timeout_ms", "kind", "check_group", "nonce")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     CHECK_GROUP_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     timeout_ms: int
     kind: TransactionKind
     check_group: str
-    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., kind: _Optional[_Union[TransactionKind, str]] = ..., check_group: _Optional[str] = ...) -> None: ...
+    nonce: bytes
+    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., kind: _Optional[_Union[TransactionKind, str]] = ..., check_group: _Optional[str] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class InitTransactionsResponse(_message.Message):
     __slots__ = ("producer_id", "epoch", "coordinator", "timeout_ms", "now_us")

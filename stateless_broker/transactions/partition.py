@@ -86,7 +86,8 @@ class TransactionCores:
     """The two states of a partition, which share its log. Each skips the other's records."""
 
     def __init__(self, partition: int, bundle: int, limits: TransactionLimits, sources: Sources) -> None:
-        self.coordinator = Coordinator(partition, limits, sources.new_id)
+        loop = asyncio.get_running_loop()
+        self.coordinator = Coordinator(partition, limits, sources.new_id, loop.time)
         self.participant = Participant(bundle, limits)
 
     def apply(self, key: bytes, value: bytes | None) -> None:
@@ -308,8 +309,15 @@ class TransactionPartition:
         return await self._checker.poll(request.check_group, request.max_wait_ms / 1000, request.max_checks)
 
     async def init(self, request: pb.InitTransactionsRequest, kind: Kind) -> Identity:
-        name, timeout_ms, group = request.transactional_id, request.timeout_ms, request.check_group
-        return await self._in_turn(name, lambda: self.coordinator.init(name, kind, timeout_ms, group, self.now_ms()))
+        name, timeout_ms, group, nonce = (
+            request.transactional_id,
+            request.timeout_ms,
+            request.check_group,
+            request.nonce,
+        )
+        return await self._in_turn(
+            name, lambda: self.coordinator.init(name, kind, timeout_ms, group, self.now_ms(), nonce)
+        )
 
     async def end(self, transaction: Transaction, outcome: State, parts: Sequence[Part]) -> State:
         def end() -> Decision[State]:

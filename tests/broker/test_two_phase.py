@@ -19,7 +19,7 @@ from ledgermq.protocol.api import Connection
 from stateless_broker.in_process import InProcessConnector
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import ask
-from tests.broker.transaction_calls import served
+from tests.broker.transaction_calls import Producer, served
 from tests.virtual_time import virtual_sources
 from tests.waiting import until
 
@@ -166,6 +166,66 @@ async def test_one_phase_is_the_commit_point_that_outcome_tells(cluster: Cluster
         with pytest.raises(errors.TransactionAborted):
             await dead.tpc_commit()
         await shown(cluster, *values("one"))
+
+
+@pytest.mark.parametrize("prepares", [True, False])
+@in_cluster(*ADDRESSES, **BUNDLES)
+async def test_of_two_programs_with_one_xid_the_second_is_refused(cluster: Cluster, prepares: bool) -> None:
+    """Both would be told that they are committed, and the records of one would be dropped."""
+    await cluster.create("t", 3)
+    async with client_of(cluster) as client, client_of(cluster) as other:
+        first, second = client.transactions.two_phase(), other.transactions.two_phase()
+        await first.tpc_begin("transfer-2")
+        first.send("t", b"of the first", partition=0)
+        with pytest.raises(errors.InvalidRequest, match="another program has begun"):
+            await second.tpc_begin("transfer-2")
+        if prepares:
+            await first.tpc_prepare()
+            with pytest.raises(errors.InvalidRequest, match="was used"):
+                await second.tpc_begin("transfer-2")
+        await first.tpc_commit()
+        await shown(cluster, b"of the first")
+        await second.tpc_begin("transfer-3")  # it goes on with another id
+        second.send("t", b"of the second", partition=1)
+        await second.tpc_commit()
+        await shown(cluster, b"of the first", b"of the second")
+
+
+@in_cluster(*ADDRESSES, **BUNDLES)
+async def test_a_begin_whose_answers_were_lost_may_be_repeated_by_its_object(cluster: Cluster) -> None:
+    await cluster.create("t", 3)
+    lines = Lines(cluster)
+    async with client_of(cluster, lines) as client, client_of(cluster) as other:
+        branch = client.transactions.two_phase()
+        lines.lost.update(init_transactions=100)
+        with pytest.raises(errors.LedgerMQError):
+            await branch.tpc_begin("transfer-4")
+        lines.lost.clear()
+        with pytest.raises(errors.InvalidRequest):
+            await other.transactions.two_phase().tpc_begin("transfer-4")
+        await branch.tpc_begin("transfer-4")
+        branch.send("t", b"once", partition=0)
+        await branch.tpc_commit()
+        await shown(cluster, b"once")
+
+
+@in_cluster(*ADDRESSES, **BUNDLES)
+async def test_earlier_clients_with_one_xid_are_told_apart_by_what_they_count(cluster: Cluster) -> None:
+    """They send no nonce, so that both get one identity; the second is told that it is fenced."""
+    await cluster.create("t", 3)
+    first, second = Producer(cluster, "transfer-5"), Producer(cluster, "transfer-5")
+    for place, program in enumerate((first, second)):
+        await program.init(kind=pb.TWO_PHASE)
+        program.begin()
+        await program.send("t", place, b"of %d" % place)
+    await first.end(pb.PREPARED)
+    assert await first.end(pb.PREPARED) == pb.PREPARED  # its answer may have been lost
+    with pytest.raises(errors.TransactionFenced):
+        await second.end(pb.PREPARED)
+    await first.end(pb.COMMITTED)
+    with pytest.raises(errors.TransactionFenced):
+        await second.end(pb.COMMITTED)
+    await shown(cluster, b"of 0")
 
 
 @in_cluster(*ADDRESSES, **BUNDLES)

@@ -118,7 +118,7 @@ def check(data: bytes) -> None:
 
 def _cores() -> tuple[Coordinator, Participant]:
     numbers = count()
-    return Coordinator(1, LIMITS, lambda: next(numbers).to_bytes(16)), Participant(BUNDLE, LIMITS)
+    return Coordinator(1, LIMITS, lambda: next(numbers).to_bytes(16), lambda: 0.0), Participant(BUNDLE, LIMITS)
 
 
 def _go_on(coordinator: Coordinator, participant: Participant) -> None:

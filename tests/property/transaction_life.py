@@ -317,6 +317,7 @@ class TransactionLife(RuleBasedStateMachine):
 
     def wait(self, ms: int) -> None:
         self.now_ms += ms
+        self.desk.loop_s += ms / 1000
 
     def coordinator_changes_hands(self) -> None:
         self.desk.take_over(self.now_ms)
@@ -391,7 +392,7 @@ class TransactionLife(RuleBasedStateMachine):
             if entry.value is not None and entry.value.state is State.PREPARED:
                 self.finish_prepared(entry.transactional_id, commit=True, by_operator=False)
         for _ in range(30):
-            self.now_ms += 60
+            self.wait(60)
             self.one_quiet_round()
         assert not self.desk.coordinator.to_complete()
         assert self.prepared <= self.desk.truth.keys(), "what is prepared is never lost"

@@ -66,10 +66,11 @@ class CoordinatorDesk:
         self.acknowledged: dict[tuple[Transaction, Stream, int], int] = {}
         """CRC of each batch that was acknowledged to a producer."""
         self.drawn = 0
+        self.loop_s = 0.0
         self.coordinator = self._new()
 
     def _new(self) -> Coordinator:
-        return Coordinator(0, LIMITS, self._new_id)
+        return Coordinator(0, LIMITS, self._new_id, lambda: self.loop_s)
 
     def _new_id(self) -> bytes:
         self.drawn += 1

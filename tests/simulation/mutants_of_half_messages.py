@@ -15,12 +15,17 @@ from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.transactions.unresolved import UnresolvedCopies
 from tests.simulation.mutants import mutant
+from tests.simulation.transactions_clients import transactions_plan_of
 from transactions.coordinator import Coordinator
 from transactions.records import IdValue
 from transactions.types import Kind, Part, State, Transaction
 
 LOADED = True
 Patch = pytest.MonkeyPatch
+
+
+def _has_far_clocks(seed: int) -> bool:
+    return transactions_plan_of(seed).far_clocks
 
 
 @mutant("transactions")
@@ -57,13 +62,19 @@ def half_messages_expire_before_they_end(patch: Patch) -> None:
 @mutant("transactions")
 def half_messages_checked_for_ever(patch: Patch) -> None:
     """Checks are not counted, so what no program knows of never ends."""
-    patch.setattr(Coordinator, "_is_unresolved", lambda self, known, now_ms: False)
+    patch.setattr(Coordinator, "_is_unresolved", lambda self, name, known, now_ms: False)
 
 
 @mutant("transactions")
 def unresolved_after_the_first_check(patch: Patch) -> None:
     """One answer that is late or lost ends the checks."""
-    patch.setattr(Coordinator, "_is_unresolved", lambda self, known, now_ms: known.checks >= 1)
+    patch.setattr(Coordinator, "_is_unresolved", lambda self, name, known, now_ms: known.checks >= 1)
+
+
+@mutant("transactions", likely=_has_far_clocks)
+def unresolved_by_stored_times_alone(patch: Patch) -> None:
+    """The last check was stamped by a clock that is ahead; the message stays undecided until others reach it."""
+    patch.setattr(Coordinator, "_term_ms", lambda self, name: 0.0)
 
 
 @mutant("transactions")
@@ -87,7 +98,11 @@ def unresolved_is_aborted(patch: Patch) -> None:
 
     def declare(self: Coordinator, transaction: Transaction, now_ms: int) -> Decision[bool]:
         known = self._same(transaction)
-        if known is not None and known.state is State.PREPARED and self._is_unresolved(known, now_ms):
+        if (
+            known is not None
+            and known.state is State.PREPARED
+            and self._is_unresolved(transaction.transactional_id, known, now_ms)
+        ):
             return self._decide(transaction, known, State.ABORTED, known.parts, now_ms, True)
         return Decision([], False)
 

@@ -37,6 +37,17 @@ def _stages_stale(seed: int) -> bool:
     return transactions_plan_of(seed).stages_stale
 
 
+def _has_twins(seed: int) -> bool:
+    return transactions_plan_of(seed).twins
+
+
+@mutant("transactions", likely=_has_twins)
+def repeated_by_another_program(patch: Patch) -> None:
+    """Two programs begin one xid, and the second is told what became of the first one's transaction."""
+    patch.setattr(Coordinator, "_check_same_object", lambda self, name, known, nonce: None)
+    patch.setattr(Coordinator, "_check_counted", lambda self, transaction, known, parts: None)
+
+
 @mutant("transactions")
 def completion_before_its_decision_is_durable(patch: Patch) -> None:
     """Bundles complete a commit that a takeover may undo."""
@@ -89,7 +100,7 @@ def abort_told_and_not_recorded(patch: Patch) -> None:
             and (known.producer_id, known.epoch) == (transaction.producer_id, transaction.epoch)
             and known.number < transaction.number
         )
-        if is_open and known is not None and now_ms - self._first_asked(transaction, now_ms) >= known.timeout_ms:
+        if is_open and known is not None and self._asked_for_ms(transaction, now_ms) >= known.timeout_ms:
             return Decision([], State.ABORTED)
         return real(self, transaction, part, now_ms)
 

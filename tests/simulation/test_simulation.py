@@ -123,6 +123,9 @@ def test_access_rules_on_a_cluster(seed: int) -> None:
         ("groups", 44),
         ("transactions", 182),
         ("transactions", 5),
+        ("transactions", 31000002),
+        ("transactions", 41000043),
+        ("transactions", 51000184),
     ],
 )
 def test_a_seed_that_once_failed(level: str, seed: int) -> None:

@@ -66,6 +66,10 @@ class TransactionsPlan:
     """Now and then a broker stands still until another has claimed its bundles."""
     stages_stale: bool
     """Processors now and then stage offsets under an assignment of before they lost a partition and got it again."""
+    twins: bool
+    """Two programs at a time use one xid."""
+    far_clocks: bool
+    """When all has healed, the clocks of the brokers are a day ahead for some seconds."""
 
 
 def transactions_plan_of(seed: int) -> TransactionsPlan:
@@ -94,6 +98,8 @@ def transactions_plan_of(seed: int) -> TransactionsPlan:
         carry_slots=r.choice((1, 20)),
         outlives=r.random() < 0.5,
         stages_stale=random.Random(f"stale stages plan {seed}").random() < 0.5,
+        twins=random.Random(f"twins plan {seed}").random() < 0.4,
+        far_clocks=random.Random(f"far clocks plan {seed}").random() < 0.3,
     )
 
 
@@ -364,6 +370,64 @@ class Manager(TransactionalClient):
             raise
 
 
+class Twins(TransactionalClient):
+    """Two programs that use one xid at the same time. At most one of them may be told that its transaction is
+    prepared or committed, and then the records of that one are visible.
+    """
+
+    _xids = 0
+
+    async def _session(self) -> None:
+        while not self.stopped.is_set():
+            await asyncio.sleep(self.random.expovariate(self._plan.records_s / 2))
+            if len(self._shared.prepared) < PREPARED_MAX:
+                self._xids += 1
+                async with self._new_client() as second:
+                    ends = [self._program(client, place) for place, client in enumerate((self.client, second))]
+                    for ended in await asyncio.gather(*ends, return_exceptions=True):
+                        if isinstance(ended, LedgerMQError):
+                            self._world.judge_error(ended)
+                        elif ended is not None:
+                            raise ended
+
+    async def _program(self, client: Client, place: int) -> None:
+        async with client.transactions.two_phase(timeout=self._own.timeout_ms / 1000) as branch:
+            xid = branch.xid(2, f"{self.name}.{self._incarnation}", str(self._xids))
+            await asyncio.sleep(self.random.choice((0.0, 0.0, 0.05)))
+            try:
+                await branch.tpc_begin(xid)
+            except InvalidRequest:
+                self._world.coverage.saw("a twin was refused")
+                return
+            sent = Sent(f"{self.name}.{place}", transactional_id_of(xid))
+            self._shared.sent.append(sent)
+            value = f"{self.name}/{self._incarnation}/{self._xids}/{place}"
+            self._send(branch, sent, self.outputs[place], self.random.randrange(PARTITIONS), value)
+            if self.random.random() < 0.5:
+                await self._commit(branch, sent)
+            else:
+                await self._prepare(branch, sent)
+
+    async def _commit(self, branch: TwoPhase, sent: Sent) -> None:
+        try:
+            await branch.tpc_commit(timeout_s=self._own.deadline_s)
+        except (TransactionAborted, TransactionFenced):
+            self._told(sent, committed=False)
+        else:
+            self._told(sent, committed=True)
+            self._world.coverage.saw("a twin was committed")
+
+    async def _prepare(self, branch: TwoPhase, sent: Sent) -> None:
+        self._shared.prepared[sent.transactional_id] = sent
+        try:
+            await branch.tpc_prepare(self._own.deadline_s)
+        except TransactionOutcomeUnknown:
+            sent.rollback_asked = True
+            raise
+        sent.prepared = True
+        self._world.coverage.saw("a twin was prepared")
+
+
 class Resolver(TransactionalClient):
     """Ends branches that others have prepared, by their names; one that was not prepared is rolled back.
 
@@ -407,7 +471,7 @@ class Resolver(TransactionalClient):
     async def _recover(self, branch: TwoPhase, name: str) -> None:
         """Roll back what was prepared after it was taken for unknown."""
         if name not in self._shared.prepared:
-            [sent] = (sent for sent in self._shared.sent if sent.transactional_id == name)
+            sent = next(sent for sent in self._shared.sent if sent.transactional_id == name)
             await self._roll_back(branch, name, sent)
 
     async def _is_given_up(self, branch: TwoPhase, name: str, sent: Sent, refusal: LedgerMQError) -> bool:

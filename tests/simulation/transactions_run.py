@@ -30,15 +30,20 @@ from tests.simulation.transactions_clients import (
     Shared,
     TransactionalClient,
     Transactor,
+    Twins,
     transactions_plan_of,
 )
 from tests.simulation.transactions_truth import TransactionTruth, judge, judge_processed, transaction_truth
 
 SHARED_ID = "shared"
+DAY_US = 24 * 3_600_000_000
+FAR_S = 10.0
+"""So long the clocks of brokers are a day ahead."""
 KINDS: dict[str, type[TransactionalClient]] = {
     "t": Transactor,
     "p": Processor,
     "x": Manager,
+    "z": Twins,
     "y": Resolver,
     "h": Program,
 }
@@ -89,6 +94,7 @@ class TransactionsRun(ClusterRun):
             "h0",
             "h1",
             *(f"p{number}" for number in range(self.own.processors)),
+            *(("z0",) if self.own.twins else ()),
         ):
             self._start(name)
         return [client.start() for client in self._clients]
@@ -116,12 +122,23 @@ class TransactionsRun(ClusterRun):
 
     async def _compact_all(self) -> None:
         """Before that: the input is worked off, and every transaction comes to its end."""
-        await self._stop_members("tx")
+        if self.own.far_clocks:
+            await self._stamp_ahead()
+        await self._stop_members("txz")
         await self._work_off(GROUP, "the input is not worked off")
         await self._stop_members("p")
         await self._until_no_transaction_is_open(lambda: self._truth().open)
         await self._stop_members("yh")
         await super()._compact_all()
+
+    async def _stamp_ahead(self) -> None:
+        """Let brokers stamp what they decide with a time that is a day ahead."""
+        skew_us = self.world.skew_us
+        for seconds, ahead_us in ((FAR_S, DAY_US), (0.0, -DAY_US)):
+            for name in self.brokers:
+                skew_us[name] += ahead_us
+            await asyncio.sleep(seconds)
+        self.world.coverage.saw("clocks were a day ahead")
 
     async def _stop_members(self, kinds: str) -> None:
         """Return when they have ended: what one of them still prepares, others have to end."""

@@ -164,7 +164,7 @@ class SharedTransactions:
         timeout_ms = round(timeout_s * 1000)
         if not 1 <= timeout_ms <= TIMEOUT_MS_MAX:
             raise InvalidRequest(f"a time-out is 1 to {TIMEOUT_MS_MAX} ms, not {timeout_ms} ms")
-        decisions = Decisions(self._connections, transactional_id)
+        decisions = Decisions(self._connections, transactional_id, self._context.sources.new_id())
         answer = await decisions.init(timeout_ms, self._connections.deadline(), pb.TWO_PHASE)
         return SharedTransaction(transactional_id, answer.coordinator, answer.producer_id, answer.epoch)
 

@@ -60,10 +60,15 @@ def check_transactional_id(transactional_id: object) -> str:
 
 
 class Decisions:
-    """The coordinator of one transactional id."""
+    """The coordinator of one transactional id.
 
-    def __init__(self, connections: Connections, transactional_id: str) -> None:
+    `nonce`: 16 random bytes of the object that begins an id which is used once. The coordinator remembers
+    it, so that a repeated call is answered as before, and another object is refused.
+    """
+
+    def __init__(self, connections: Connections, transactional_id: str, nonce: bytes = b"") -> None:
         self.transactional_id = check_transactional_id(transactional_id)
+        self._nonce = nonce
         self._coordinator = Coordinator(connections, f"transactional id {transactional_id!r}")
 
     async def init(
@@ -78,7 +83,11 @@ class Decisions:
         Raises InvalidRequest, ResourceExhausted, Unavailable.
         """
         request = pb.InitTransactionsRequest(
-            transactional_id=self.transactional_id, timeout_ms=timeout_ms, kind=kind, check_group=check_group
+            transactional_id=self.transactional_id,
+            timeout_ms=timeout_ms,
+            kind=kind,
+            check_group=check_group,
+            nonce=self._nonce,
         )
         return await self._coordinator.ask(lambda at: at.init_transactions(request), deadline)
 

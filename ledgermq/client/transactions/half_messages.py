@@ -181,7 +181,7 @@ class HalfMessages:
 
         `transactional_id`: a name that no other transaction has; checks carry it. None: a random one.
         Raises as `Producer.send`; InvalidRequest if the id was used; TransactionAborted if another
-        message is stored under the id; Unavailable, and DeadlineExceeded after `timeout_s` (None: the
+        call has begun a message under the id; Unavailable, and DeadlineExceeded after `timeout_s` (None: the
         client's). After an error the message does not become visible, unless `check` returns "commit"
         for it.
         """
@@ -195,7 +195,7 @@ class HalfMessages:
         name = (
             transactional_id or f"{self.group[: NAME_CHARS_MAX - ID_CHARS - 1]}.{self._context.sources.new_id().hex()}"
         )
-        decisions = Decisions(self._context.connections, name)
+        decisions = Decisions(self._context.connections, name, self._context.sources.new_id())
         deadline = self._context.connections.deadline(timeout_s)
         try:
             async with asyncio.timeout_at(deadline), self._room:
@@ -203,7 +203,8 @@ class HalfMessages:
                 return await self._send(topic, row, partition, decisions, deadline, ours=transactional_id is None)
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"half message {name!r} may or may not be stored, because no broker answered in time; send it again"
+                f"half message {name!r} may or may not be stored, because no broker answered in time; send it "
+                "again under another id, and leave this one to the checks"
             ) from error
 
     async def send_in_transaction(

@@ -45,6 +45,8 @@ class TwoPhase:
         self._timeout_ms = timeout_ms
         self._settings = settings
         self._given = given
+        self._nonce = context.sources.new_id()
+        """Of this object, not of one call: `tpc_begin` may be repeated after an error."""
         self._decisions: Decisions | None = None
         """The decisions of the xid that this object has begun or prepared."""
         self._lane: Lane | None = None
@@ -69,8 +71,9 @@ class TwoPhase:
     async def tpc_begin(self, xid: XidLike | str) -> None:
         """Begin a transaction. On return the cluster knows its xid: `outcome` rolls it back from now on.
 
-        Raises InvalidRequest if the xid was used; ResourceExhausted, Unavailable; TransactionError
-        while another transaction of this object is open.
+        May be repeated after an error. Raises InvalidRequest if the xid was used, or another object has
+        begun it; ResourceExhausted, Unavailable; TransactionError while another transaction of this
+        object is open.
         """
         self._check()
         if self._decisions is not None:
@@ -78,7 +81,7 @@ class TwoPhase:
                 f"transaction {self._decisions.transactional_id!r} is open: commit it or roll it back first, or use a"
                 " second object"
             )
-        decisions = Decisions(self._context.connections, transactional_id_of(xid))
+        decisions = Decisions(self._context.connections, transactional_id_of(xid), self._nonce)
         self._decisions = decisions
         try:
             deadline = self._context.connections.deadline()

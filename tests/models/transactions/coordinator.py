@@ -34,10 +34,11 @@ def breaks_used_once(world: World) -> bool:
     return world.breaks("used-twice") or world.breaks("init-aborts-prepared")
 
 
-def init(term: Term[State], name: str) -> tuple[int, int] | str:
+def init(term: Term[State], name: str, nonce: int = 0) -> tuple[int, int] | str:
     """Return (producer, epoch), and fence all processes that used this transactional id before.
 
-    This aborts an undecided transaction of an older epoch.
+    This aborts an undecided transaction of an older epoch. An id that is used once belongs to the object
+    that began it: `nonce` tells its repeated call from the call of another program.
     """
     known = term.state.known.get(name)
     if known and known.decided == COMMIT and not known.complete and not term.world.breaks("init-during-commit"):
@@ -45,11 +46,14 @@ def init(term: Term[State], name: str) -> tuple[int, int] | str:
     if known and known.decided == PREPARED and not term.world.breaks("init-aborts-prepared"):
         return term.final(PREPARED)
     if known and name.startswith(USED_ONCE) and not breaks_used_once(term.world):
-        return term.final(OVER) if known.number or not term.is_current else (known.producer, known.epoch)
+        is_same = known.nonce == nonce or term.world.breaks("begun-by-another")
+        if known.number or not is_same or not term.is_current:
+            return term.final(OVER)
+        return known.producer, known.epoch
     now = term.world.now
     shared = name.startswith(XID) and term.world.breaks("xid-in-order")
     producer = known.producer if known else 0 if shared else term.world.next_id()
-    new = Known(producer, known.epoch + 1 if known and not shared else 1, at=now)
+    new = Known(producer, known.epoch + 1 if known and not shared else 1, at=now, nonce=nonce)
     return (new.producer, new.epoch) if term.append(lambda state: state.known.update({name: new})) else NOT_OWNER
 
 

@@ -14,7 +14,7 @@ def vandal(world: World) -> Process:
     while not world.healed:
         yield
         if world.prepared and len(world.damaged) < DAMAGED_MAX and world.walk.chance(0.02):
-            world.damaged.add(world.walk.random.choice(list(world.prepared)))
+            world.damaged.add(world.walk.random.choice([transaction for transaction, _ in world.prepared]))
 
 
 def repairer(world: World) -> Process:

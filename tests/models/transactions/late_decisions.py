@@ -16,7 +16,7 @@ from tests.models.transactions.background import background
 from tests.models.transactions.damage import repairer, vandal
 from tests.models.transactions.databases import Database
 from tests.models.transactions.half_messages import HalfMessages
-from tests.models.transactions.managers import check_xids, manager, resolver
+from tests.models.transactions.managers import check_xids, manager, resolver, rival
 from tests.models.transactions.state import STEPS, World
 from tests.models.walk import Model, Walk
 
@@ -49,6 +49,7 @@ def run(walk: Walk) -> None:
         database.saver(),
         database.recoverer(),
         manager(world),
+        rival(world),
         resolver(world),
         vandal(world),
         repairer(world),

@@ -21,6 +21,8 @@ from tests.models.transactions.state import (
 from tests.models.walk import Process, Violation
 
 XIDS_OPEN_MAX = 3
+RIVAL = 1_000_000
+"""Values of a rival are above it."""
 
 
 def check_xids(world: World) -> None:
@@ -28,7 +30,7 @@ def check_xids(world: World) -> None:
     for bundle in OUTPUTS:
         lost = {transaction.name for transaction in world.damaged} if bundle == 2 else set()
         shown = sorted(pair for pair in world.visible_once(bundle, XID) if pair[0] not in lost)
-        if shown != sorted((name, value) for name, value in world.committed.items() if name not in lost):
+        if shown != sorted(pair for pair, of in world.committed.items() if bundle in of and pair[0] not in lost):
             raise Violation(f"bundle {bundle} shows xids {shown}, not {sorted(world.committed)}")
 
 
@@ -42,21 +44,37 @@ def manager(world: World) -> Process:
             continue
         made += 1
         name = f"{XID}{made}"
-        identity = yield from world.call(world.coordinator(name), init, name)
-        if isinstance(identity, str):
-            continue
-        transaction = TransactionId(name, identity[0], identity[1], made if world.breaks("xid-in-order") else 1)
-        whole = True
-        for bundle in OUTPUTS:
-            whole = (yield from call_some_times(world, bundle, stage, transaction, 0, (made,))) == OK and whole
-        if whole:
-            parts = {bundle: Part(1, False) for bundle in OUTPUTS}
-            decided = yield from call_until_answered(
-                world, world.coordinator(name), decide, transaction, PREPARED, parts
-            )
-            if decided == PREPARED:
-                world.prepared[transaction] = made
+        world.begun.append(name)
+        bundles = world.walk.random.choice(((1,), OUTPUTS, OUTPUTS))
+        yield from prepare(world, name, made, bundles, nonce=1, number=made if world.breaks("xid-in-order") else 1)
     world.working -= 1
+
+
+def rival(world: World) -> Process:
+    """Another program that begins the same xids, each once, with other records."""
+    world.working += 1
+    while not world.healed:
+        yield
+        if world.begun and world.walk.chance(0.1):
+            name = world.begun.pop()
+            value = RIVAL + int(name.removeprefix(XID))
+            yield from prepare(world, name, value, (2,), nonce=2, number=1)
+    world.working -= 1
+
+
+def prepare(world: World, name: str, value: int, bundles: tuple[int, ...], nonce: int, number: int) -> Process:
+    coordinator = world.coordinator(name)
+    identity = yield from call_some_times(world, coordinator, init, name, nonce)
+    if isinstance(identity, str):
+        return
+    transaction = TransactionId(name, identity[0], identity[1], number)
+    for bundle in bundles:
+        if (yield from call_some_times(world, bundle, stage, transaction, 0, (value,))) != OK:
+            return
+    parts = {bundle: Part(1, False) for bundle in bundles}
+    decided = yield from call_until_answered(world, coordinator, decide, transaction, PREPARED, parts)
+    if decided == PREPARED:
+        world.prepared[transaction, value] = bundles
 
 
 def resolver(world: World) -> Process:
@@ -69,7 +87,7 @@ def resolver(world: World) -> Process:
                 world.resolved.append(name)
         if not world.prepared or not (world.healed or world.walk.chance(0.02)):
             continue
-        transaction, value = world.walk.random.choice(list(world.prepared.items()))
+        (transaction, value), bundles = world.walk.random.choice(list(world.prepared.items()))
         if not world.healed and world.walk.chance(0.3):
             coordinator = world.coordinator(transaction.name)
             if world.walk.chance(0.5):
@@ -86,6 +104,6 @@ def resolver(world: World) -> Process:
         if decided != outcome:
             raise Violation(f"{transaction} was prepared; {outcome} is answered by {decided}")
         if decided == COMMIT:
-            world.committed[transaction.name] = value
+            world.committed[transaction.name, value] = bundles
         world.resolved.append(transaction.name)
-        del world.prepared[transaction]
+        del world.prepared[transaction, value]

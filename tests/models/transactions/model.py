@@ -12,8 +12,9 @@ later. The group's member also commits without a transaction, and with a second 
 expire, and the notes about them are forgotten.
 
 Invariants: each item below the committed offset is visible once in each output, in order; no item
-above it is; prepared transactions are committed or rolled back as the manager decided; no part of an
-aborted transaction ever becomes visible; at the end nothing is staged, pending or undecided.
+above it is; prepared transactions are committed or rolled back as the manager decided, each with the
+records of the program that was told so; no part of an aborted transaction ever becomes visible; at the
+end nothing is staged, pending or undecided.
 `tests.models.transactions.late_decisions` walks the same rules with other processes.
 """
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from tests.models.transactions.background import background
 from tests.models.transactions.group import assign
-from tests.models.transactions.managers import check_xids, manager, resolver
+from tests.models.transactions.managers import check_xids, manager, resolver, rival
 from tests.models.transactions.state import OUTPUTS, STEPS, World
 from tests.models.transactions.workers import other_producer, plain_committer, rebalancer, worker
 from tests.models.walk import Model, Violation, Walk
@@ -62,6 +63,7 @@ MUTANTS = {
     "stage-when-begun": "a commit that has begun stages nothing more",
     "counts-behind-given-up": "a batch that was given up ends its stream: nothing behind it is counted",
     "pending-of-others": "staged offsets of other producers wait while one of their partition is pending",
+    "begun-by-another": "an id that is used once belongs to the object that began it",
     "staged-offset-goes-back": "a call that arrives late takes no offset of its transaction back",
 }
 
@@ -74,7 +76,7 @@ def run(walk: Walk) -> None:
         other_producer(world, "t3"),
         rebalancer(world),
         plain_committer(world),
-        *((manager(world), resolver(world)) if walk.chance(0.4) else ()),
+        *((manager(world), rival(world), resolver(world)) if walk.chance(0.4) else ()),
     ]
     world.run(processes, STEPS, STEPS_AT_REST, sleep=range(200, 4000), on_heal=lambda: assign(world.terms[1], "a"))
     world.check_rest()

@@ -61,6 +61,8 @@ class Known:
     checks: int = 0
     """how often producers were asked about this half message"""
     was_unresolved: bool = False
+    nonce: int = 0
+    """of the object that began an id that is used once"""
     given_up: frozenset[int] = frozenset()
     """bundles whose part an operator has declared lost"""
 
@@ -131,10 +133,12 @@ class World(TermsWorld[State]):
     def __init__(self, walk: Walk) -> None:
         super().__init__(walk, [State() for _ in range(4)], late_within=LATE_WITHIN)
         self.aborted: set[TransactionId] = set()
-        self.prepared: dict[TransactionId, int] = {}
-        """what the manager was told is prepared -> its value"""
-        self.committed: dict[str, int] = {}
-        """xids that were prepared and then committed -> value"""
+        self.prepared: dict[tuple[TransactionId, int], tuple[int, ...]] = {}
+        """what a manager was told is prepared, and its value -> the bundles that have the value"""
+        self.committed: dict[tuple[str, int], tuple[int, ...]] = {}
+        """xids that were prepared and then committed, with the value -> bundles"""
+        self.begun: list[str] = []
+        """xids that the manager has begun, for its rival"""
         self.resolved: list[str] = []
         """xids that the manager has yet to forget"""
         self.damaged: set[TransactionId] = set()

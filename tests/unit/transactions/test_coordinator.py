@@ -41,8 +41,9 @@ class Desk:
     def __init__(self, limits: TransactionLimits | None = None) -> None:
         self.limits = limits or TransactionLimits()
         self.drawn = 0
+        self.loop_s = 0.0
         self.log: list[tuple[bytes, bytes | None]] = []
-        self.coordinator = Coordinator(5, self.limits, self.new_id)
+        self.coordinator = Coordinator(5, self.limits, self.new_id, lambda: self.loop_s)
 
     def new_id(self) -> bytes:
         self.drawn += 1
@@ -58,7 +59,7 @@ class Desk:
 
     def take_over(self) -> None:
         before = self.coordinator.entries()
-        self.coordinator = Coordinator(5, self.limits, self.new_id)
+        self.coordinator = Coordinator(5, self.limits, self.new_id, lambda: self.loop_s)
         for key, value in self.log:
             self.coordinator.apply(key, value)
         self.coordinator.start(NOW)
@@ -74,6 +75,8 @@ class Desk:
         return self.do(self.coordinator.end(transaction, outcome, parts, now_ms))
 
     def fate(self, transaction: Transaction, now_ms: int, part: Part = PART) -> State:
+        """The loop's clock goes on as the wall clock does."""
+        self.loop_s = max(self.loop_s, (now_ms - NOW) / 1000)
         return self.do(self.coordinator.fate(transaction, part, now_ms))
 
     def completed(self, transaction: Transaction, *bundles: int) -> None:
@@ -421,6 +424,74 @@ def test_x9_an_id_of_two_phases_is_used_once(desk: Desk) -> None:
         desk.end(nxt(transaction), State.COMMITTED)
 
 
+def test_x9_an_id_of_two_phases_belongs_to_the_object_that_began_it(desk: Desk) -> None:
+    """Another program with the same id would be told what became of the first one's transaction."""
+
+    def begin(nonce: bytes) -> Identity:
+        return desk.do(desk.coordinator.init("x", Kind.TWO_PHASE, 0, "", NOW, nonce))
+
+    first = begin(b"one")
+    for _ in range(2):
+        assert begin(b"one") == first  # its answer was lost, and the coordinator may be another one
+        for other in (b"two", b""):
+            with pytest.raises(InvalidRequest, match="another program has begun"):
+                begin(other)
+        desk.take_over()
+    transaction = Transaction("x", first.coordinator, first.producer_id, first.epoch, 1)
+    desk.end(transaction, State.PREPARED, PART)
+    with pytest.raises(InvalidRequest, match="was used"):
+        begin(b"one")
+    with pytest.raises(InvalidRequest, match="at most 16 bytes"):
+        begin(b"n" * 17)
+
+
+def test_x9_a_half_message_belongs_to_the_call_that_began_it(desk: Desk) -> None:
+    def begin(nonce: bytes) -> Identity:
+        return desk.do(desk.coordinator.init("h", Kind.HALF_MESSAGE, 0, "checkers", NOW, nonce))
+
+    assert begin(b"one") == begin(b"one")
+    with pytest.raises(TransactionAborted, match="another call of send"):
+        begin(b"two")
+
+
+@pytest.mark.parametrize("ends", [(), (State.COMMITTED,)])
+def test_x9_programs_without_nonces_are_told_apart_by_what_they_count(desk: Desk, ends: Sequence[State]) -> None:
+    transaction = desk.init("x", Kind.TWO_PHASE)
+    assert desk.init("x", Kind.TWO_PHASE, NOW) == transaction  # an earlier client: it may be a repetition
+    desk.end(transaction, State.PREPARED, PART)
+    for outcome in ends:
+        desk.end(transaction, outcome)
+        desk.completed(transaction, 2)  # the counts themselves go now
+    desk.take_over()
+    assert desk.silent(desk.coordinator.end(transaction, State.PREPARED, [PART], NOW)) is (ends or (State.PREPARED,))[0]
+    for parts in ([replace(PART, counts={STREAM: 2})], [PART, Part(3, {STREAM: 1})], []):
+        with pytest.raises(TransactionFenced, match="another program"):
+            desk.coordinator.end(transaction, State.PREPARED, parts, NOW)
+
+
+@pytest.mark.parametrize("kind", [Kind.TWO_PHASE, Kind.HALF_MESSAGE, Kind.ORDINARY])
+def test_x9_a_commit_that_counts_other_batches_is_no_repetition(desk: Desk, kind: Kind) -> None:
+    transaction = desk.init("x", kind)
+    desk.end(transaction, State.COMMITTED, PART)
+    for _ in range(2):
+        assert desk.silent(desk.coordinator.end(transaction, State.COMMITTED, [PART], NOW)) is State.COMMITTED
+        with pytest.raises(TransactionFenced, match="COMMITTED with other batches"):
+            desk.coordinator.end(transaction, State.COMMITTED, [Part(2, {Stream(b"", 7, 2): 1})], NOW)
+        desk.completed(transaction, 2)
+        desk.take_over()
+
+
+def test_an_id_of_an_earlier_release_is_not_compared(desk: Desk) -> None:
+    transaction = desk.init("x", Kind.TWO_PHASE)
+    desk.end(transaction, State.PREPARED, PART)
+    [entry] = desk.coordinator.entries()
+    assert entry.value is not None
+    assert len(entry.value.counted) == 16
+    [record] = [encode(replace(entry, value=replace(entry.value, counted=b"")))]
+    desk.coordinator.apply(record.key, record.value)
+    assert desk.silent(desk.coordinator.end(transaction, State.PREPARED, [Part(3)], NOW)) is State.PREPARED
+
+
 def test_what_is_prepared_has_no_time_out_and_any_process_may_end_it(desk: Desk) -> None:
     transaction = desk.init("x", Kind.TWO_PHASE)
     assert desk.end(transaction, State.PREPARED, PART) is State.PREPARED
@@ -543,6 +614,60 @@ def test_a_half_message_without_producers_is_unresolved_after_a_day() -> None:
     desk.do(desk.coordinator.checked(transaction, NOW + DAY - 1))
     assert desk.coordinator.unresolved(NOW + DAY) == []  # a producer was asked
     assert not desk.silent(desk.coordinator.declare_unresolved(transaction, NOW + DAY))
+
+
+@pytest.mark.parametrize("ahead_ms", [DAY, 20 * 60_000])
+def test_what_a_clock_ahead_has_stamped_is_unresolved_once_this_term_has_waited(ahead_ms: int) -> None:
+    """The owner of the last check had a clock that was ahead; judged by stamps alone the message would
+    stay undecided until the clocks of others have caught up.
+    """
+    desk, transaction = half()
+    desk.end(transaction, State.PREPARED, PART)
+    for _ in range(15):
+        desk.do(desk.coordinator.checked(transaction, NOW + ahead_ms))
+    desk.take_over()
+    desk.loop_s += 29.9
+    assert desk.coordinator.unresolved(NOW + 30_000) == []
+    desk.loop_s += 0.1
+    assert desk.coordinator.unresolved(NOW + 30_000) == [transaction]
+    assert desk.do(desk.coordinator.declare_unresolved(transaction, NOW + 30_000))
+    desk.completed(transaction, 2)
+
+
+def test_the_wait_of_this_term_begins_again_with_each_check() -> None:
+    desk, transaction = half()
+    desk.end(transaction, State.PREPARED, PART)
+    for _ in range(15):
+        desk.loop_s += 30
+        assert desk.coordinator.unresolved(NOW) == []
+        desk.do(desk.coordinator.checked(transaction, NOW))
+    assert desk.coordinator.unresolved(NOW) == []
+    desk.loop_s += 30
+    assert desk.coordinator.unresolved(NOW) == [transaction]
+
+
+def test_a_term_that_waited_long_enough_lets_ids_expire_whatever_clock_stamped_them(desk: Desk) -> None:
+    """Ids with a stamp of the future would use up the places of a coordinator until it is reached."""
+    half = desk.init("h", Kind.HALF_MESSAGE, NOW + 400 * DAY)
+    desk.end(half, State.COMMITTED, PART, now_ms=NOW + 400 * DAY)
+    desk.completed(half, 2)
+    desk.init("t", now_ms=NOW + 400 * DAY)
+    desk.take_over()
+    assert desk.silent(desk.coordinator.expire_half(NOW)) == desk.silent(desk.coordinator.expire(NOW)) == 0
+    desk.loop_s += 120
+    assert desk.do(desk.coordinator.expire_half(NOW)) == 1
+    desk.loop_s += 7 * DAY / 1000
+    assert desk.do(desk.coordinator.expire(NOW)) == 1
+    assert desk.coordinator.size == 0
+
+
+@pytest.mark.parametrize("jump_ms", [DAY, -DAY])
+def test_a_clock_that_jumps_moves_no_time_out(desk: Desk, jump_ms: int) -> None:
+    transaction = desk.init()
+    for loop_s, state in ((0, State.UNDECIDED), (59.9, State.UNDECIDED), (60, State.ABORTED)):
+        desk.loop_s = loop_s
+        assert desk.do(desk.coordinator.fate(transaction, PART, NOW + jump_ms)) is state
+        jump_ms += 1
 
 
 def test_a_half_message_that_was_long_on_its_way_is_checked_at_the_first_question() -> None:
