@@ -138,6 +138,7 @@ class Broker:
             self._metadata_source,
             self._peers.connection,
             self._catalog_changed,
+            lambda: not self.rules.enforced,
         )
         self.rules = RulesInForce(
             self.metadata, self.membership, settings.supers(), enforced=settings.security == "rules"

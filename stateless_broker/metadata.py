@@ -44,7 +44,8 @@ class Metadata:
     """`source()` returns where `__metadata` is served now, None while no such broker is known.
     `connect(address)` returns a connection to another broker.
 
-    `on_change` is called whenever the catalog has news.
+    `gives_hints()`: whether errors may name topics that a request did not name. `on_change` is called whenever
+    the catalog has news.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Metadata:
         source: Callable[[], Source | None],
         connect: Callable[[str], Connection],
         on_change: Callable[[], None],
+        gives_hints: Callable[[], bool] = lambda: True,
     ) -> None:
         self.catalog = Catalog()
         self._notified_offset = 0
@@ -61,6 +63,7 @@ class Metadata:
         self._source = source
         self._connect = connect
         self._on_change = on_change
+        self._gives_hints = gives_hints
         self._followed: Source | None = None
         self._following: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
@@ -206,6 +209,7 @@ class Metadata:
 
     def _notify(self) -> None:
         self._advanced.set()
+        self.catalog.hints = self._gives_hints()
         if self.catalog.offset != self._notified_offset:
             self._notified_offset = self.catalog.offset
             self._on_change()

@@ -39,6 +39,8 @@ from ledgermq.runtime.reread import Rereads
 from ledgermq.sources import Sources
 
 HINT_TOPICS_MAX = 1000
+NAME_CHARS_SHOWN = 300
+"""Of a name in an error: what a caller sends as one may be megabytes."""
 
 _TOPIC_PREFIX = b"topic/"
 ATTEMPTS_MAX = 20
@@ -141,6 +143,8 @@ class Catalog:
 
     def __init__(self) -> None:
         self.offset = 0
+        self.hints = True
+        """Whether errors about an unknown topic suggest one with a similar name."""
         self.topics_by_name: dict[str, Topic] = {METADATA.name: METADATA}
         self.topics_by_id: dict[int, Topic] = {METADATA.id: METADATA}
         self.moved: dict[str, Topic] = {}
@@ -218,13 +222,15 @@ class Catalog:
         """Return a live topic. Raises UnknownTopic, TopicBeingDeleted."""
         topic = self.topics_by_name.get(name)
         if topic is None:
-            raise UnknownTopic(f"topic {name!r} does not exist{self._hint(name)}")
+            raise UnknownTopic(f"topic {name[:NAME_CHARS_SHOWN]!r} does not exist{self._hint(name)}")
         if topic.removed:
             raise TopicBeingDeleted(f"topic {name!r} is being deleted", retry_after_ms=1000)
         return topic
 
     def _hint(self, name: str) -> str:
         """Suggest a similar name; "" in a large catalog, because the search takes time."""
+        if not self.hints:
+            return ""
         known = [
             topic.name
             for topic in self.topics_by_name.values()

@@ -2,18 +2,19 @@
 
 `GUARDS` has one guard for each method; a method without one cannot be called (and a test fails). A
 guard judges by the names in the request only, never by what exists, so what is unknown and what is
-forbidden look alike to those who may not see it. Each batch and each partition gets its own error, as
+forbidden look alike to those who may not see it. While rules are enforced, a broker's errors name no topic
+that the request does not name (`Metadata`). Each batch and each partition gets its own error, as
 they do from the broker itself. What only brokers send (`forwarded`, internal topics, calls about
 transactions between brokers) is refused to all other callers, super principals included.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from ledgermq.errors import Unauthorized, UnknownTopic
+from ledgermq.errors import Unauthorized
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame, ShareFetchFrame, StageFrame
@@ -136,8 +137,7 @@ async def _fetch(
                 if may.generation != generation and not _may_go_on(may, passed):
                     break
                 generation = may.generation
-                if positions.note(frame.header.partitions):
-                    _veiled(frame)
+                positions.note(frame.header.partitions)
                 sent = [frame]
                 del frame  # only the receiver holds the answer
                 yield sent.pop()
@@ -190,30 +190,15 @@ async def _fetch_once(may: Permissions, request: pb.FetchRequest, call: Call) ->
     if refused and not allowed:
         return _refusals(refused)
     direct = request.direct and _may_read_all(may)
-    if not refused and direct == request.direct:
-        frame: FetchFrame = await call(request)
-        return _veiled(frame)
-    passed = with_partitions(request, allowed)
-    passed.direct = direct
-    if not refused:
-        return _veiled(await call(passed))
-    passed.max_wait_ms = 0  # an error is an answer at once
+    passed = request
+    if refused or direct != request.direct:
+        passed = with_partitions(request, allowed)
+        passed.direct = direct
+    if refused:
+        passed.max_wait_ms = 0  # an error is an answer at once
     found: FetchFrame = await call(passed)
     found.header.partitions.extend(refused)
-    return _veiled(found)
-
-
-def _veiled(frame: FetchFrame) -> FetchFrame:
-    for part in frame.header.partitions:
-        if part.HasField("error"):
-            _veil(part.error, part.topic)
-    return frame
-
-
-def _veil(error: pb.Error, topic: str) -> None:
-    """Take the hint at another topic's name out of an error."""
-    if error.code == UnknownTopic.code:
-        error.message = f"topic {topic[:300]!r} does not exist"
+    return found
 
 
 # Lists of topics or partitions in one request
@@ -235,14 +220,14 @@ def _each(
         wanted = list(getattr(request, field))
         errors = await may.refusals(operation, (entry.topic for entry in wanted))
         if not any(errors):
-            return _with_veils(await call(request), answers, wanted)
+            return await call(request)
         passed = type(request)()
         passed.CopyFrom(request)
         allowed = [entry for entry, error in zip(wanted, errors, strict=True) if not error]
         del getattr(passed, field)[:]
         getattr(passed, field).extend(allowed)
         kind = _response_of(request)
-        answer = _with_veils(await call(passed), answers, allowed) if allowed else kind()
+        answer = await call(passed) if allowed else kind()
         own = iter(getattr(answer, answers))
         merged = [
             refusal(entry, error_to_proto(Unauthorized(error))) if error else next(own)
@@ -259,13 +244,6 @@ def _each(
 
 def _response_of(request: Any) -> Any:
     return getattr(pb, type(request).__name__.removesuffix("Request") + "Response")
-
-
-def _with_veils(answer: Any, answers: str, wanted: Sequence[Any]) -> Any:
-    for result, entry in zip(getattr(answer, answers), wanted, strict=False):
-        if result.HasField("error"):
-            _veil(result.error, entry.topic)
-    return answer
 
 
 def _of_group(may: Permissions, request: Any) -> None:
@@ -319,9 +297,6 @@ async def _describe_topics(may: Permissions, request: pb.DescribeTopicsRequest, 
         if names:
             passed = pb.DescribeTopicsRequest(topics=names, auto_create=auto_create, fresh=request.fresh)
             infos |= {info.name: info for info in (await call(passed)).topics}
-    for name, info in infos.items():
-        if info.HasField("error"):
-            _veil(info.error, name)
     return pb.DescribeTopicsResponse(topics=[infos[name] for name in request.topics])
 
 
@@ -341,31 +316,20 @@ def _topic_change(operation: Operation) -> Guard:
     async def guard(may: Permissions, request: Any, call: Call) -> Any:
         refuse_forwarded(may, forwarded=request.forwarded)
         may.changes(operation, request.name)
-        return await _veiling(call(request), request.name)
+        return await call(request)
 
     return guard
 
 
-async def _veiling(answer: Awaitable[T], name: str) -> T:
-    try:
-        return await answer
-    except UnknownTopic as error:
-        raise UnknownTopic(f"topic {name[:300]!r} does not exist") from error
-
-
 async def _delete_records(may: Permissions, request: pb.DeleteRecordsRequest, call: Call) -> Any:
     may.changes(Operation.DELETE, request.topic)
-    answer: pb.DeleteRecordsResponse = await call(request)
-    for result in answer.results:
-        if result.HasField("error"):
-            _veil(result.error, request.topic)
-    return answer
+    return await call(request)
 
 
 def _of_topic(operation: Operation) -> Guard:
     async def guard(may: Permissions, request: Any, call: Call) -> Any:
         may.require(operation, request.topic)
-        return await _veiling(call(request), request.topic)
+        return await call(request)
 
     return guard
 
@@ -376,7 +340,7 @@ async def _list_delayed(may: Permissions, request: pb.ListDelayedRequest, call: 
         may.require(Operation.CONSUME, request.topic)
     else:
         may.require(Operation.CLUSTER)
-    return await _veiling(call(request), request.topic)
+    return await call(request)
 
 
 # Groups
@@ -492,9 +456,6 @@ async def _share_fetch(may: Permissions, request: pb.ShareFetchRequest, call: Ca
         passed.max_wait_ms = 0  # an error is an answer at once
     found: ShareFetchFrame = await call(passed)
     found.header.partitions.extend(refused)
-    for answered in found.header.partitions:
-        if answered.HasField("error"):
-            _veil(answered.error, answered.topic)
     return found
 
 

@@ -21,18 +21,12 @@ class FetchPositions:
         """Return where the stream goes on. Partitions that had no turn for longest come first."""
         return list(self._at.values())
 
-    def note(self, parts: Iterable[pb.FetchedPartition]) -> bool:
-        """Note how far an answer has brought its partitions; one with an error is not sent again. Return
-        whether there is such a one.
-        """
-        has_error = False
+    def note(self, parts: Iterable[pb.FetchedPartition]) -> None:
+        """Note how far an answer has brought its partitions; one with an error is not sent again."""
         for part in parts:
             key = part.topic, part.partition
             at = self._at.pop(key, None)
-            if part.HasField("error"):
-                has_error = True
-                continue
-            if at is None:
+            if part.HasField("error") or at is None:
                 continue
             self._at[key] = at
             if batches := part.batches:
@@ -41,7 +35,6 @@ class FetchPositions:
                 at.topic_id = part.topic_id
             else:  # nothing in between is wanted
                 at.offset = max(at.offset, part.next_offset)
-        return has_error
 
 
 def with_partitions(request: pb.FetchRequest, partitions: Iterable[pb.FetchPartition]) -> pb.FetchRequest:

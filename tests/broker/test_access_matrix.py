@@ -205,6 +205,21 @@ async def test_a_method_by_every_kind_of_caller(cluster: Cluster, method: Method
         assert await refused(alice.text)
 
 
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@in_cluster("a:1", **RULES)
+async def test_no_answer_names_a_topic_that_the_caller_may_not_see(cluster: Cluster, method: Method) -> None:
+    """Not even as a hint: the caller may do everything to a name that does not exist, one letter off."""
+    hidden = f"{TOPIC}z"
+    root = (await token(cluster, "root")).text
+    await cluster.create(hidden, 1, token=root)
+    rights = [f"allow user:bob {of_topics} {TOPIC}" for of_topics in ("produce,consume,create,alter,delete",)]
+    await change(cluster, grant=[*rights, "allow user:bob group *", "allow user:bob transaction *"])
+    bob = await token(cluster, "bob")
+    answer = await call(cluster.line("a:1", bob.text), method, SAMPLES[method.attribute].request())
+    text = answer.message if isinstance(answer, LedgerMQError) else str(message_of(answer))
+    assert hidden not in text
+
+
 def _forwarded() -> list[tuple[str, Any]]:
     kinds = {
         "create_topic": pb.CreateTopicRequest(name="__consumer_offsets", forwarded=True),
