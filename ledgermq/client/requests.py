@@ -24,7 +24,7 @@ from ledgermq.client.admin import Admin
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.context import ClientContext
-from ledgermq.client.producing.delivery import Delivery, again
+from ledgermq.client.producing.delivery import Delivery, SendResult, again
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.record import Bytes, Headers, pairs_of, value_of
 from ledgermq.client.settings import ConsumerSettings
@@ -81,9 +81,10 @@ class Requests:
                 number, reply = inbox.expect()
                 try:
                     pairs = [(REPLY_TO, inbox.address(number)), *pairs_of(headers)]
-                    await self._sender().send(
-                        topic, value, key, pairs, tag, partition=partition, ttl=max(TTL_S_MIN, deadline_s - clock_s())
-                    )
+                    ttl_s = max(TTL_S_MIN, deadline_s - clock_s())
+                    sent = self._sender().send(topic, value, key, pairs, tag, partition=partition, ttl=ttl_s)
+                    sent.call_when_done(_reported)
+                    await sent
                     return await reply
                 finally:
                     inbox.forget(number)
@@ -197,6 +198,12 @@ async def _opened_inbox(context: ClientContext, partitions: int) -> _Inbox:
         await consumer.close()
         raise
     return _Inbox(name, partition, consumer, context)
+
+
+def _reported(result: SendResult) -> None:
+    """Take the result of a request's message, so that closing the client does not raise its error: the caller of
+    `request` has had an error of its own.
+    """
 
 
 def _address_of(headers: Iterable[tuple[str, bytes | None]]) -> tuple[int, str, str]:

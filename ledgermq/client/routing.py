@@ -21,6 +21,7 @@ from ledgermq.errors import (
     LedgerMQError,
     NotOwner,
     ResourceExhausted,
+    RetriableError,
     Unavailable,
     UnknownPartition,
     UnknownTopic,
@@ -150,14 +151,23 @@ class Routing:
         self, topic: str, deadline: float, *, auto_create: bool = False, avoid: str | None = None
     ) -> TopicRoute:
         """Look up the topic now, at broker `avoid` last; callers at the same time share one
-        look-up.
+        look-up, each until its own deadline.
         """
         check_topic_text(topic)
-        task = self._asking.get(topic)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(self._ask(topic, deadline, auto_create, avoid))
-            self._asking[topic] = task
-            task.add_done_callback(lambda done: self._asked(topic, done))
+        loop = asyncio.get_running_loop()
+        while (task := self._asking.get(topic)) is not None:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await asyncio.shield(task)
+            except TimeoutError:
+                raise Unavailable(f"no broker has described topic {topic!r} in time") from None
+            except RetriableError:
+                if loop.time() >= deadline:
+                    raise
+                # Another caller had less time. Look again.
+        task = loop.create_task(self._ask(topic, deadline, auto_create, avoid))
+        self._asking[topic] = task
+        task.add_done_callback(lambda done: self._asked(topic, done))
         return await asyncio.shield(task)
 
     def _asked(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:

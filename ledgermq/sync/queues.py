@@ -62,9 +62,9 @@ class Queue:
         while not self._inner.closed and not self._inner.draining:
             yield from self.fetch(1, self._inner.settings.request_timeout_s)
 
-    def flush(self) -> None:
+    def flush(self, timeout_s: float | None = None) -> None:
         """See `ledgermq.Queue.flush`."""
-        self._background.run(self._inner.flush())
+        self._background.run(self._inner.flush(timeout_s))
 
     def drain(self, timeout: float = 30.0) -> None:
         """See `ledgermq.Queue.drain`."""

@@ -11,6 +11,7 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.queues.message import Lease, Reply
 from ledgermq.client.queues.queue import Queue
 from ledgermq.client.queues.words import Word
+from ledgermq.errors import Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from shares.bundle_shares import BundleShares
 from shares.share_partition import Grant, SharePartition, Span
@@ -197,3 +198,17 @@ def queue_goes_on_while_its_partition_leaves(patch: Patch) -> None:
 def queue_epochs_without_the_move(patch: Patch) -> None:
     """A lease of one bundle counts in another one whose term has the same epoch."""
     patch.setattr(BundleOwner, "epoch_of", lambda self, key: self.epoch)
+
+
+@mutant("queues", lambda seed: queues_plan_of(seed).patience_s < 1)
+def queue_raises_before_it_asks(patch: Patch) -> None:
+    """Once a member was not served for `request_timeout_s`, each of its calls raises before it asks again."""
+    real = Queue._more
+
+    async def more(self: Queue, records_max: int, deadline: float, begun_s: float) -> bool:
+        polls, now_s = self._polls, self._begin().time()
+        if polls.failing is not None and now_s - polls.failing_since_s > self.settings.request_timeout_s:
+            raise Unavailable(f"queue {self.group} is not served")
+        return await real(self, records_max, deadline, begun_s)
+
+    patch.setattr(Queue, "_more", more)

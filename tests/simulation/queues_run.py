@@ -52,6 +52,8 @@ class QueuesPlan:
     """Of all members; "": they want everything."""
     levels: int
     """Of priority, in the topic."""
+    patience_s: float
+    """After so long without an answer, a member's call raises."""
     outlives: bool
     """Now and then a broker stands still until another has claimed its bundles."""
     limits: ShareLimits
@@ -70,6 +72,7 @@ def queues_plan_of(seed: int) -> QueuesPlan:
         fails=r.choice((0.0, 0.1, 0.3)),
         filter=random.Random(f"queue filter {seed}").choice(("", "", *TAG_FILTERS)),
         levels=random.Random(f"queue levels {seed}").choice((1, 1, PARTITIONS)),
+        patience_s=random.Random(f"queue patience {seed}").choice((0.5, 0.5, 30.0)),
         outlives=r.random() < 0.6,
         limits=ShareLimits(window_max=r.choice((5, 60, 2000))),
     )
@@ -92,25 +95,46 @@ class QueueMember(SimulatedClient):
         self.random = random.Random(f"queue member {name} {incarnation} {world.seed}")
         self._own = own
         self._truth = truth
+        self.turns = 0
+        """How often brokers have served it."""
 
     async def work(self) -> None:
         while not self.stopped.is_set():
             queue = self.client.queue(
-                TOPIC, group=GROUP, lease_s=self._own.lease_s, dead_letters=False, filter=self._own.filter or "*"
+                TOPIC,
+                group=GROUP,
+                lease_s=self._own.lease_s,
+                dead_letters=False,
+                filter=self._own.filter or "*",
+                request_timeout_s=self._own.patience_s,
             )
             write_down(queue, self._truth, self._world.loop.time, self._world.coverage.saw)
+            await self._use(queue, self.random.randint(1, 40))
+            if self.random.random() < 0.3:
+                continue  # it is forgotten, as if the program had lost it
             try:
-                for _ in range(self.random.randint(1, 40)):
-                    if self.stopped.is_set():
-                        break
-                    await self._turn(queue)
-                if self.random.random() < 0.3:
-                    continue  # it is forgotten, as if the program had lost it
                 await queue.close()
             except LedgerMQError as error:
-                self._world.judge_error(error)
-                self._world.note(self.name, f"{type(error).__name__}: {error.message[:100]}")
+                self._failed(error)
+
+    async def _use(self, queue: Queue, turns: int) -> None:
+        """Use it for some turns, and as long as it is not served: it works again once the brokers do."""
+        served = True
+        while not self.stopped.is_set() and (turns > 0 or not served):
+            turns -= 1
+            try:
+                await self._turn(queue)
+                served = True
+                self.turns += 1
+            except LedgerMQError as error:
+                served = False
+                self._failed(error)
+                self._world.coverage.saw("a member of a queue was not served")
                 await asyncio.sleep(0.2)
+
+    def _failed(self, error: LedgerMQError) -> None:
+        self._world.judge_error(error)
+        self._world.note(self.name, f"{type(error).__name__}: {error.message[:100]}")
 
     async def _turn(self, queue: Queue) -> None:
         for message in await queue.fetch(self.random.randint(1, self._own.records_max), self.random.uniform(0.1, 2.0)):
@@ -208,6 +232,7 @@ class QueuesRun(ClusterRun):
         """After that: nothing is left of the queue, and its members end."""
         drained = await super()._drain()
         await self._until_finished()
+        await self._until_served()
         for member in self._members.values():
             member.stopped.set()
         await self._until_ended(self._tasks)
@@ -232,6 +257,17 @@ class QueuesRun(ClusterRun):
         else:
             self.world.violations.append(Violation("stuck", f"after {HEALING_S:.0f} s the queue is not empty: {left}"))
         await client.close()
+
+    async def _until_served(self) -> None:
+        """Every member that was not served for a while is served again."""
+        before = {name: member.turns for name, member in self._members.items()}
+        end_s = asyncio.get_running_loop().time() + HEALING_S
+        while left := [name for name, turns in before.items() if self._members[name].turns == turns]:
+            if asyncio.get_running_loop().time() > end_s:
+                text = f"after {HEALING_S:.0f} s members {', '.join(left)} are not served again"
+                self.world.violations.append(Violation("stuck", text))
+                return
+            await asyncio.sleep(LOOK_S)
 
     async def _check_bucket(self) -> None:
         """`ledgermq fsck` finds nothing wrong in the state of the queue either."""

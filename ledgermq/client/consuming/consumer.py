@@ -22,6 +22,7 @@ from ledgermq.client.descriptions import TopicPartition, check_partition
 from ledgermq.client.expiry import Expiry
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, Unavailable, UnknownPartition
+from ledgermq.runtime.shared_start import SharedStart
 from ledgermq.runtime.wait import wait_until
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ class Consumer:
             on_route=self._add_partitions,
         )
         self._reader.interrupted = lambda: self._draining
-        self._starting = asyncio.Lock()
+        self._starting = SharedStart(self._begin)
         self._expiry = Expiry(context.routing.ttl_of, context.sources.now_us)
         self._expired = 0
         self.closed = False
@@ -145,12 +146,14 @@ class Consumer:
 
         Raises UnknownTopic, UnknownPartition, Unavailable, …
         """
+        await self._ready()
+
+    async def _ready(self, deadline: float | None = None) -> None:
+        """As `wait_ready`; raise Unavailable at `deadline`, or after one second, whichever is later."""
         self._check()
         self._reader.raise_if_dead()
-        if not self._reader.started:
-            async with self._starting:
-                if not self._reader.started:
-                    await self._begin()
+        if not await self._starting.wait(deadline):
+            raise Unavailable(f"no broker has described {', '.join(self._topics)} in time; the consumer goes on trying")
 
     def _check(self) -> None:
         self._home.check()
@@ -197,10 +200,11 @@ class Consumer:
 
     async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[Message]:  # noqa: ASYNC109  the name that users of consumers expect
         """Return up to `max_records` messages as soon as there is one; an empty list after
-        `timeout` seconds, or at the end.
+        `timeout` seconds, or at the end. The first call takes one second at least if no broker answers,
+        and then raises Unavailable.
         """
         deadline = asyncio.get_running_loop().time() + timeout
-        await self._ask()
+        await self._ask(deadline)
         while not self._is_over():
             messages = await self._reader.fetch(max_records, deadline)
             if messages or asyncio.get_running_loop().time() >= deadline:
@@ -212,7 +216,7 @@ class Consumer:
         timestamp, timestampType, headers, tag.
         """
         deadline = asyncio.get_running_loop().time() + timeout
-        await self._ask()
+        await self._ask(deadline)
         while not self._is_over():
             table = await self._reader.fetch_arrow(max_records, deadline)
             if table.num_rows or asyncio.get_running_loop().time() >= deadline:
@@ -237,11 +241,11 @@ class Consumer:
             self._handed(run, run is not None)
         return message
 
-    async def _ask(self) -> None:
+    async def _ask(self, deadline: float | None = None) -> None:
         """Begin to wait for messages: the program has finished those that it has."""
         self._idle.set()
         self._asking = asyncio.current_task()
-        await self.wait_ready()
+        await self._ready(deadline)
 
     def _handed(self, found: T, count: int) -> T:
         """Return what was found; if it is something, the program has messages to finish."""
@@ -345,6 +349,7 @@ class Consumer:
     async def close(self) -> None:
         self._home.check()
         self.closed = True
+        await self._starting.close()
         await self._reader.close()
 
     async def __aenter__(self) -> Self:

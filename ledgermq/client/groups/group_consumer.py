@@ -134,9 +134,9 @@ class GroupConsumer:
             await self.member.wait_joined()
             self._check()
 
-    async def _enter(self) -> None:
+    async def _enter(self, deadline: float | None = None) -> None:
         self._check()
-        await self.member.begin()
+        await self.member.begin(deadline)
         self._reader.raise_if_dead()
 
     def _check(self) -> None:
@@ -163,11 +163,12 @@ class GroupConsumer:
 
     async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[GroupMessage]:  # noqa: ASYNC109  as Consumer.fetch
         """Return up to `max_records` messages as soon as there is one; an empty list after
-        `timeout` seconds.
+        `timeout` seconds. The first call takes one second at least if no broker answers, and then
+        raises Unavailable.
         """
         deadline = asyncio.get_running_loop().time() + timeout
         with self._call():
-            await self._enter()
+            await self._enter(deadline)
             if self._commit_first is not None:
                 return await self._commit_first.fetch(max_records, deadline)
             while True:
@@ -188,7 +189,7 @@ class GroupConsumer:
         """
         deadline = asyncio.get_running_loop().time() + timeout
         with self._call():
-            await self._enter()
+            await self._enter(deadline)
             if self._has_levels:
                 raise InvalidConfig("a table has no messages to refuse one by one; use fetch with Retry.levels")
             if self._commit_first is not None:

@@ -35,6 +35,7 @@ from ledgermq.offset_stores.cluster import TopicOffsetStore
 from ledgermq.offset_stores.contract import OffsetStore
 from ledgermq.offset_stores.memory import MemoryOffsetStore
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.runtime.shared_start import SharedStart
 from ledgermq.runtime.tasks import end
 
 
@@ -58,7 +59,7 @@ class Member:
         self._context = context
         self._settings = settings
         self._names = subscription.names
-        self._starting = asyncio.Lock()
+        self._starting = SharedStart(self._begin)
         self._tasks = asyncio.TaskGroup()
         self.member_id = context.sources.new_id().hex()
         self._coordinator = Coordinator(context.connections, subscription.group)
@@ -136,24 +137,26 @@ class Member:
     def begun(self) -> bool:
         return self._background is not None
 
-    async def begin(self) -> None:
+    async def begin(self, deadline: float | None = None) -> None:
         """Start the background tasks at the first call, and join the group. Raises UnknownTopic,
-        Unavailable, …
+        Unavailable, …; Unavailable also at `deadline`, or after one second, whichever is later.
         """
-        if not self.begun:
-            async with self._starting:
-                if not self.begun:
-                    deadline = self._context.connections.deadline(self._settings.request_timeout_s)
-                    if self._moving is not None:
-                        await self._moving.prepare()
-                    for name in self._names:
-                        await self._context.routing.refresh(name, deadline)
-                    if self._ended:
-                        raise Unavailable("the consumer is closed")
-                    self.reader.start()
-                    self._background = asyncio.get_running_loop().create_task(self._run(), name="ledgermq group member")
-                    self._background.add_done_callback(lambda _: self.reader.wake())
+        if not await self._starting.wait(deadline):
+            what = ", ".join(self._names) or f"the retry topics of group {self._coordinator.group}"
+            raise Unavailable(f"no broker has described {what} in time; the member goes on trying")
         self.membership.wanted.set()
+
+    async def _begin(self) -> None:
+        deadline = self._context.connections.deadline(self._settings.request_timeout_s)
+        if self._moving is not None:
+            await self._moving.prepare()
+        for name in self._names:
+            await self._context.routing.refresh(name, deadline)
+        if self._ended:
+            raise Unavailable("the consumer is closed")
+        self.reader.start()
+        self._background = asyncio.get_running_loop().create_task(self._run(), name="ledgermq group member")
+        self._background.add_done_callback(lambda _: self.reader.wake())
 
     async def wait_joined(self) -> None:
         """Wait until its partitions are read.
@@ -275,6 +278,7 @@ class Member:
     async def end(self) -> None:
         """End at once; later acknowledgements are ignored."""
         self._ended = True
+        await self._starting.close()
         await end(self._background)
         self.holdings.end()
         await self._committer.close()

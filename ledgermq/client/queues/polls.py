@@ -1,5 +1,8 @@
 """Ask the owners of a queue's partitions for messages: one long poll at each owner at a time, and for each level of
-priority."""
+priority. Topics are looked up in the background.
+
+Invariant: no error ends the attempts. What failed is asked again, as long as the program calls for messages.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.descriptions import TopicPartition, check_topic_text
 from ledgermq.errors import LedgerMQError, NotOwner, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
@@ -28,7 +31,9 @@ UNKNOWN_TOPIC_GRACE_S = 5.0
 
 @dataclass(eq=False)
 class _Source:
-    """A partition. `asking`: a poll that names it is under way, since `asked_s`."""
+    """A partition. `asking`: a poll that names it is under way, since `asked_s`. `failing`: why it is not served at
+    present.
+    """
 
     at: TopicPartition
     backoff: Backoff
@@ -36,6 +41,7 @@ class _Source:
     asked_s: float = 0.0
     not_before_s: float = 0.0
     unknown_since_s: float | None = None
+    failing: LedgerMQError | None = None
 
 
 @dataclass
@@ -51,12 +57,17 @@ class Polls:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: LedgerMQError | None = None
     failing: LedgerMQError | None = None
-    """The last error of a poll, until one succeeds."""
+    """The last error of a poll or a look-up, until a poll succeeds."""
     failing_since_s: float = 0.0
+    """Since when, or when it was last raised."""
 
     def __post_init__(self) -> None:
+        self._failed_s = 0.0
+        """When an attempt last failed."""
         self._sources: dict[TopicPartition, _Source] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._looking: dict[str, asyncio.Task[None]] = {}
+        """Look-ups under way, by topic."""
         self._refreshed_s: dict[str, float] = {}
         self._busy: set[int] = set()
         """Levels of priority of which the last answer had messages."""
@@ -78,13 +89,25 @@ class Polls:
         }
         return near & self._busy
 
-    async def begin(self, wait_s: float, beside: Collection[int] = ()) -> None:
+    @property
+    def knows_partitions(self) -> bool:
+        """Return whether a broker has said which partitions the topics have."""
+        return bool(self._sources)
+
+    @property
+    def unserved(self) -> LedgerMQError | None:
+        """Return why no partition is served at present; None: one is, or the first attempt is under way."""
+        if any(source.failing is None for source in self._sources.values()):
+            return None
+        return self.failing
+
+    def begin(self, wait_s: float, beside: Collection[int] = ()) -> None:
         """Poll each owner that is not polled, for each level of priority by itself; a poll is held up to `wait_s` while
         nothing is open. `beside`: levels of which no messages are wanted now.
 
-        Raises UnknownTopic, InvalidTopicName; Unavailable if no broker describes the topics.
+        Raises InvalidTopicName.
         """
-        await self._find_partitions()
+        self._find_partitions()
         now_s = asyncio.get_running_loop().time()
         by_owner: dict[tuple[str, int], list[_Source]] = {}
         for source in self._sources.values():
@@ -94,9 +117,11 @@ class Polls:
             if owner is not None:
                 by_owner.setdefault((owner, level), []).append(source)
         for (owner, level), sources in by_owner.items():
+            # A partition that was not served is asked for without a wait: its answer shows that it is served again.
+            held_s = 0.0 if any(source.failing is not None for source in sources) else min(wait_s, POLL_S_MAX)
             for source in sources:
                 source.asking, source.asked_s = True, now_s
-            poll = asyncio.create_task(self._poll(owner, level, sources, min(wait_s, POLL_S_MAX)), name=f"poll {owner}")
+            poll = asyncio.create_task(self._poll(owner, level, sources, held_s), name=f"poll {owner}")
             self._tasks.add(poll)
             poll.add_done_callback(self._tasks.discard)
 
@@ -104,30 +129,65 @@ class Polls:
     def next_s(self) -> float:
         """Return when `begin` may have something to do again, at the latest."""
         now_s = asyncio.get_running_loop().time()
-        later = [source.not_before_s for source in self._sources.values() if not source.asking]
-        return max(now_s + 0.01, min(later, default=now_s + POLL_S_MAX))
+        owner, look_s = self.context.routing.owner, now_s + UNOWNED_LOOK_S
+        later = [
+            source.not_before_s if owner(*source.at) is not None else max(source.not_before_s, look_s)
+            for source in self._sources.values()
+            if not source.asking
+        ]
+        return max(now_s + 0.01, min(later, default=look_s if not self._sources else now_s + POLL_S_MAX))
 
     async def close(self) -> None:
-        await end(*self._tasks)
+        await end(*self._tasks, *self._looking.values())
 
-    async def _find_partitions(self) -> None:
+    def _find_partitions(self) -> None:
         """Look topics up: at the beginning, when their metadata is old, and when an owner is not known."""
         routing, now_s = self.context.routing, asyncio.get_running_loop().time()
         for topic in self.topics:
             route = routing.known(topic)
-            unowned = route is not None and any(routing.owner(topic, p) is None for p in range(route.partitions))
+            unowned = route is None or any(routing.owner(topic, p) is None for p in range(route.partitions))
             age_s = now_s - self._refreshed_s.get(topic, float("-inf"))
-            if route is None or age_s > (UNOWNED_LOOK_S if unowned else routing.age_s_max):
+            if topic not in self._looking and age_s > (UNOWNED_LOOK_S if unowned else routing.age_s_max):
+                check_topic_text(topic)
                 self._refreshed_s[topic] = now_s
-                try:
-                    route = await routing.refresh(topic, self.context.connections.deadline())
-                except LedgerMQError as error:
-                    if route is None or not error.retriable:
-                        raise
-            for partition in range(route.partitions):
+                self._looking[topic] = asyncio.create_task(self._look_up(topic), name=f"look-up of {topic}")
+            for partition in range(0 if route is None else route.partitions):
                 at = TopicPartition(topic, partition)
                 if at not in self._sources:
                     self._sources[at] = _Source(at, self.context.connections.backoff())
+
+    async def _look_up(self, topic: str) -> None:
+        try:
+            await self.context.routing.refresh(topic, self.context.connections.deadline())
+        except LedgerMQError as error:
+            if error.retriable:
+                self._note(error)
+            else:
+                self.refusal = error
+        else:
+            for source in self._sources.values():
+                if source.at.topic == topic and self.context.routing.owner(*source.at) is None:
+                    source.failing = source.failing or Unavailable(f"{source.at} has no owner at present")
+                    self._note(source.failing)
+        finally:
+            del self._looking[topic]
+            self.changed.set()
+
+    def _note(self, error: LedgerMQError) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if self.failing is None:
+            self.failing_since_s = now_s
+        self.failing, self._failed_s = error, now_s
+
+    def raise_if_failing(self, begun_s: float, patience_s: float) -> None:
+        """Raise Unavailable if nothing was served for longer than `patience_s`, and an attempt has failed since
+        `begun_s`. Further calls try again for as long.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if self.failing is None or self._failed_s < begun_s or now_s - self.failing_since_s <= patience_s:
+            return
+        self.failing_since_s = now_s
+        raise Unavailable(f"no broker has served it for {patience_s:g} s: {self.failing.message}") from self.failing
 
     async def _poll(self, owner: str, level: int, sources: Sequence[_Source], wait_s: float) -> None:
         routing = self.context.routing
@@ -157,7 +217,7 @@ class Polls:
                     self._failed(source, refused, owner)
                 else:
                     source.backoff.reset()
-                    source.unknown_since_s = self.failing = None
+                    source.unknown_since_s = source.failing = self.failing = None
             self.on_answer(frame, asked_s)
             has_more = any(part.ranges for part in frame.header.partitions)
         finally:
@@ -170,9 +230,8 @@ class Polls:
 
     def _failed(self, source: _Source, error: LedgerMQError, owner: str) -> None:
         now_s = asyncio.get_running_loop().time()
-        if self.failing is None:
-            self.failing_since_s = now_s
-        self.failing = error
+        self._note(error)
+        source.failing = error
         source.not_before_s = now_s + source.backoff.next_s(error.retry_after_ms)
         if isinstance(error, NotOwner):
             self.context.routing.redirected(*source.at, error.owner, refused_by=owner)

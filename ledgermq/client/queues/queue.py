@@ -42,6 +42,9 @@ MARGIN_PART = 20
 REFUSED_PAUSE_MS = 5000
 """Wait before a message comes again whose dead letter could not be stored."""
 
+FIRST_LOOK_S = 1.0
+"""A first call waits this long for the topics' partitions, if its own time is shorter."""
+
 WAIT_S_MIN = 0.001
 """A loop fires its timers up to the resolution of its clock too early."""
 
@@ -84,6 +87,9 @@ class Queue:
         """Messages that the program has, and has not finished."""
         self._lanes: dict[TopicPartition, WordLane] = {}
         self._burying: set[asyncio.Task[None]] = set()
+        self._unsent = 0
+        self._unsent_error: LedgerMQError | None = None
+        """What could not be sent since the last `flush`: of how many messages, and why."""
         self._returning: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -97,21 +103,36 @@ class Queue:
         """Return up to `max_records` messages, as soon as there are any; none after `timeout` seconds.
 
         Each belongs to this member for `lease_s`: finish it with `ack`, give it back with `nack`. Messages
-        that are not finished in time come again, here or at another member. Raises UnknownTopic,
-        InvalidGroupName, CorruptFrame, DataDamaged; Unavailable when no broker has answered for
-        `request_timeout_s`.
+        that are not finished in time come again, here or at another member. An empty list says that the
+        brokers have nothing for this member now. If no broker serves the queue when the time is up, this
+        raises Unavailable; the next call tries again. Raises UnknownTopic, InvalidGroupName, CorruptFrame,
+        DataDamaged. Takes `timeout` at most, and the first call one second at least if no broker answers.
         """
         if not 0 < max_records <= FETCH_RECORDS_MAX:
             raise InvalidRequest(f"max_records must be 1 to {FETCH_RECORDS_MAX}, not {max_records}")
-        deadline = self._begin().time() + timeout
+        polls, begun_s = self._polls, self._begin().time()
+        deadline = begun_s + timeout
         while not self.draining:
-            await self._ask_beside(max_records, deadline)
+            self._ask_beside(max_records, deadline)
             found = self._from_buffer(max_records)
             if found:
                 return found
-            if not await self._more(max_records, deadline):
-                return self._from_buffer(max_records, at_once=True)
+            if timeout > 0 and not polls.knows_partitions:
+                deadline = max(deadline, begun_s + FIRST_LOOK_S)
+            if not await self._more(max_records, deadline, begun_s):
+                found = self._from_buffer(max_records, at_once=True)
+                if not found and timeout > 0:
+                    self._raise_if_unserved()
+                return found
         return []
+
+    def _raise_if_unserved(self) -> None:
+        polls = self._polls
+        if not polls.knows_partitions:
+            why = "no broker has answered yet" if polls.failing is None else polls.failing.message
+            raise Unavailable(f"queue {self.group!r} does not know the partitions of its topics: {why}")
+        if (error := polls.unserved) is not None:
+            raise Unavailable(f"no broker serves queue {self.group!r} at present: {error.message}") from error
 
     def __aiter__(self) -> AsyncIterator[QueueMessage]:
         return self._iterate()
@@ -120,49 +141,65 @@ class Queue:
         """Yield messages without end. Those that were leased ahead and wait too long are returned meanwhile."""
         records_max, wait_s = self.settings.iteration_records_max, self.settings.request_timeout_s
         while not self._is_over():
-            await self._ask_beside(records_max, self._begin().time() + wait_s)
-            found = self._from_buffer(1)
+            begun_s = self._begin().time()
+            self._ask_beside(records_max, begun_s + wait_s)
+            while not (found := self._from_buffer(1)) and not self._is_over():
+                await self._more(records_max, self._begin().time() + wait_s, begun_s)
             for message in found:
                 yield message
-            if not found and not self._is_over():
-                await self._more(records_max, self._begin().time() + wait_s)
 
     def _is_over(self) -> bool:
         return self.closed or self.draining
 
-    async def _ask_beside(self, records_max: int, deadline: float) -> None:
-        """With levels of priority, ask for messages of those levels of which none wait here, while others do. Raises
-        as `_more` does.
-        """
+    def _ask_beside(self, records_max: int, deadline: float) -> None:
+        """With levels of priority, ask for messages of those levels of which none wait here, while others do."""
         if self._polls.has_levels and self._buffer:
             self._wanted = records_max
-            await self._polls.begin(max(0.0, deadline - self._begin().time()), beside=self._buffer.full())
+            self._polls.begin(max(0.0, deadline - self._begin().time()), beside=self._buffer.full())
 
-    async def _more(self, records_max: int, deadline: float) -> bool:
-        """Wait for messages or a change. Return False if the time is up. Raises what `fetch` raises."""
+    async def _more(self, records_max: int, deadline: float, begun_s: float) -> bool:
+        """Wait for messages or a change. Return False if the time is up. Raises what `fetch` raises. `begun_s`: when
+        the program's call began.
+        """
         loop, polls = self._begin(), self._polls
         if (refusal := polls.refusal) is not None:
             polls.refusal = None
             raise refusal
+        polls.raise_if_failing(begun_s, self.settings.request_timeout_s)
         now_s = loop.time()
-        if polls.failing is not None and now_s - polls.failing_since_s > self.settings.request_timeout_s:
-            raise Unavailable(
-                f"no broker has served queue {self.group!r} for {self.settings.request_timeout_s:g} s:"
-                f" {polls.failing.message}"
-            ) from polls.failing
         if deadline - now_s < WAIT_S_MIN:
             return False
         self._wanted = records_max
         polls.changed.clear()
-        await polls.begin(deadline - now_s, beside=self._buffer.full())
+        polls.begin(deadline - now_s, beside=self._buffer.full())
         patience_s = now_s + PATIENCE_S if self._buffer else deadline
         await wait_until(polls.changed, min(deadline, patience_s, polls.next_s))
         return True
 
-    async def flush(self) -> None:
-        """Return when the cluster has answered everything that was said about messages so far."""
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Return when the cluster has answered everything that was said about messages so far.
+
+        Raises DeadlineExceeded after `timeout_s`: the rest is still being sent. Raises Unavailable, UnknownTopic, …
+        if something that was said since the last call could not be sent within the client's `timeout_s`, although the
+        program may have seen that error in a `Reply`: those messages come again.
+        """
         self._begin()
-        await self._until_answered()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._until_answered()
+        except TimeoutError:
+            raise DeadlineExceeded(f"no broker has answered within {timeout_s} s") from None
+        self._raise_unsent()
+
+    def _note_unsent(self, error: LedgerMQError, count: int) -> None:
+        self._unsent += count
+        self._unsent_error = error
+
+    def _raise_unsent(self) -> None:
+        count, error = self._unsent, self._unsent_error
+        self._unsent, self._unsent_error = 0, None
+        if error is not None:
+            raise type(error)(f"what was said about {count} messages was not answered: {error.message}") from error
 
     async def _until_answered(self) -> None:
         while tasks := [*self._burying, *(lane.sending for lane in self._lanes.values() if lane.sending is not None)]:
@@ -173,7 +210,7 @@ class Queue:
         have ended, and the cluster has answered. What was leased ahead goes to other members at once. `fetch` returns
         nothing from now on, and `async for` ends.
 
-        Raises DeadlineExceeded after `timeout` seconds: the rest is given back by `close`.
+        Raises DeadlineExceeded after `timeout` seconds: the rest is given back by `close`. Raises what `flush` raises.
         """
         deadline = self._begin().time() + timeout
         self.draining = True
@@ -188,6 +225,7 @@ class Queue:
                 await self._until_answered()
         except TimeoutError:
             raise DeadlineExceeded(f"no broker has answered within {timeout} s") from None
+        self._raise_unsent()
 
     def _leased(self) -> list[float]:
         """Return when the leases of messages end that the program has not finished."""
@@ -377,7 +415,7 @@ class Queue:
             self._finished.set()
         lane = self._lanes.get(at)
         if lane is None:
-            lane = self._lanes[at] = WordLane(self._context, self.group, self.member_id, at)
+            lane = self._lanes[at] = WordLane(self._context, self.group, self.member_id, at, self._note_unsent)
         lane.add(word)
 
     def _bury(self, message: QueueMessage, error: str, reply: Reply) -> None:
@@ -405,6 +443,7 @@ class Queue:
                 "queue %s could not store the dead letter of %s, offset %d: %s", self.group, at, message.offset, failure
             )
             self._add(at, Word(message.offset, message.lease, pb.RELEASE_SHARE, REFUSED_PAUSE_MS, Reply()))
+            self._note_unsent(failure, 1)
             reply.fail(failure)
             return
         self.dead_lettered += 1

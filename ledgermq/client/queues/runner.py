@@ -21,7 +21,7 @@ from ledgermq.client.groups.handlers.retry import WAIT_MS_MAX
 from ledgermq.client.queues.message import QueueMessage
 from ledgermq.client.queues.queue import Queue
 from ledgermq.client.settings import QueueSettings, settings_from
-from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError
+from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, RetriableError
 from ledgermq.hints import did_you_mean
 from ledgermq.runtime.tasks import end, retrieve_error
 from ledgermq.sources import Sources
@@ -116,6 +116,8 @@ class QueueRunner:
         self._queue = queue
         self._sources = sources
         self._running: set[asyncio.Task[None]] = set()
+        self._warned_s: float | None = None
+        """When a warning was last logged that no messages come; None: they come, or may."""
 
     async def run(self, stop: asyncio.Event, drain_timeout_s: float) -> None:
         """Handle messages until `stop` is set, then finish the running calls (DeadlineExceeded if they take
@@ -129,7 +131,11 @@ class QueueRunner:
                     _, left = await asyncio.wait(self._running, timeout=drain_timeout_s)
                     if left:
                         raise DeadlineExceeded(f"{len(left)} calls are still running after {drain_timeout_s} s")
-                await self._queue.flush()
+                try:
+                    await self._queue.flush()
+                except RetriableError as error:
+                    self._handler.last_error = error
+                    _log.warning("handler of queue %s: %s; they come again", self._settings.group, error.message)
         finally:
             await end(stopped, *self._running)
 
@@ -140,9 +146,12 @@ class QueueRunner:
                 await asyncio.wait([stopped, *self._running], return_when=asyncio.FIRST_COMPLETED)
                 continue
             fetching = asyncio.create_task(self._queue.fetch(free, FETCH_WAIT_S), name="fetch of a queue's handler")
-            await asyncio.wait([stopped, fetching], return_when=asyncio.FIRST_COMPLETED)
-            if not fetching.done():
-                await end(fetching)
+            try:
+                await asyncio.wait([stopped, fetching], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not fetching.done():
+                    await end(fetching)
+            if fetching.cancelled():
                 return
             self._handler.expired, self._handler.dead_lettered = self._queue.expired, self._queue.dead_lettered
             try:
@@ -151,11 +160,22 @@ class QueueRunner:
                 self._handler.last_error = error
                 if not error.retriable:
                     raise
+                self._warn(error)
                 continue
+            if self._warned_s is not None:
+                self._warned_s = None
+                _log.info("handler of queue %s is served again", self._settings.group)
             for message in found:
                 task = asyncio.create_task(self._handle(message), name=f"call for {place_of(message)}")
                 self._running.add(task)
                 task.add_done_callback(self._running.discard)
+
+    def _warn(self, error: LedgerMQError) -> None:
+        """Log that no messages come: at once, and then each `request_timeout_s`."""
+        now_s = asyncio.get_running_loop().time()
+        if self._warned_s is None or now_s - self._warned_s >= self._queue.settings.request_timeout_s:
+            self._warned_s = now_s
+            _log.warning("handler of queue %s got no messages: %s", self._settings.group, error.message)
 
     async def _handle(self, message: QueueMessage) -> None:
         renewing = asyncio.create_task(self._renew(message), name=f"lease of {place_of(message)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ledgermq.client.context import ClientContext
@@ -30,11 +30,20 @@ class Word(NamedTuple):
 class WordLane:
     """The words about one partition, in the order in which they were said."""
 
-    def __init__(self, context: ClientContext, group: str, member_id: str, at: TopicPartition) -> None:
+    def __init__(
+        self,
+        context: ClientContext,
+        group: str,
+        member_id: str,
+        at: TopicPartition,
+        on_unsent: Callable[[LedgerMQError, int], None],
+    ) -> None:
+        """`on_unsent(error, number of words)` is called when words could not be sent in time, or were refused."""
         self._context = context
         self._group = group
         self._member_id = member_id
         self._at = at
+        self._on_unsent = on_unsent
         self._waiting: list[Word] = []
         self.sending: asyncio.Task[None] | None = None
 
@@ -51,6 +60,7 @@ class WordLane:
                 try:
                     late = await self._send(words)
                 except LedgerMQError as error:
+                    self._on_unsent(error, len(words))
                     _fail(words, error)
                 except BaseException:
                     _fail([*words, *self._waiting], Unavailable("the queue was closed before a broker answered"))

@@ -216,6 +216,31 @@ async def test_many_questions_at_once_are_one(brokers: Brokers, connections: Con
 
 
 @with_brokers
+async def test_callers_that_share_a_question_keep_their_own_deadlines(
+    brokers: Brokers, connections: Connections, routing: Routing
+) -> None:
+    """Whichever of them asked first."""
+    begun_s = now_s()
+    asking = asyncio.create_task(routing.refresh("t", begun_s + 30))
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="topic 't'"):
+        await routing.refresh("t", begun_s + 2)
+    assert now_s() == begun_s + 2
+    asking.cancel()
+    await routing.close()
+
+    begun_s = now_s()
+    short = asyncio.create_task(routing.refresh("t", begun_s + 2))
+    await asyncio.sleep(0)
+    long = asyncio.create_task(routing.refresh("t", begun_s + 30))
+    with pytest.raises(Unavailable):
+        await short
+    brokers.behaviour["a:1"] = well
+    assert (await long).name == "t"
+    assert 0 < now_s() - begun_s < 30
+
+
+@with_brokers
 async def test_owners_are_learned_redirected_and_forgotten(
     brokers: Brokers, connections: Connections, routing: Routing
 ) -> None:

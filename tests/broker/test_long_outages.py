@@ -1,0 +1,419 @@
+"""Every client object that lives long works again after the cluster was away for longer than each of its
+time-outs, whether its program went on calling it or not. Meanwhile calls end within the caller's time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+import ledgermq
+from ledgermq.client.transactions.checks import Resolution
+from ledgermq.errors import DeadlineExceeded, LedgerMQError, NoReply, Unavailable
+from ledgermq.runtime.tasks import end
+from tests.broker.cluster import Cluster, cluster_of
+from tests.virtual_time import run_virtual
+
+AWAY_S = 200.0
+"""Longer than any time-out: that of a delivery is 120 s."""
+BACK_S = 90.0
+"""Takes a lease of an exclusive producer, a session of a group, and back-offs into account."""
+
+
+@dataclass
+class World:
+    cluster: Cluster
+    client: ledgermq.Client
+    stack: AsyncExitStack
+    seen: set[bytes] = field(default_factory=set)
+
+    async def background(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Run it until the test ends. It may not end by itself."""
+
+        async def run() -> None:
+            await work()
+
+        task = asyncio.create_task(run())
+
+        async def stop() -> None:
+            assert not task.done() or task.cancelled() or task.exception() is None, task.exception()
+            await end(task)
+
+        self.stack.push_async_callback(stop)
+
+
+Works = Callable[[bytes], Awaitable[bool]]
+"""Use the object once; return whether this value, which is in topic "t" since the cluster is back, came through it."""
+Object = Callable[[World], Awaitable[Works]]
+
+
+async def producer(world: World) -> Works:
+    made = await world.stack.enter_async_context(world.client.producer())
+
+    async def works(value: bytes) -> bool:
+        await made.send("out", value)
+        return True
+
+    return works
+
+
+async def exclusive_producer(world: World) -> Works:
+    made = await world.stack.enter_async_context(world.client.producer(access_mode="exclusive", name="one"))
+
+    async def works(value: bytes) -> bool:
+        await made.send("out", value)
+        return True
+
+    return works
+
+
+async def consumer(world: World) -> Works:
+    made = await world.stack.enter_async_context(world.client.consumer("t", start="earliest"))
+
+    async def works(value: bytes) -> bool:
+        return value in [message.value for message in await made.fetch()]
+
+    return works
+
+
+async def group_consumer(world: World) -> Works:
+    made = await world.stack.enter_async_context(world.client.consumer("t", group="g"))
+
+    async def works(value: bytes) -> bool:
+        return value in [message.value for message in await made.fetch()]
+
+    return works
+
+
+async def queue(world: World) -> Works:
+    made = await world.stack.enter_async_context(world.client.queue("t", group="q"))
+
+    async def works(value: bytes) -> bool:
+        messages = await made.fetch(timeout=1)
+        return value in [message.value for message in messages] and all([await message.ack() for message in messages])
+
+    return works
+
+
+async def iterated_queue(world: World) -> Works:
+    made = await world.stack.enter_async_context(world.client.queue("t", group="q"))
+
+    async def works(value: bytes) -> bool:
+        async with asyncio.timeout(60):
+            async for message in made:
+                if await message.ack() and message.value == value:
+                    return True
+        return False
+
+    async def in_time(value: bytes) -> bool:
+        with suppress(TimeoutError):
+            return await works(value)
+        return False
+
+    return in_time
+
+
+async def handler(world: World, **settings: object) -> Works:
+    @world.client.handler("t", group="g", **settings)
+    async def handle(message: ledgermq.GroupMessage) -> None:
+        world.seen.add(message.value or b"")
+
+    await world.background(lambda: world.client.run_handlers(handle))
+    return world_has_seen(world)
+
+
+async def retrying_handler(world: World) -> Works:
+    return await handler(world, retry=ledgermq.Retry.levels(reorders=True))
+
+
+async def transactional_handler(world: World) -> Works:
+    @world.client.handler("t", group="g", transactional=True, instance_id="a")
+    async def handle(message: ledgermq.GroupMessage) -> object:
+        world.seen.add(message.value or b"")
+        return ledgermq.Outgoing("out", message.value)
+
+    await world.background(lambda: world.client.run_handlers(handle))
+    return world_has_seen(world)
+
+
+async def queue_handler(world: World) -> Works:
+    @world.client.queue_handler("t", group="q")
+    async def handle(message: ledgermq.QueueMessage) -> None:
+        world.seen.add(message.value or b"")
+
+    await world.background(lambda: world.client.run_handlers(handle))
+    return world_has_seen(world)
+
+
+def world_has_seen(world: World) -> Works:
+    async def works(value: bytes) -> bool:
+        await asyncio.sleep(1)
+        return value in world.seen
+
+    return works
+
+
+async def table(world: World) -> Works:
+    made = await world.stack.enter_async_context(world.client.table("keyed"))
+
+    async def works(value: bytes) -> bool:
+        await asyncio.sleep(1)
+        return value in list(made.values())
+
+    return works
+
+
+async def transactions(world: World) -> Works:
+    made = await world.stack.enter_async_context(world.client.transactions("pay"))
+
+    async def works(value: bytes) -> bool:
+        async with made.begin() as transaction:
+            transaction.send("out", value)
+        return True
+
+    return works
+
+
+async def half_messages(world: World) -> Works:
+    async def check(message: ledgermq.CheckedMessage) -> Resolution:
+        world.seen.add(message.value or b"")
+        return "commit"
+
+    made = world.client.half_messages("checkers", check=check)
+    await world.stack.enter_async_context(made)
+
+    async def works(value: bytes) -> bool:
+        half = await made.send("out", value)
+        await half.commit()
+        return True
+
+    return works
+
+
+async def checker_of_half_messages(world: World) -> Works:
+    """Its checks come from brokers; the message is sent by another program that dies at once."""
+    await half_messages(world)
+    sent: set[bytes] = set()
+
+    async def checked(value: bytes) -> bool:
+        if value not in sent:
+            async with world.cluster.client() as other, other.half_messages("checkers", check=_unknown) as halves:
+                await halves.send("out", value)
+                sent.add(value)
+        await asyncio.sleep(5)
+        return value in world.seen
+
+    return checked
+
+
+async def _unknown(message: ledgermq.CheckedMessage) -> Resolution:
+    return "unknown"
+
+
+async def requests(world: World) -> Works:
+    async def reply() -> None:
+        async with world.client.consumer("requests", start="earliest") as asked:
+            while True:
+                with suppress(LedgerMQError):
+                    async for message in asked:
+                        await message.reply(message.value)
+
+    await world.background(reply)
+
+    async def works(value: bytes) -> bool:
+        with suppress(NoReply):
+            return (await world.client.request("requests", value, timeout=10)).value is not None
+        return False
+
+    return works
+
+
+OBJECTS: list[Object] = [
+    producer,
+    exclusive_producer,
+    consumer,
+    group_consumer,
+    queue,
+    iterated_queue,
+    handler,
+    retrying_handler,
+    transactional_handler,
+    queue_handler,
+    table,
+    transactions,
+    half_messages,
+    checker_of_half_messages,
+    requests,
+]
+
+
+async def kill(cluster: Cluster) -> None:
+    await cluster.stop("a:1", graceful=False)
+
+
+async def restart(cluster: Cluster) -> None:
+    await cluster.start("a:1")
+
+
+async def pause(cluster: Cluster) -> None:
+    cluster.views["a:1"].pause()
+
+
+async def resume(cluster: Cluster) -> None:
+    cluster.views["a:1"].resume()
+
+
+Step = Callable[[Cluster], Awaitable[None]]
+
+
+@asynccontextmanager
+async def filled_cluster() -> AsyncIterator[Cluster]:
+    async with cluster_of("a:1", heartbeat_interval_ms=2000, holding_ms=12_000) as cluster:
+        for topic in ("t", "out", "requests"):
+            await cluster.create(topic, 1)
+        await cluster.create("keyed", 1, cleanup_policy="compact")
+        yield cluster
+
+
+@pytest.mark.parametrize("calls_on", [True, False], ids=["called", "idle"])
+@pytest.mark.parametrize("away", [(kill, restart), (pause, resume)], ids=["killed", "stopped"])
+@pytest.mark.parametrize("made", OBJECTS)
+def test_it_works_again_after_a_long_outage(made: Object, away: tuple[Step, Step], calls_on: bool) -> None:
+    async def scenario() -> None:
+        begin, finish = away
+        clock_s = asyncio.get_running_loop().time
+        async with filled_cluster() as cluster, cluster.client() as client, AsyncExitStack() as stack:
+            works = await made(World(cluster, client, stack))
+            await produced(cluster, b"before")
+            assert await comes_through(works, b"before"), "it does not work at all"
+            await begin(cluster)
+            until_s = clock_s() + AWAY_S
+            while calls_on and clock_s() < until_s:
+                begun_s = clock_s()
+                with suppress(LedgerMQError, TimeoutError):
+                    await asyncio.wait_for(works(b"meanwhile"), max(0.1, until_s - begun_s))
+                await asyncio.sleep(0.5 if clock_s() < begun_s + 0.5 else 0)
+            await asyncio.sleep(max(0.0, until_s - clock_s()))
+            await finish(cluster)
+            await cluster.settled()
+            await produced(cluster, b"after")
+            assert await comes_through(works, b"after"), f"it does not work {BACK_S:g} s after the outage"
+
+    run_virtual(scenario)
+
+
+async def produced(cluster: Cluster, value: bytes) -> None:
+    await cluster.produce("t", 0, value)
+    async with cluster.client() as client, client.producer() as keyed:
+        await keyed.send("keyed", value, key=value)
+
+
+async def comes_through(works: Works, value: bytes) -> bool:
+    clock_s = asyncio.get_running_loop().time
+    until_s = clock_s() + BACK_S
+    while clock_s() < until_s:
+        with suppress(LedgerMQError, TimeoutError):
+            if await asyncio.wait_for(works(value), until_s - clock_s()):
+                return True
+        await asyncio.sleep(0.5)
+    return False
+
+
+TIMED: list[Object] = [consumer, group_consumer, queue]
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["begun", "new"])
+@pytest.mark.parametrize("away", [kill, pause], ids=["killed", "stopped"])
+@pytest.mark.parametrize("made", TIMED)
+def test_fetch_ends_within_its_time_while_no_broker_answers(made: Object, away: Step, begun: bool) -> None:
+    async def scenario() -> None:
+        clock_s = asyncio.get_running_loop().time
+        async with filled_cluster() as cluster, cluster.client() as client, AsyncExitStack() as stack:
+            works = await made(World(cluster, client, stack))
+            if begun:
+                await produced(cluster, b"before")
+                assert await comes_through(works, b"before")
+            await away(cluster)
+            for _ in range(5):
+                begun_s = clock_s()
+                with suppress(Unavailable):
+                    await works(b"")
+                assert clock_s() - begun_s < 1.01
+            await (resume if away is pause else restart)(cluster)
+
+    run_virtual(scenario)
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["begun", "new"])
+def test_a_loop_over_fetches_of_a_queue_does_not_take_dead_brokers_for_an_empty_queue(begun: bool) -> None:
+    async def scenario() -> None:
+        async with filled_cluster() as cluster, cluster.client() as client, client.queue("t", group="q") as made:
+            await cluster.produce("t", 0, b"1")
+            if begun:
+                for message in await made.fetch(timeout=5):
+                    assert await message.ack()
+                assert await made.fetch(timeout=1) == [], "empty: a broker has said so"
+            await kill(cluster)
+            with pytest.raises(Unavailable, match="queue 'q'"):
+                await _until_empty(made)
+            await restart(cluster)
+            await cluster.settled()
+            await cluster.produce("t", 0, b"2")
+            while not (messages := await _fetched(made)):
+                pass
+            assert messages[-1].value == b"2"
+
+    run_virtual(scenario)
+
+
+async def _until_empty(made: ledgermq.Queue) -> None:
+    while await made.fetch(timeout=1):
+        pass
+
+
+async def _fetched(made: ledgermq.Queue) -> list[ledgermq.QueueMessage]:
+    with suppress(Unavailable):
+        return await made.fetch(timeout=1)
+    return []
+
+
+def test_flush_of_a_queue_says_that_an_acknowledgement_was_not_answered() -> None:
+    async def scenario() -> None:
+        clock_s = asyncio.get_running_loop().time
+        async with filled_cluster() as cluster, cluster.client() as client, client.queue("t", group="q") as made:
+            await cluster.produce("t", 0, b"1")
+            (message,) = await made.fetch(timeout=5)
+            await kill(cluster)
+            message.ack()
+            begun_s = clock_s()
+            with pytest.raises(DeadlineExceeded):
+                await made.flush(timeout_s=2)
+            assert clock_s() - begun_s < 2.01
+            with pytest.raises(Unavailable, match="what was said about 1 messages"):
+                await made.flush()
+            await made.flush()
+
+    run_virtual(scenario)
+
+
+def test_a_handler_of_a_queue_logs_that_no_messages_come(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with filled_cluster() as cluster, cluster.client() as client, AsyncExitStack() as stack:
+            works = await queue_handler(World(cluster, client, stack))
+            await kill(cluster)
+            await asyncio.sleep(100)
+            await restart(cluster)
+            await cluster.settled()
+            await produced(cluster, b"after")
+            assert await comes_through(works, b"after")
+
+    caplog.set_level(logging.INFO, "ledgermq.handlers")
+    run_virtual(scenario)
+    texts = [record.getMessage() for record in caplog.records if record.name == "ledgermq.handlers"]
+    assert 3 <= sum("handler of queue q got no messages" in text for text in texts) <= 5, texts
+    assert texts[-1] == "handler of queue q is served again"
