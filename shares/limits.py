@@ -30,3 +30,9 @@ class ShareLimits:
     """Pairs of group and partition in one bundle."""
     ended_within_ms: int = 1_000
     """How long the note that leases ended by their time may wait for other records."""
+
+
+FINISHED_RUNS_KEPT_MAX = 512
+"""Of the last messages that were finished, the lease that did it is kept in memory, in runs of consecutive offsets. A
+repeated acknowledgement is recognized by it.
+"""

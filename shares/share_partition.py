@@ -7,7 +7,8 @@
 
 A message is *finished* when a member accepted or rejected it, or when it is gone from the log. `start`
 passes finished messages; `end` is at most `window_max` above it. Leases and waits are in memory only.
-Fates and numbers of deliveries are stored by chunks of 256 offsets (`entries`).
+Fates and numbers of deliveries are stored by chunks of 256 offsets (`entries`). Which lease has finished a message
+is in memory, of the last ones.
 
 Invariants: a message has at most one lease, and is leased only while it is open. `start` grows, except by
 `reset`. Times are those of one monotonic clock, in seconds. The rules are in docs/design.md, chapter 18.
@@ -16,13 +17,14 @@ Invariants: a message has at most one lease, and is leased only while it is open
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count, groupby
 from typing import NamedTuple
 
-from shares.limits import CHUNK, DELIVERIES_COUNTED_MAX
+from shares.limits import CHUNK, DELIVERIES_COUNTED_MAX, FINISHED_RUNS_KEPT_MAX
 from shares.records import ChunkEntry, Entry, Fate, ShareKey, StartEntry
 
 _FATE = 3
@@ -106,6 +108,8 @@ class SharePartition:
         self._timers: list[tuple[float, int, Sequence[int], Lease | None]] = []
         """Heap of (time, …, offsets, their lease or None): when leases and waits end, unless they changed."""
         self._timer_numbers = count()
+        self._finished_by: deque[tuple[Span, int]] = deque(maxlen=FINISHED_RUNS_KEPT_MAX)
+        """Runs of messages that were finished, and the number of the lease under which they were."""
         self._stored: set[int] = set()
         self._stored_start: int | None = None
         self._dirty: set[int] = set()
@@ -144,6 +148,7 @@ class SharePartition:
         self._waiting.clear()
         self._ready.clear()
         self._timers.clear()
+        self._finished_by.clear()
 
     def log_starts_at(self, log_start: int) -> None:
         """Finish what was deleted below this offset; its leases end."""
@@ -181,25 +186,32 @@ class SharePartition:
         or of the wait (RELEASE).
 
         Return those for which it does not count: they are not leased under this number. To accept or
-        reject what is finished already counts.
+        reject what was finished under the same lease counts again.
         """
-        below = range(span.first, min(span.last + 1, self.start))
         above = range(max(span.first, self.end), span.last + 1)
-        held, late = [], list[int]()
+        done = self._finished_under(number, span) if word in FINAL else []
+        late = list(_gaps(Span(span.first, min(span.last, self.start - 1)), done))
+        done_here = {offset for run in done for offset in range(max(run.first, self.start), run.last + 1)}
+        held, refused = [], list[int]()
         for offset in range(max(span.first, self.start), min(span.last + 1, self.end)):
             lease = self._leases.get(offset)
             if lease is not None and lease.number == number:
                 held.append(offset)
-            elif word not in FINAL or self._fate(offset) is Fate.OPEN:
-                late.append(offset)
+            elif offset not in done_here:
+                refused.append(offset)
         if held:
             self._apply(held, word, until_s)
-        spans = list(_spans(late))
-        if below and word not in FINAL:
-            spans.insert(0, Span(below[0], below[-1]))
+        late += _spans(refused)
         if above:
-            spans.append(Span(above[0], above[-1]))
-        return spans
+            late.append(Span(above[0], above[-1]))
+        return late
+
+    def _finished_under(self, number: int, span: Span) -> list[Span]:
+        """Return the messages of a span that were finished under this lease, as far as that is known; ascending."""
+        found = [
+            Span(max(run.first, span.first), min(run.last, span.last)) for run, by in self._finished_by if by == number
+        ]
+        return sorted(run for run in found if run.first <= run.last)
 
     def expire(self, now_s: float) -> int:
         """End leases and waits whose time has come; return how many messages lost their lease."""
@@ -309,13 +321,23 @@ class SharePartition:
 
     def _finish(self, offsets: Iterable[int], fate: Fate) -> None:
         for offset in offsets:
-            self._leases.pop(offset, None)
+            lease = self._leases.pop(offset, None)
             self._waiting.pop(offset, None)
             chunk, at = divmod(offset, CHUNK)
             messages = self._messages(chunk)
             if messages[at] & _FATE == Fate.OPEN:
                 messages[at] |= fate
                 self._dirty.add(chunk)
+                if lease is not None:
+                    self._note_finished(offset, lease.number)
+
+    def _note_finished(self, offset: int, number: int) -> None:
+        if self._finished_by:
+            run, by = self._finished_by[-1]
+            if by == number and run.last + 1 == offset:
+                self._finished_by[-1] = Span(run.first, offset), number
+                return
+        self._finished_by.append((Span(offset, offset), number))
 
     def _reopen(self, offsets: Sequence[int], until_s: float = 0.0) -> None:
         """Let the messages be leased again, from this time on; 0: now. Their deliveries are to be stored."""
@@ -391,3 +413,16 @@ def _grants(offsets: Sequence[int], deliveries: Sequence[int]) -> Iterator[Grant
 def _spans(offsets: Sequence[int]) -> Iterator[Span]:
     for grant in _grants(offsets, [0] * len(offsets)):
         yield Span(grant.first, grant.last)
+
+
+def _gaps(span: Span, runs: Iterable[Span]) -> Iterator[Span]:
+    """Yield what of a span is in none of the runs, which are ascending."""
+    begin = span.first
+    for run in runs:
+        if begin > span.last:
+            return
+        if begin < run.first:
+            yield Span(begin, min(run.first - 1, span.last))
+        begin = max(begin, run.last + 1)
+    if begin <= span.last:
+        yield Span(begin, span.last)

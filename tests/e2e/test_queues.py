@@ -51,6 +51,23 @@ async def test_fetch_and_ack(cluster: Cluster) -> None:
         assert type(pickle.loads(pickle.dumps(messages[0]))) is ledgermq.Message
 
 
+@in_cluster("a:1")
+async def test_a_late_acknowledgement_is_told_from_one_that_counts(cluster: Cluster) -> None:
+    """Also if both are about the same message, and said together."""
+    async with client_of(cluster) as client:
+        await fill(client, 2)
+        async with client.queue("jobs", group="workers", lease_s=1) as one:
+            late = await one.fetch(timeout=3)
+            await asyncio.sleep(2)
+            (mine,) = await one.fetch(max_records=1, timeout=3)
+            async with client.queue("jobs", group="workers") as two:
+                (theirs,) = await two.fetch(max_records=1, timeout=3)
+                assert (mine.offset, theirs.offset) == (0, 1)
+                assert await theirs.ack()
+                replies = [late[0].ack(), mine.ack(), late[1].ack(), mine.ack()]
+                assert [await reply for reply in replies] == [False, True, False, True]
+
+
 @in_cluster("a:1", "b:1")
 async def test_members_share_partitions(cluster: Cluster) -> None:
     seen: Counter[int] = Counter()

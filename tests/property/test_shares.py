@@ -33,6 +33,8 @@ class Life:
         self.held: dict[int, tuple[int, float]] = {}
         """offset -> (lease, until)"""
         self.finished: set[int] = set()
+        self.by: dict[int, int] = {}
+        """offset -> the lease that it was finished under, in this life of the state"""
         self.deliveries: Counter[int] = Counter()
         self.saw: Counter[str] = Counter()
         self.shares = BundleShares(self.limits)
@@ -95,8 +97,9 @@ class Life:
         late = {offset for [*spans] in decision.answer for one in spans for offset in range(one.first, one.last + 1)}
         for offset in range(span.first, span.last + 1):
             holds = self.held.get(offset, (None, 0.0))[0] == named
-            known = word in (Word.ACCEPT, Word.REJECT) and (offset in self.finished or offset < self.log_start)
-            assert (offset in late) != (holds or known), (offset, word, holds, known)
+            again = word in (Word.ACCEPT, Word.REJECT) and self.by.get(offset) == named
+            self.saw["again"] += again
+            assert (offset in late) != (holds or again), (offset, word, holds, again)
             if holds:
                 self.said(offset, word, until_s)
 
@@ -105,9 +108,10 @@ class Life:
         if word is Word.RENEW:
             self.held[offset] = self.held[offset][0], until_s
             return
-        del self.held[offset]
+        number, _ = self.held.pop(offset)
         if word in (Word.ACCEPT, Word.REJECT):
             self.finished.add(offset)
+            self.by[offset] = number
         if word is Word.RETURN:
             self.deliveries[offset] -= 1
 
@@ -130,6 +134,7 @@ class Life:
         self.saw["reloaded"] += 1
         lost = set(self.held)
         self.held.clear()
+        self.by.clear()
         for offset in lost:  # at least what was stored when their leases before ended
             self.deliveries[offset] = self.stored_deliveries(offset)
 
@@ -141,6 +146,7 @@ class Life:
         self.log_start = self.random.randint(self.log_start, self.end)
         self.queue.log_starts_at(self.log_start)
         self.saw["deleted"] += 1
+        self.by |= {offset: number for offset, (number, _) in self.held.items() if offset < self.log_start}
         self.held = {offset: held for offset, held in self.held.items() if offset >= self.log_start}
 
     def reset(self) -> None:
@@ -148,6 +154,7 @@ class Life:
         self.take(self.shares.reset(KEY, to))
         self.saw["reset"] += 1
         self.held.clear()
+        self.by.clear()
         self.finished = set(range(to))
         self.deliveries.clear()
 
@@ -180,6 +187,7 @@ def test_a_life_of_a_queue(seed: int) -> None:
     life.run()
     assert life.saw["accept"]
     assert life.saw["expired"]
+    assert life.saw["again"]
 
 
 Mutate = Callable[[pytest.MonkeyPatch], None]

@@ -14,6 +14,7 @@ from ledgermq.client.queues.words import Word
 from ledgermq.errors import Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from shares.bundle_shares import BundleShares
+from shares.records import Fate
 from shares.share_partition import Grant, SharePartition, Span
 from shares.share_partition import Word as ShareWord
 from stateless_broker.bundle.owner import BundleOwner
@@ -212,3 +213,15 @@ def queue_raises_before_it_asks(patch: Patch) -> None:
         return await real(self, records_max, deadline, begun_s)
 
     patch.setattr(Queue, "_more", more)
+
+
+@mutant("queues")
+def finished_messages_count_for_any_lease(patch: Patch) -> None:
+    """To accept what another member has finished counts."""
+
+    def finished_under(self: SharePartition, number: int, span: Span) -> list[Span]:
+        finished = (offset for offset in range(self.start, self.end) if self._fate(offset) is not Fate.OPEN)
+        runs = [Span(span.first, self.start - 1), *(Span(offset, offset) for offset in finished)]
+        return [run for run in runs if run.first <= run.last]
+
+    patch.setattr(SharePartition, "_finished_under", finished_under)

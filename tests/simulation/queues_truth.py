@@ -102,6 +102,7 @@ class QueuesTruth:
         """`offsets`: of the messages that the topic has at the end, by partition."""
         yield from self._acknowledged_again()
         yield from self._leased_twice()
+        yield from self._finished_twice()
         finished = {(said.partition, said.offset) for said in self.said if said.word in FINAL}
         for partition, there in offsets.items():
             lost = [offset for offset in there if (partition, offset) not in finished]
@@ -137,6 +138,19 @@ class QueuesTruth:
                     f"partition {grant.partition}, offset {grant.offset}: acknowledged at {at_s:.3f}, leased between"
                     f" {grant.asked_s:.3f} and {grant.got_s:.3f}",
                 )
+
+    def _finished_twice(self) -> Iterator[Violation]:
+        """Of the leases of a message one at most is told that it has finished the message."""
+        by: dict[tuple[int, int], tuple[int, int]] = {}
+        for said in self.said:
+            if said.word in FINAL and said.counts:
+                lease = said.epoch, said.lease
+                first = by.setdefault((said.partition, said.offset), lease)
+                if first != lease:
+                    yield Violation(
+                        "message finished twice",
+                        f"partition {said.partition}, offset {said.offset}: leases {first} and {lease}",
+                    )
 
     def _leased_twice(self) -> Iterator[Violation]:
         """In one life of the owner's state: a lease ends by its time, or by a word of its member."""

@@ -56,7 +56,8 @@ class WordLane:
         try:
             while self._waiting:
                 await asyncio.sleep(0)  # the program may say more in this turn
-                words, self._waiting = self._waiting[:WORDS_MAX], self._waiting[WORDS_MAX:]
+                count = _count_of_call(self._waiting)
+                words, self._waiting = self._waiting[:count], self._waiting[count:]
                 try:
                     late = await self._send(words)
                 except LedgerMQError as error:
@@ -92,6 +93,16 @@ class WordLane:
         owners = AtOwners(context.connections, context.routing, ask)
         answer = (await owners.find([self._at], context.connections.deadline()))[self._at]
         return {offset for span in answer.late for offset in range(span.first, span.last + 1)}
+
+
+def _count_of_call(words: Sequence[Word]) -> int:
+    """Return how many words go into one call: one about each message, because an answer names messages only."""
+    offsets = set[int]()
+    for count, word in enumerate(words[:WORDS_MAX]):
+        if word.offset in offsets:
+            return count
+        offsets.add(word.offset)
+    return len(offsets)
 
 
 def spans_of(words: Sequence[Word]) -> Iterator[pb.SharedSpan]:

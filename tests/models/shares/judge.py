@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.models.shares.owner import DELIVERIES_MAX, Grant
+from tests.models.shares.owner import DELIVERIES_MAX, Grant, Number
 
 if TYPE_CHECKING:
     from tests.models.shares.owner import World
@@ -21,6 +21,8 @@ class Judge:
         """generation -> the first offset that the group is to read"""
         self.acknowledged: dict[tuple[int, int], int] = {}
         """(generation, offset) -> moment at which a member was told so"""
+        self._counted: dict[tuple[int, int], Number] = {}
+        """(generation, offset) -> the lease whose member was told so"""
         self.tried: set[tuple[int, int]] = set()
         """(generation, offset) that a member accepted or rejected under a lease"""
         self.deliveries: Counter[tuple[int, int]] = Counter()
@@ -64,6 +66,11 @@ class Judge:
                 )
 
     def told(self, grant: Grant) -> None:
+        """A member is told that its acknowledgement counts."""
+        counted = self._counted.setdefault((grant.generation, grant.offset), grant.number)
+        self._world.check(
+            counted == grant.number, f"{grant.offset} was finished by the leases {counted} and {grant.number}"
+        )
         self.acknowledged[grant.generation, grant.offset] = self._world.now
 
     def reset(self, generation: int, to: int) -> None:

@@ -96,6 +96,8 @@ class Memory:
         """Deliveries in this life, also of what is below the start."""
         self.leases: dict[int, Lease] = {}
         self.delayed: dict[int, int] = {}
+        self.finishers: dict[int, Number] = {}
+        """The lease that finished a message, in this life."""
         self.begun = self.start
         self.life = object()
         self.generation = owner.state.generation
@@ -198,6 +200,10 @@ class Owner(Term[State]):
         if held.start is None:
             return self.final("stale")
         if grant.offset < held.start or self._is_finished(grant.offset):
+            is_own = held.finishers.get(grant.offset) == grant.number
+            if not is_own and not self.world.breaks("finished-counts-for-any-lease"):
+                return self.final("stale")
+            self.world.walk.saw("an acknowledgement was repeated")
             done = Append({}, answer="finished")
             self.flight.append(done) if not self.world.breaks("repeat-answered-at-once") else None
             if self.world.breaks("repeat-answered-at-once"):
@@ -217,6 +223,7 @@ class Owner(Term[State]):
             return self._append(self._records({grant.offset}))
         self.world.walk.saw("a message was acknowledged")
         held.cells[grant.offset] = ("finished", held.cells.get(grant.offset, OPEN)[1])
+        held.finishers[grant.offset] = grant.number
         return self._append(self._records({grant.offset}))
 
     def reset(self, to: int) -> Append | str:
@@ -227,6 +234,7 @@ class Owner(Term[State]):
         records: dict[Key, Any] = {"start": held.start}
         if not self.world.breaks("reset-keeps-chunks"):
             held.cells.clear()
+            held.finishers.clear()
             records |= dict.fromkeys(self.stored_chunks)
             self.stored_chunks = set()
         if not self.world.breaks("reset-keeps-leases"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shares.limits import FINISHED_RUNS_KEPT_MAX
 from shares.records import ChunkEntry, ShareKey, StartEntry
 from shares.share_partition import Grant, SharePartition, Span, Word
 
@@ -45,9 +46,39 @@ def test_another_lease_does_not_count() -> None:
     assert queue.answer(1, Span(0, 2), Word.ACCEPT, 0) == [Span(0, 2)]
     assert queue.answer(1, Span(0, 0), Word.RELEASE, 0) == [Span(0, 0)]
     assert queue.answer(2, Span(0, 0), Word.ACCEPT, 0) == []
-    assert queue.answer(1, Span(0, 0), Word.ACCEPT, 0) == [], "it is finished already"
+    assert queue.answer(1, Span(0, 0), Word.ACCEPT, 0) == [Span(0, 0)], "another lease has finished it"
+    assert queue.answer(2, Span(0, 0), Word.ACCEPT, 0) == [], "its answer was lost"
     assert queue.answer(1, Span(0, 0), Word.RENEW, 99.0) == [Span(0, 0)], "finished is not renewed"
     assert queue.answer(2, Span(5, 7), Word.ACCEPT, 0) == [Span(5, 7)], "never leased"
+
+
+def test_a_repeated_word_counts_for_the_lease_that_finished_the_message() -> None:
+    """Also behind and below the start, and for as long as it is known."""
+    queue = begun()
+    queue.acquire("a", 1, 6, UNTIL_S, 100)
+    queue.acquire("b", 2, 6, UNTIL_S, 100)
+    assert queue.answer(1, Span(0, 3), Word.ACCEPT, 0) == []
+    assert queue.answer(2, Span(8, 9), Word.REJECT, 0) == []
+    assert queue.start == 4
+    assert queue.answer(1, Span(0, 3), Word.ACCEPT, 0) == []
+    assert queue.answer(2, Span(8, 9), Word.ACCEPT, 0) == []
+    assert queue.answer(2, Span(0, 11), Word.ACCEPT, 0) == [Span(0, 3), Span(4, 5)]
+    assert queue.answer(1, Span(2, 12), Word.ACCEPT, 0) == [Span(6, 11), Span(12, 12)]
+    assert queue.answer(1, Span(0, 2**62), Word.ACCEPT, 0) == [Span(6, 11), Span(12, 2**62)], (
+        "a word of a broken client"
+    )
+    assert queue.answer(0, Span(0, 11), Word.ACCEPT, 0) == [Span(0, 11)], "a word about a lease of another owner"
+    queue.reset(0)
+    assert queue.answer(1, Span(0, 3), Word.ACCEPT, 0) == [Span(0, 3)]
+
+
+def test_the_leases_that_finished_messages_are_bounded() -> None:
+    queue = begun()
+    for number in range(FINISHED_RUNS_KEPT_MAX + 1):
+        queue.acquire("a", number + 1, 1, UNTIL_S, 10_000)
+        assert queue.answer(number + 1, Span(number, number), Word.ACCEPT, 0) == []
+    assert queue.answer(1, Span(0, 0), Word.ACCEPT, 0) == [Span(0, 0)]
+    assert queue.answer(2, Span(1, 1), Word.ACCEPT, 0) == []
 
 
 def test_a_released_message_comes_again_at_its_time() -> None:
