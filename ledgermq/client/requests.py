@@ -201,8 +201,8 @@ async def _opened_inbox(context: ClientContext, partitions: int) -> _Inbox:
 
 
 def _reported(result: SendResult) -> None:
-    """Take the result of a request's message, so that closing the client does not raise its error: the caller of
-    `request` has had an error of its own.
+    """Take the result of a request's message, so that closing the client does not raise its error: `request` has
+    raised one to its caller.
     """
 
 

@@ -22,7 +22,7 @@ SECONDS_MAX = 12 * 3600
 class Reply:
     """The cluster's answer to what was said about a message. Await it, or leave it: it is sent all the same.
 
-    True: it counts, durably; of all members that acknowledge a message, one at most is told so. False: the message
+    True: it counts, durably; of all members that acknowledge a message, one at most gets True. False: the message
     was no longer leased to this member, and another one has it, or had it. False is also the answer if the partition
     changed hands after this member's word was stored and before it was answered. Errors: Unavailable if no broker
     answered in time.
