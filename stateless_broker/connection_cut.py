@@ -19,6 +19,10 @@ from stateless_broker.logs import get_logger
 
 OPEN_FILES = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
 
+REST_S_PER_FILE = 0.0002
+"""Pause after a search, some twenty times its length: those who flood may connect again at once."""
+CONNECTIONS_SHOWN_MAX = 20
+
 log = get_logger(__name__)
 
 
@@ -26,25 +30,28 @@ class ConnectionCut:
     """Use it within one event loop.
 
     Connections cut in one turn of the loop are broken together, because each search looks at every
-    open file.
+    open file. `why`: what the log says about them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, why: str = "connections of readers that take nothing were broken, for others wait") -> None:
+        self._why = why
         self._peers: set[str] = set()
+        self._rests_until_s = 0.0
 
     def cut(self, peer: str) -> None:
         if not self._peers:
-            asyncio.get_running_loop().call_soon(self._cut_all)
+            loop = asyncio.get_running_loop()
+            if loop.time() >= self._rests_until_s:
+                loop.call_soon(self._cut_all)
+            else:
+                loop.call_at(self._rests_until_s, self._cut_all)
         self._peers.add(peer)
 
     def _cut_all(self) -> None:
         peers, self._peers = self._peers, set()
         broken = cut_connections(peers)
-        log.info(
-            "connections of readers that take nothing were broken, for others wait",
-            connections=sorted(peers),
-            broken=broken,
-        )
+        log.info(self._why, connections=sorted(peers)[:CONNECTIONS_SHOWN_MAX], asked=len(peers), broken=broken)
+        self._rests_until_s = asyncio.get_running_loop().time() + REST_S_PER_FILE * len(os.listdir(OPEN_FILES))
 
 
 def cut_connections(peers: Collection[str]) -> int:

@@ -1,6 +1,10 @@
 """Serve a broker by gRPC: generic handlers from the method table, the standard health service,
 reflection.
 
+A call is admitted at its headers: gRPC would receive the whole request of a unary method before it
+calls the handler, so all methods are handled as streams of requests, and the handler reads the one
+request itself. On the wire there is no difference.
+
 gRPC carries bytes; this module decodes them and turns `ledgermq.errors` into statuses. The server
 starts before the broker, so that the port is known when the broker announces it. Until `serve` is
 called, every method answers UNAVAILABLE.
@@ -9,34 +13,51 @@ called, every method answers UNAVAILABLE.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import resource
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
-from types import TracebackType
-from typing import Any, Self
+from contextlib import aclosing, contextmanager, suppress
+from typing import Any
 
 import grpc
 import grpc.aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
-from ledgermq.errors import InvalidConfig, LedgerMQError, TlsFailed, Unauthenticated, Unavailable
+from ledgermq.errors import (
+    CorruptFrame,
+    DeadlineExceeded,
+    InvalidConfig,
+    InvalidRequest,
+    LedgerMQError,
+    TlsFailed,
+    Unauthenticated,
+    Unavailable,
+)
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.client_ids import CLIENT_ID
-from ledgermq.protocol.limits import GRPC_OPTIONS
-from ledgermq.protocol.methods import FETCH, FETCH_ONCE, METHODS, SERVICE, Kind, Method
+from ledgermq.protocol.limits import GRPC_OPTIONS, MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX
+from ledgermq.protocol.methods import (
+    METHODS,
+    PRODUCE_DELAYED_ONCE,
+    PRODUCE_ONCE,
+    SERVICE,
+    Kind,
+    Method,
+)
 from ledgermq.protocol.status import abort
 from ledgermq.protocol.tokens import AUTHORIZATION
-from security.usage import Account
-from stateless_broker.bundle.budgets import CALLER, Caller
-from stateless_broker.call_meter import CANCELLED, OK, CallMeter
-from stateless_broker.connection_cut import ConnectionCut
-from stateless_broker.logs import follow_call, get_logger
+from stateless_broker.admission import CallShares, Floods
+from stateless_broker.call_meter import CallMeter
+from stateless_broker.logs import get_logger
+from stateless_broker.metered_call import Context, MeteredCall
 from stateless_broker.security.door import Door
-from stateless_broker.security.throttled import refusal_of
+from stateless_broker.standard_services import HealthCalls, reflection_handler
 
+CONNECTION_STREAMS_MAX = 1000
+"""Calls and streams of one connection; a client lets further ones wait. gRPC refuses more than that, and also
+holds back those that were reset but are not finished.
+"""
+REQUEST_S = 30.0
+"""How long the request of a unary call may take from its headers on."""
 KEEPALIVE_MS = 20_000
 KEEPALIVE_TIMEOUT_MS = 10_000
 
@@ -50,20 +71,19 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that does not get that far is closed
+    ("grpc.max_concurrent_streams", CONNECTION_STREAMS_MAX),
 )
 
 CONNECTIONS_MAX = 10_000
 
 CALLS_MAX = 2000
-"""Concurrent calls and streams; gRPC refuses more."""
+"""Calls and streams in service; `admission` divides them."""
 
 SUBJECT_ALTERNATIVE_NAME = "x509_subject_alternative_name"
 """What gRPC calls the kind of identity by which a caller is known."""
 
-Context = grpc.aio.ServicerContext[bytes, bytes]
-
 log = get_logger(__name__)
-_connection_cut = ConnectionCut()
+_ending: set[asyncio.Task[None]] = set()
 
 
 class GrpcServer:
@@ -71,10 +91,12 @@ class GrpcServer:
         self._meter = meter
         # Each name once: of two values gRPC takes the first one.
         options = {**dict(GRPC_OPTIONS), **dict(_OPTIONS), "grpc.max_allowed_incoming_connections": connections_max()}
-        self._server = grpc.aio.server(options=tuple(options.items()), maximum_concurrent_rpcs=calls_max)
+        self._server = grpc.aio.server(options=tuple(options.items()))
+        self._shares = CallShares(calls_max)
+        self._floods = Floods()
         self._service: BrokerApi | None = None
         self._door: Door | None = None
-        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in the stubs
+        self._health = HealthCalls()
 
     async def listen(self, host: str, port: int, credentials: grpc.ServerCredentials | None = None) -> int:
         """Open the port and return its number; `port` 0 takes a free one. `credentials`: of TLS; None:
@@ -93,69 +115,86 @@ class GrpcServer:
             ) from error
         handlers = {method.name: self._handler(method) for method in METHODS}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
-        await self._set_health(serving=False)
+        self._server.add_generic_rpc_handlers((self._health.handler(), reflection_handler(self._admit_reflection)))
         await self._server.start()
         return bound
 
     async def serve(self, service: BrokerApi, door: Door | None = None) -> None:
         """Serve calls. With a door, each caller gets what it returns for the caller's credentials."""
         self._service, self._door = service, door
-        await self._set_health(serving=True)
+        self._health.set(serving=True)
 
     async def drain(self) -> None:
         """Report "not serving" to load balancers; calls are still answered."""
-        await self._set_health(serving=False)
+        self._health.set(serving=False)
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls; give those under way `grace_s` seconds."""
         await self._server.stop(grace_s)
 
-    async def _set_health(self, *, serving: bool) -> None:
-        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        for name in (health.OVERALL_HEALTH, SERVICE):
-            await self._health.set(name, status)
-
     def _handler(self, method: Method) -> grpc.RpcMethodHandler[bytes, bytes]:
         if method.kind is Kind.UNARY:
-            return grpc.unary_unary_rpc_method_handler(self._unary(method))
-        if method.kind is Kind.SERVER_STREAM:
-            return grpc.unary_stream_rpc_method_handler(self._server_stream(method))
-        return grpc.stream_stream_rpc_method_handler(self._bidi_stream(method))
+            return grpc.stream_unary_rpc_method_handler(self._unary(method))
+        handle = self._server_stream(method) if method.kind is Kind.SERVER_STREAM else self._bidi_stream(method)
+        return grpc.stream_stream_rpc_method_handler(handle)
 
-    async def _call(self, method: Method, context: Context, metered: _Metered) -> Callable[[Any], Any]:
-        service = self._service
-        if service is None:
-            raise Unavailable("the broker is starting", retry_after_ms=200)
-        if self._door is not None:
-            credential, client_id = _metadata_of(context)
-            admitted = await self._door.admit(credential, _certified(context), client_id)
-            service = admitted.api
-            if self._door.closed:
-                metered.follow(principal=admitted.principal.name)
-            if admitted.account is not None:
-                metered.count_connection(admitted.account)
+    async def _call(self, method: Method, context: Context, metered: MeteredCall) -> Callable[[Any], Any]:
+        """Admit a call, and return what serves it."""
+        service = await self._admit(context, metered)
         call: Callable[[Any], Any] = getattr(service, method.attribute)
         return call
 
-    def _unary(self, method: Method) -> Callable[[bytes, Context], Awaitable[bytes]]:
-        async def handle(data: bytes, context: Context) -> bytes:
-            with _Metered(self._meter, method, context) as metered:
+    async def _admit(self, context: Context, metered: MeteredCall) -> BrokerApi:
+        """Count a call and return the API for its caller. Raises Unauthenticated, ResourceExhausted, Unavailable."""
+        service = self._service
+        if service is None:
+            raise Unavailable("the broker is starting", retry_after_ms=200)
+        if self._door is None:
+            metered.begin_share(metered.connection)
+            return service
+        credential, client_id = _metadata_of(context)
+        admitted = await self._door.admit(credential, _certified(context), client_id)
+        principal = admitted.principal
+        if self._door.closed:
+            metered.follow(principal=principal.name)
+            metered.source = principal.name
+        is_own = self._door.closed or principal.is_broker
+        metered.begin_share(principal.name if is_own else metered.connection, is_broker=principal.is_broker)
+        if admitted.account is not None:
+            metered.count_connection(admitted.account)
+        return admitted.api
+
+    async def _admit_reflection(self, context: Context) -> Callable[[], None]:
+        metered = self._metered("ServerReflectionInfo", context)
+        metered.__enter__()
+        try:
+            await self._admit(context, metered)
+        except Exception as error:
+            metered.code = error.code if isinstance(error, LedgerMQError) else LedgerMQError.code
+            metered.__exit__(None, None, None)
+            await abort(context, error if isinstance(error, LedgerMQError) else LedgerMQError(str(error)))
+        return lambda: metered.__exit__(None, None, None)
+
+    def _metered(self, method: str, context: Context) -> MeteredCall:
+        return MeteredCall(self._meter, self._shares, self._floods, method, context)
+
+    def _unary(self, method: Method) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
+        async def handle(requests: AsyncIterator[bytes], context: Context) -> bytes:
+            with self._metered(method.name, context) as metered:
                 try:
                     call = await self._call(method, context, metered)
-                    return method.encode_response(await call(method.decode_request(data)))
+                    return method.encode_response(await call(await _request(method, context)))
                 except Exception as error:
                     return await _refuse(method, context, error, metered)
 
         return handle
 
-    def _server_stream(self, method: Method) -> Callable[[bytes, Context], Awaitable[None]]:
-        async def handle(data: bytes, context: Context) -> None:
-            with _Metered(self._meter, method, context) as metered:
+    def _server_stream(self, method: Method) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+        async def handle(requests: AsyncIterator[bytes], context: Context) -> None:
+            with self._metered(method.name, context) as metered:
                 try:
                     call = await self._call(method, context, metered)
-                    await _answer(method, call(method.decode_request(data)), context)
+                    await _answer(method, call(await _request(method, context)), context)
                 except Exception as error:
                     await _refuse(method, context, error, metered)
 
@@ -163,7 +202,7 @@ class GrpcServer:
 
     def _bidi_stream(self, method: Method) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
         async def handle(requests: AsyncIterator[bytes], context: Context) -> None:
-            with _Metered(self._meter, method, context) as metered:
+            with self._metered(method.name, context) as metered:
                 try:
                     call = await self._call(method, context, metered)
                     await _answer(method, call(_decoded(method, requests)), context)
@@ -219,48 +258,40 @@ async def _decoded(method: Method, requests: AsyncIterator[bytes]) -> AsyncItera
         yield method.decode_request(data)
 
 
-class _Metered:
-    """Meter one call from begin to end, whatever the outcome. Lines logged meanwhile carry its ids."""
+async def _request(method: Method, context: Context) -> Any:
+    """Receive the one request of a call, and decode it. Raises CorruptFrame, InvalidRequest.
 
-    _numbers = itertools.count(1)
+    If the request does not come in time, the call is ended from outside: a read of gRPC must not be cancelled
+    while gRPC may still write into its buffer.
+    """
+    timer = asyncio.get_running_loop().call_later(REQUEST_S, _end_slow_call, method, context)
+    try:
+        data = await context.read()
+    finally:
+        timer.cancel()
+    if not isinstance(data, bytes):
+        raise CorruptFrame(f"{method.name}: the call ended without a request")
+    bound = request_bytes_max(method)
+    if len(data) > bound:
+        raise InvalidRequest(f"a request of {method.name} has {bound} bytes at most, not {len(data)}: send several")
+    return method.decode_request(data)
 
-    def __init__(self, meter: CallMeter, method: Method, context: Context) -> None:
-        self._meter = meter
-        self._method = method.name
-        self._loop = asyncio.get_running_loop()
-        self._begun_s = self._loop.time()
-        self.code: str | None = None
-        self._connection = context.peer()
-        self._account: Account | None = None
-        self._ids = follow_call(connection=self._connection, request=next(self._numbers), method=method.name)
-        if method in (FETCH, FETCH_ONCE):
-            _follow_answers(context)
 
-    def follow(self, **ids: object) -> None:
-        self._ids.update(ids)
+def _end_slow_call(method: Method, context: Context) -> None:
+    async def end() -> None:
+        with suppress(grpc.aio.BaseError):
+            await abort(
+                context, DeadlineExceeded(f"the request of {method.name} did not come within {REQUEST_S:.0f} s")
+            )
 
-    def count_connection(self, account: Account) -> None:
-        """Count the connection of the call while it lasts. Raises ResourceExhausted if the account may not
-        have another one.
-        """
-        excess = account.full(self._connection, self._loop.time())
-        if excess is not None:
-            raise refusal_of(excess)
-        account.begin_call(self._connection)
-        self._account = account
+    task = asyncio.create_task(end(), name="end of a call without a request")
+    _ending.add(task)
+    task.add_done_callback(_ending.discard)
 
-    def __enter__(self) -> Self:
-        self._meter.begun(self._method)
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        code = self.code or (OK if error is None else CANCELLED)
-        self._meter.ended(self._method, code, self._loop.time() - self._begun_s)
-        self._ids.clear()
-        if self._account is not None:
-            self._account.end_call(self._connection)
+def request_bytes_max(method: Method) -> int:
+    """Return the largest request of a unary method or of a server stream."""
+    return MESSAGE_BYTES_MAX if method in (PRODUCE_ONCE, PRODUCE_DELAYED_ONCE) else REQUEST_BYTES_MAX
 
 
 def _metadata_of(context: Context) -> tuple[str, str]:
@@ -288,15 +319,7 @@ def _certified(context: Context) -> list[str]:
     return [name.decode(errors="replace") for name in context.peer_identities() or ()]
 
 
-def _follow_answers(context: Context) -> None:
-    """Keep what the call holds of the broker's budget for answers until gRPC is done with the call."""
-    peer = context.peer()
-    caller = Caller(peer, lambda: _connection_cut.cut(peer))
-    context.add_done_callback(lambda _: caller.ended())  # type: ignore[arg-type]  # the stubs forget that it gets the context
-    CALLER.set(caller)
-
-
-async def _refuse(method: Method, context: Context, error: Exception, metered: _Metered) -> bytes:
+async def _refuse(method: Method, context: Context, error: Exception, metered: MeteredCall) -> bytes:
     """End the call with the error. Any error outside `ledgermq.errors` is a bug, which the client
     sees without internal details.
     """

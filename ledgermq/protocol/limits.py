@@ -41,6 +41,9 @@ PARTITIONS_PER_CALL_MAX = 4096
 MESSAGE_BYTES_MAX = FRAME_PAYLOAD_BYTES_MAX + FRAME_HEADER_BYTES_MAX + 64
 """Largest gRPC message: a frame with its tags and lengths, or any other message of the service."""
 
+REQUEST_BYTES_MAX = 8 * 1024 * 1024 + 64 * 1024
+"""Largest request of a method that sends no records."""
+
 METADATA_BYTES_MAX = 32 * 1024
 """Largest gRPC headers and trailers of one call."""
 

@@ -10,6 +10,7 @@ import pytest
 
 from stateless_broker import connection_cut
 from stateless_broker.connection_cut import OPEN_FILES, ConnectionCut, cut_connections
+from tests.waiting import until
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -62,6 +63,10 @@ async def test_those_of_one_turn_of_the_loop_are_broken_in_one_search(monkeypatc
     for peer in ("a", "b", "a"):
         found.cut(peer)
     await asyncio.sleep(0)
+    assert searches == [{"a", "b"}]
     found.cut("c")
     await asyncio.sleep(0)
-    assert searches == [{"a", "b"}, {"c"}]
+    found.cut("d")
+    assert searches == [{"a", "b"}], "searches have a pause between them"
+    await until(lambda: len(searches) > 1)
+    assert searches[1] == {"c", "d"}

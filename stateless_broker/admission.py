@@ -1,0 +1,110 @@
+"""Admit calls at their headers, before anything of a request is received.
+
+    whose calls                        may be in service at once
+    of one principal                   as many as are free: `calls_max` less the calls of all. So one alone
+                                       gets half, two get a third each, and there always is room for others
+    of one connection without rules    the same
+    of brokers                         all of these, and `BROKER_CALLS` more
+
+A connection floods if many of its calls are refused at the door, or reset before they are answered; it is
+broken then (`Floods`). What one source spends so is counted beyond its connections.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from ledgermq.errors import ResourceExhausted
+
+BROKER_CALLS = 500
+FULL_RETRY_MS = 500
+
+CONNECTION_BURST = 200
+CONNECTION_PER_S = 20.0
+"""Calls of a connection that may end in vain at once, and a second."""
+SOURCE_BURST = 1000
+SOURCE_PER_S = 50.0
+"""The same for all connections of a source: a principal, or the host of callers that are not admitted."""
+POOR_CONNECTION_MAX = 20
+"""Calls in vain of a connection whose source has spent all."""
+KEPT_MAX = 10_000
+
+
+class CallShares:
+    """Calls in service, all together and by sharer: a principal, or a connection."""
+
+    def __init__(self, calls_max: int) -> None:
+        self.calls_max = calls_max
+        self.total = 0
+        self._own: dict[str, int] = {}
+
+    def begin(self, sharer: str, *, is_broker: bool = False) -> None:
+        """Count a call that begins. Raises ResourceExhausted if the sharer has as many as are free."""
+        own = self._own.get(sharer, 0)
+        free = self.calls_max - self.total
+        if self.total >= self.calls_max + BROKER_CALLS if is_broker else own >= free:
+            raise ResourceExhausted(
+                f"{sharer} has {own} calls and streams under way at this broker, which can serve {max(0, free)} more of"
+                " all callers together: end some, or retry later",
+                retry_after_ms=FULL_RETRY_MS,
+            )
+        self._own[sharer] = own + 1
+        self.total += 1
+
+    def end(self, sharer: str) -> None:
+        left = self._own[sharer] - 1
+        if left:
+            self._own[sharer] = left
+        else:
+            del self._own[sharer]
+        self.total -= 1
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """What may be spent. `spent`: since the bucket was full last."""
+
+    level: float
+    at_s: float
+    spent: int = 0
+
+    def take(self, burst: int, per_s: float, now_s: float) -> None:
+        self.level = min(float(burst), self.level + per_s * max(0.0, now_s - self.at_s))
+        self.at_s = now_s
+        if self.level >= burst:
+            self.spent = 0
+        self.level = max(-float(burst), self.level - 1)
+        self.spent += 1
+
+
+class Floods:
+    """Calls in vain, by connection and by source. Those that were not seen for longest are forgotten first."""
+
+    def __init__(self) -> None:
+        self._connections: OrderedDict[str, _Bucket] = OrderedDict()
+        self._sources: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def note(self, connection: str, source: str, now_s: float) -> bool:
+        """Count a call in vain; return whether to break its connection."""
+        own = _kept(self._connections, connection, CONNECTION_BURST, now_s)
+        shared = _kept(self._sources, source, SOURCE_BURST, now_s)
+        own.take(CONNECTION_BURST, CONNECTION_PER_S, now_s)
+        shared.take(SOURCE_BURST, SOURCE_PER_S, now_s)
+        return own.level < 0 or (shared.level < 0 and own.spent > POOR_CONNECTION_MAX)
+
+
+def _kept(buckets: OrderedDict[str, _Bucket], name: str, burst: int, now_s: float) -> _Bucket:
+    found = buckets.get(name)
+    if found is None:
+        found = buckets[name] = _Bucket(float(burst), now_s)
+        if len(buckets) > KEPT_MAX:
+            buckets.popitem(last=False)
+    else:
+        buckets.move_to_end(name)
+    return found
+
+
+def host_of(peer: str) -> str:
+    """Return the host of a peer as gRPC names it: ipv4:10.0.0.7 of ipv4:10.0.0.7:51000."""
+    return peer.rpartition(":")[0] or peer
