@@ -50,6 +50,7 @@ INTERNAL = {
     "Client.resumed_producer",
     "Producer.add_row",
     "Producer.due_us",
+    "Producer.raise_unseen_calls",
     "Producer.refused",
     "Producer.send_encoded",
     "Producer.settle",

@@ -14,6 +14,7 @@ from ledgermq.client.producing.arrow_rows import ArrowData, table_of
 from ledgermq.client.producing.delivery import OnDelivery, SendResult
 from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.producer import DRAINED
+from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, headers_of, row_bytes
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
@@ -47,9 +48,9 @@ class Inner(Protocol):
     ) -> ledgermq.Delivery: ...
     def refused(self, error: Exception, topic: str) -> ledgermq.Delivery: ...
     async def wait_for_room(self) -> None: ...
-    async def send_batch(
+    def send_batch(
         self, topic: str, batch: ArrowData, *, partition: int | None = None
-    ) -> ledgermq.BatchDelivery: ...
+    ) -> Queuing[ledgermq.BatchDelivery]: ...
     async def flush(self, timeout_s: float | None = None) -> None: ...
 
 

@@ -313,15 +313,25 @@ class BatchDelivery:
 
 
 class Deliveries(Sequence[Delivery]):
-    """A sequence of the deliveries of many records, in their order. Records that joined a batch
-    together are one entry here. Their deliveries are made when they are accessed, so a million
-    records whose deliveries are never accessed cost only a few objects.
+    """A sequence of the deliveries of many records, in their order. Await it for the `SendResult`s of
+    all, in the same order; that raises the first error among them.
+
+    Records that joined a batch together are one entry here. Their deliveries are made when they are
+    accessed, so a million records whose deliveries are never accessed cost only a few objects.
     """
 
     def __init__(self) -> None:
         self._runs: list[tuple[Delivery, int]] = []
         self._firsts: list[int] = []
         self._count = 0
+
+    def __await__(self) -> Generator[Any, None, list[SendResult]]:
+        return self._results().__await__()
+
+    async def _results(self) -> list[SendResult]:
+        for first, _ in self._runs:
+            await first.wait()
+        return [delivery.result() for delivery in self]
 
     def add(self, first: Delivery, count: int = 1) -> None:
         """Append `count` rows of one batch, from `first` on; a place that may change holds one

@@ -7,19 +7,19 @@ partition.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import accumulate
 from threading import get_ident
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.due import due_of
-from ledgermq.client.producing.arrow_rows import ArrowData, Piece, pieces_of
+from ledgermq.client.producing.arrow_rows import ArrowData, Piece, Pieces, table_of
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import (
     BatchDelivery,
@@ -36,6 +36,7 @@ from ledgermq.client.producing.dispatcher import Dispatcher
 from ledgermq.client.producing.exclusive import Exclusive
 from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.publishing import Producing, Publishing
+from ledgermq.client.producing.queuing import Adds, ArrowRows, Calls, ManyRecords, Prepared, Queuing
 from ledgermq.client.producing.send_buffer import OnFailure, SendBuffer
 from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.producing.spilling import Spilling
@@ -56,8 +57,6 @@ from ledgermq.errors import (
 from ledgermq.runtime.tasks import all_of, end, first_of
 
 DRAINED = "the producer is drained and takes no further records: make another one"
-RECORDS_PER_STEP = 1000
-"""Number of records after which `send_many` lets the background task run."""
 
 
 class Producer:
@@ -87,6 +86,15 @@ class Producer:
         """Set when the dispatcher may have work."""
         on_full = self._wake.set if settings.spill is not None else None
         self._buffer = buffer or SendBuffer(settings, on_failure, on_full)
+        self._calls = Calls(self._buffer)
+        self._adds = Adds(
+            self._add_plain,
+            self._add_plain_values,
+            self._prepare,
+            self._add_prepared,
+            self._add_piece,
+            self._failed_or_raised,
+        )
         self._topics = ProducerTopics(context, settings, self._buffer, self._wake, publishing)
         self._spilling: Spilling | None = None
         if settings.spill is not None:
@@ -183,6 +191,8 @@ class Producer:
         if get_ident() != self._home.thread or self._home.left:
             self._home.check()
         try:
+            if self._calls.unawaited:
+                self._calls.hurry()
             if id is not None or priority is not None:
                 headers = headers_of(headers, id, priority, partition)
             due_us = None
@@ -264,6 +274,10 @@ class Producer:
         a due time.
         """
         self._check_takes_records()
+        return self._add_row(topic, row, size, partition, delayed=delayed)
+
+    def _add_row(self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool) -> Delivery:
+        self._check_alive()
         if delayed:
             return self._delayed_producer().add_row(topic, row, size, partition)
         held = size + ROW_OVERHEAD_BYTES
@@ -277,7 +291,7 @@ class Producer:
                 self._wake.set()
             raise
         is_plain = row[0] is None and row[2] is None and partition is None
-        if self._takes_plain and is_plain and isinstance(delivery.place, Batch):
+        if self._takes_plain and is_plain and isinstance(delivery.place, Batch) and not (self.closed or self.draining):
             self._open[topic] = delivery.place
         return self._reported(delivery)
 
@@ -308,58 +322,51 @@ class Producer:
     def _reported(self, delivery: Delivery) -> Delivery:
         return delivery if self.settings.on_delivery is None else _calling(self.settings.on_delivery, delivery)
 
-    async def send_many(self, topic: str, records: Iterable[Record | Any]) -> Deliveries:
+    def send_many(
+        self, topic: str, records: Iterable[Record | Any] | AsyncIterable[Record | Any]
+    ) -> Queuing[Deliveries]:
         """Queue many records (`Record`, or values), waiting for room whenever the buffer is full. A
         plain value stands for a record without a key.
 
-        Raises like `send`; records before the refused one stay queued. A list of `bytes` is
-        fastest: those of its values that join a batch at once get the same timestamp.
+        Begins at once. Await it until all records are queued, for their `Deliveries`; await those for
+        the `SendResult`s. If it is not awaited, the records that did not fit are queued later, before
+        all that is sent after this call; `flush` and `close` wait for them, and raise its error.
+
+        `records`: a list is copied if it does not fit at once. An iterator, also an asynchronous one,
+        is read as room becomes available; records that are sent meanwhile do not wait for an
+        asynchronous one. Raises like `send` where it is awaited; records before the refused one stay
+        queued. A list of `bytes` is fastest: those of its values that join a batch at once get the
+        same timestamp.
         """
-        deliveries = Deliveries()
-        fresh_starts = self._fresh_starts
-        if isinstance(records, list | tuple):
-            for first in range(0, len(records), RECORDS_PER_STEP):
-                await self._add_piece(topic, records[first : first + RECORDS_PER_STEP], deliveries)
-                await self._let_others_run(fresh_starts)
-            return deliveries
-        for record in records:
-            deliveries.add(await self._add_one(topic, record))
-            if len(deliveries) % RECORDS_PER_STEP == 0:
-                await self._let_others_run(fresh_starts)
-        return deliveries
+        self._check_takes_records()
+        check = partial(self._check_goes_on, self._fresh_starts)
+        if isinstance(records, AsyncIterable):
+            deliveries = Deliveries()
+            return self._calls.begin_reading(
+                records, lambda record: ManyRecords(self._adds, topic, (record,), deliveries), check, deliveries
+            )
+        return self._calls.begin(lambda: ManyRecords(self._adds, topic, records), check)
 
-    async def _let_others_run(self, fresh_starts: int) -> None:
-        await asyncio.sleep(0)
-        self._check_same(fresh_starts)
-
-    def _check_same(self, fresh_starts: int) -> None:
-        """Raise if `start_over` was called since there were so many: a call that waited meanwhile adds
-        nothing to what has begun.
+    def _check_goes_on(self, fresh_starts: int, is_awaited: bool) -> None:
+        """Raise if a call that has begun must add no further record: `start_over` was called since there
+        were so many, or the producer takes no records. It still takes those of a call that is not awaited
+        while it is drained or closed.
         """
         if fresh_starts != self._fresh_starts:
             raise type(self._ended_before)(self._ended_before.message)
+        if is_awaited:
+            self._check_takes_records()
 
-    async def _add_piece(self, topic: str, piece: Sequence[Any], deliveries: Deliveries) -> None:
-        are_plain = set(map(type, piece)) == {bytes}
-        at = 0
-        while at < len(piece):
-            if are_plain and (run := self._add_values(topic, cast(Sequence[bytes], piece[at:]))) is not None:
-                deliveries.add(*run)
-                at += run[1]
-            else:
-                deliveries.add(await self._add_one(topic, piece[at]))
-                at += 1
-
-    def _add_values(self, topic: str, values: Sequence[bytes]) -> tuple[Delivery, int] | None:
+    def _add_plain_values(self, topic: str, values: Sequence[bytes], limit_bytes: int) -> tuple[Delivery, int] | None:
         """Add the first of `values`, as many as the open batch and the buffer take without another
-        check. Return the first one's delivery and their number, which is at least half of the
+        check, below `limit_bytes`. Return the first one's delivery and their number, which is at least half of the
         possible number; None if there is no room for one.
         """
         batch = self._open.get(topic)
         if batch is None:
             return None
         sizes = list(accumulate(map(len, values)))
-        room, room_held = batch.plain_bytes_max - batch.data_bytes, self._buffer.full_bytes - self._buffer.held_bytes
+        room, room_held = batch.plain_bytes_max - batch.data_bytes, limit_bytes - self._buffer.held_bytes
         count = len(values)
         while count and (sizes[count - 1] > room or sizes[count - 1] + count * ROW_OVERHEAD_BYTES > room_held):
             count //= 2
@@ -369,20 +376,8 @@ class Producer:
         self._buffer.held_bytes += size + count * ROW_OVERHEAD_BYTES
         return Delivery(batch, batch.add_plain_values(values[:count], size, self._sources.now_us())), count
 
-    async def _add_one(self, topic: str, record: Any) -> Delivery:
-        if type(record) is bytes and (delivery := self._add_plain(topic, record, self._buffer.full_bytes)) is not None:
-            return delivery
-        return await self._add_when_room(topic, record if isinstance(record, Record) else Record(record))
-
-    async def _add_when_room(self, topic: str, record: Record) -> Delivery:
-        try:
-            return await self._add_waiting(topic, record)
-        except Exception as error:  # as in `send`
-            if self.settings.raise_on_error:
-                raise
-            return self._failed(error, topic)
-
-    async def _add_waiting(self, topic: str, record: Record) -> Delivery:
+    def _prepare(self, topic: str, record: Record) -> Prepared:
+        """Check a record of `send_many`. Raises like `send`."""
         due_us = self.due_us(record.delay, record.deliver_at, record.delay_level, record.timestamp)
         topic, row, partition = prepared(
             self.settings,
@@ -397,16 +392,25 @@ class Producer:
             self._sources.now_us(),
             delayed=due_us is not None,
         )
-        size = row_bytes(row)
-        if not self._buffer.has_room(size + ROW_OVERHEAD_BYTES):
-            fresh_starts = self._fresh_starts
-            await self._buffer.wait_for_room(size + ROW_OVERHEAD_BYTES)
-            self._check_same(fresh_starts)
-        return self.add_row(topic, row, size, partition, delayed=due_us is not None)
+        return Prepared(topic, row, row_bytes(row), partition, due_us is not None)
 
-    async def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> BatchDelivery:
-        """Queue the rows of Arrow data, waiting for room; await the returned object for the
-        `BatchResult`s.
+    def _add_prepared(self, prepared: Prepared) -> Delivery:
+        topic, row, size, partition, is_delayed = prepared
+        return self._add_row(topic, row, size, partition, delayed=is_delayed)
+
+    def _failed_or_raised(self, error: Exception, topic: str) -> Delivery:
+        """Return the delivery of a record of `send_many` that cannot be added; raise its error, unless the
+        setting raise_on_error is False.
+        """
+        if self.settings.raise_on_error:
+            raise error
+        return self.refused(error, topic)
+
+    def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> Queuing[BatchDelivery]:
+        """Queue the rows of Arrow data, waiting for room. Begins at once, like `send_many`.
+
+        Await it until all rows are queued, and await what that returns for the `BatchResult`s. If it is
+        not awaited, `flush` and `close` wait for it, and raise its error.
 
         `batch`: a pyarrow Table, RecordBatch or RecordBatchReader, a data frame of polars or pandas, a
         DuckDB relation, or any object with `__arrow_c_stream__` or `__arrow_c_array__`. A stream is
@@ -420,28 +424,23 @@ class Producer:
         by piece. Raises InvalidRecord, MessageTooLarge, UnknownPartition before any row is queued.
         """
         self._check_takes_records()
-        fresh_starts = self._fresh_starts
-        pieces = pieces_of(batch, self._sources.now_us(), partial(self._check_piece, topic, partition))
-        if partition is not None and pieces.has_partitions:
-            raise InvalidRecord("the partition is given twice, as a column and as an argument: leave one out")
-        delivery = None
-        for piece in pieces:
-            if delivery is None:
-                delivery = await self._add_arrow(topic, piece, partition, fresh_starts)
-            else:
-                await asyncio.sleep(0)
-                delivery.join(await self._add_arrow(topic, piece, partition, fresh_starts))
-        assert delivery is not None, "data without rows is refused"
-        return delivery
+
+        def rows() -> ArrowRows:
+            pieces = Pieces(table_of(batch), self._sources.now_us())
+            if partition is not None and pieces.has_partitions:
+                raise InvalidRecord("the partition is given twice, as a column and as an argument: leave one out")
+            pieces.check(partial(self._check_piece, topic, partition))
+            return ArrowRows(self._adds, topic, pieces, partition)
+
+        return self._calls.begin(rows, partial(self._check_goes_on, self._fresh_starts))
 
     def _check_piece(self, topic: str, partition: int | None, piece: Piece) -> None:
         if isinstance(place := self._topics.topic(topic), TopicQueues):
             place.check_arrow(piece, partition)
 
-    async def _add_arrow(self, topic: str, piece: Piece, partition: int | None, fresh_starts: int) -> BatchDelivery:
+    def _add_piece(self, topic: str, piece: Piece, partition: int | None) -> BatchDelivery:
+        """Queue rows that fit."""
         held = piece.rows.nbytes + ROW_OVERHEAD_BYTES
-        await self._buffer.wait_for_room(held)
-        self._check_same(fresh_starts)
         self._buffer.admit(held)
         try:
             place = self._topics.topic(topic)
@@ -497,7 +496,8 @@ class Producer:
         """Return the number of records that are neither stored, nor spilled, nor refused yet."""
         delayed = 0 if self._delayed is None else self._delayed.unanswered_records
         waiting = sum(waiting.record_count for waiting in self._topics.unrouted.values())
-        return delayed + waiting + sum(batch.record_count for batch in self._batches())
+        queued = delayed + waiting + sum(batch.record_count for batch in self._batches())
+        return queued + self._calls.waiting_records
 
     @property
     def spilled(self) -> SpillState | None:
@@ -559,7 +559,12 @@ class Producer:
         await self._flush(self.settings.delivery_timeout_s if timeout is None else timeout)
         return self._buffer.take_failed()
 
+    def raise_unseen_calls(self) -> None:
+        """Raise the first error of a `send_many` or `send_batch` that the program has not awaited."""
+        self._calls.raise_unseen()
+
     def _raise_unseen(self) -> None:
+        self._calls.raise_unseen()
         if self.settings.raise_on_error:
             self._buffer.raise_unseen()
         else:
@@ -568,12 +573,17 @@ class Producer:
     async def _flush(self, timeout_s: float | None) -> None:
         try:
             async with asyncio.timeout(timeout_s):
+                await self._calls.queued()
                 if self._delayed is None:
                     await self._answered()
                 else:
                     await all_of((self._answered(), self._delayed._answered()))
         except TimeoutError as error:
-            raise DeadlineExceeded(f"{self._buffer.held_bytes} bytes are not stored after {timeout_s} s") from error
+            waiting = self._calls.waiting_records
+            further = f", and {waiting} further records wait for room" if waiting else ""
+            raise DeadlineExceeded(
+                f"{self._buffer.held_bytes} bytes are not stored after {timeout_s} s{further}"
+            ) from error
 
     async def _answered(self) -> None:
         """Send everything now, and wait until it is answered."""
@@ -599,6 +609,7 @@ class Producer:
         """
         self._fresh_starts += 1
         self._ended_before = error
+        self._calls.forget()
         self._close_fast_path()
         self._topics.abandon(error)
         if self._delayed is not None:
@@ -609,6 +620,9 @@ class Producer:
         self._home.check()
         if self.closed:
             raise Unavailable("the producer is closed")
+        self._check_alive()
+
+    def _check_alive(self) -> None:
         if self._background is None:
             self._background = asyncio.get_running_loop().create_task(self._dispatcher.run(), name="ledgermq producer")
             self._background.add_done_callback(self._ended)
@@ -652,8 +666,8 @@ class Producer:
                     if self._spilling is None:
                         raise
                     await self._spill_rest(self._spilling)
-                    if self._delayed is not None and self._delayed.unanswered_records:
-                        raise  # delayed records are not spilled
+                    if self._calls.waiting_records or (self._delayed is not None and self._delayed.unanswered_records):
+                        raise  # delayed records are not spilled, nor are those that wait for room
             self._raise_unseen()
         finally:
             await self.abort()
@@ -675,6 +689,7 @@ class Producer:
         """
         self._home.check()
         self.closed = True
+        await end(*self._calls.forget())
         self._close_fast_path()
         if self._delayed is not None:
             await self._delayed.abort()

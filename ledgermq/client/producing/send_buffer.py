@@ -87,9 +87,13 @@ class SendBuffer:
         """Return whether records are above `buffer_bytes_max`, or callers wait for room."""
         return self.held_bytes > self.full_bytes or self._released is not None
 
+    def fits(self, size: int, limit_bytes: int) -> bool:
+        """Return whether so many bytes may be added below a limit, or must not wait for that."""
+        return self._fails or not self.held_bytes or self.held_bytes + size <= limit_bytes
+
     def has_room(self, size: int) -> bool:
         """Return whether `wait_for_room` would return at once."""
-        return self._fails or not self.held_bytes or self.held_bytes + size <= self.full_bytes
+        return self.fits(size, self.full_bytes)
 
     async def wait_for_room(self, size: int = 1) -> None:
         """Wait until `size` more bytes fit below `buffer_bytes_max`. Return at once if the setting

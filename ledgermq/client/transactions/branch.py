@@ -24,6 +24,7 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.arrow_rows import ArrowData
 from ledgermq.client.producing.delivery import BatchDelivery
 from ledgermq.client.producing.producer import Producer
+from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.decisions import Decisions, TransactionOutcome
@@ -99,9 +100,9 @@ class Branch:
     def closed(self) -> bool:
         return self._producer.closed
 
-    async def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> BatchDelivery:
+    def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> Queuing[BatchDelivery]:
         """Queue the rows of Arrow data, as `Producer.send_batch`."""
-        return await self._producer.send_batch(topic, batch, partition=partition)
+        return self._producer.send_batch(topic, batch, partition=partition)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Return when every record is staged.

@@ -11,16 +11,16 @@ begins when the outcome is known.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, Iterable
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.staged_offsets import Staged, StagedOffsets, WhatToStage
 from ledgermq.client.producing.arrow_rows import ArrowData
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, OnDelivery
+from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.record import Bytes, Headers, Record, Row
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.transactions.lane import Lane
@@ -44,6 +44,8 @@ TransactionStatus = Literal[
     "new", "open", "committing", "committed", "aborting", "aborted", "unknown", "preparing", "prepared"
 ]
 """`preparing` and `prepared`: only of a two-phase transaction (`branch.py`)."""
+
+T = TypeVar("T")
 
 
 class Transaction:
@@ -188,26 +190,30 @@ class Transaction:
         """Return when a record is due, as `Producer.due_us`."""
         return self._producer.due_us(delay, deliver_at, delay_level, timestamp)
 
-    async def send_many(self, topic: str, records: Iterable[Record | Any]) -> Deliveries:
-        """Queue many records, as `Producer.send_many`."""
-        with self._adding():
-            return await self._producer.send_many(topic, records)
-
-    async def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> BatchDelivery:
-        """Queue the rows of Arrow data, as `Producer.send_batch`."""
-        with self._adding():
-            return await self._producer.send_batch(topic, batch, partition=partition)
-
-    @contextmanager
-    def _adding(self) -> Iterator[None]:
-        """Count a call that adds records and may wait. A commit waits until the call has ended."""
+    def send_many(
+        self, topic: str, records: Iterable[Record | Any] | AsyncIterable[Record | Any]
+    ) -> Queuing[Deliveries]:
+        """Queue many records, as `Producer.send_many`. A commit waits until all are queued; if one of a
+        call that was not awaited is refused, the commit aborts the transaction, and raises its error.
+        """
         self.check_open()
-        self._adders += 1
-        try:
-            yield
-        finally:
-            self._adders -= 1
-            self._added.set()
+        return self._adding(self._producer.send_many(topic, records))
+
+    def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> Queuing[BatchDelivery]:
+        """Queue the rows of Arrow data, as `Producer.send_batch`."""
+        self.check_open()
+        return self._adding(self._producer.send_batch(topic, batch, partition=partition))
+
+    def _adding(self, call: Queuing[T]) -> Queuing[T]:
+        """Count a call that adds records and waits. A commit waits until the call has ended."""
+        if call.task is not None:
+            self._adders += 1
+            call.task.add_done_callback(self._note_added)
+        return call
+
+    def _note_added(self, task: asyncio.Task[Any]) -> None:
+        self._adders -= 1
+        self._added.set()
 
     def add_row(self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool = False) -> Delivery:
         """Queue a row that was checked already; `size` is its `row_bytes`."""
@@ -358,6 +364,11 @@ class Transaction:
                 await self._producer.settle()
             except BaseException:
                 self.state = "open"
+                raise
+            try:
+                self._producer.raise_unseen_calls()
+            except Exception:
+                await self._abort(timeout_s)
                 raise
         if self.failure is not None:
             await self._abort(timeout_s)

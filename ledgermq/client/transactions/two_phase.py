@@ -9,7 +9,7 @@ error the state is unchanged if the same call may be repeated; otherwise the tra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,6 +20,7 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.arrow_rows import ArrowData
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, OnDelivery, Refused
+from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.producing.unrouted import typed
 from ledgermq.client.record import Bytes, Headers, Record, Row
 from ledgermq.client.settings import ProducerSettings
@@ -146,13 +147,15 @@ class TwoPhase:
         """See `Transaction.due_us`."""
         return self._begun().due_us(delay, deliver_at, delay_level, timestamp)
 
-    async def send_many(self, topic: str, records: Iterable[Record | Any]) -> Deliveries:
-        """Queue many records, as `Producer.send_many`."""
-        return await self._begun().send_many(topic, records)
+    def send_many(
+        self, topic: str, records: Iterable[Record | Any] | AsyncIterable[Record | Any]
+    ) -> Queuing[Deliveries]:
+        """Queue many records, as `Transaction.send_many`."""
+        return self._begun().send_many(topic, records)
 
-    async def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> BatchDelivery:
-        """Queue the rows of Arrow data, as `Producer.send_batch`."""
-        return await self._begun().send_batch(topic, batch, partition=partition)
+    def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> Queuing[BatchDelivery]:
+        """Queue the rows of Arrow data, as `Transaction.send_batch`."""
+        return self._begun().send_batch(topic, batch, partition=partition)
 
     def add_row(self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool = False) -> Delivery:
         """Queue a row that was checked already; `size` is its `row_bytes`."""
