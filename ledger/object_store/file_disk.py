@@ -29,7 +29,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ledger.object_store.contract import AlreadyExists, Buffer, ObjectMissing, StoreUncertain
-from ledgermq.errors import InvalidRequest, StoreFull, StoreUnusable
+from ledgermq.errors import DataDamaged, InvalidRequest, StoreFull, StoreUnusable
 
 _FULL = {
     errno.ENOSPC: "no space is left",
@@ -61,6 +61,10 @@ def store_errors(what: str) -> Iterator[None]:
         yield
     except FileExistsError as e:
         raise AlreadyExists(f"object {what} exists", object_key=what) from e
+    except _NotAFile as e:
+        raise DataDamaged(
+            f"{what}: the name belongs to a pipe, a socket or a device, not to a file: remove it", object_key=what
+        ) from e
     except OSError as e:
         if e.errno in _MISSING:
             raise ObjectMissing(f"no object {what}", object_key=what) from e
@@ -133,12 +137,19 @@ def read_range(path: str, root: Path, start: int, length: int) -> memoryview:
 
 @contextmanager
 def _opened(path: str, root: Path) -> Iterator[tuple[int, int]]:
-    """Open a file; yield its descriptor and size."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Open a file; yield its descriptor and size. What is no file is not waited for."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise _NotAFile(errno.EINVAL, "a socket, or a device that is not there", path) from error
+        raise
     try:
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, "a folder", path)
+        if not stat.S_ISREG(found.st_mode):
+            raise _NotAFile(errno.EINVAL, "not a file", path)
         if found.st_nlink > 1:
             for folder in Path(path).parents:
                 fsync_folder(folder)
@@ -147,6 +158,10 @@ def _opened(path: str, root: Path) -> Iterator[tuple[int, int]]:
         yield descriptor, found.st_size
     finally:
         os.close(descriptor)
+
+
+class _NotAFile(OSError):
+    """A pipe, a socket or a device has the name."""
 
 
 class FsyncFailed(OSError):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +19,7 @@ from ledgermq.cli.session import connected
 from ledgermq.cli.terminal import confirm, notes
 from ledgermq.client.access import TokenDescription
 from ledgermq.durations import parse_duration_ms
-from ledgermq.errors import InvalidRequest
+from ledgermq.errors import InvalidConfig, InvalidRequest
 
 User = Annotated[str, typer.Argument(metavar="USER", help="Whose token; in rules the principal is user:USER.")]
 Groups = Annotated[
@@ -25,6 +29,15 @@ Groups = Annotated[
 Expires = Annotated[
     str,
     typer.Option("--expires-in", metavar="DURATION", help="30d, 12h; not given: it never expires.", show_default=False),
+]
+Save = Annotated[
+    Path | None,
+    typer.Option(
+        "--save",
+        metavar="FILE",
+        help="Write the token into a new file, which only your user may read, instead of stdout.",
+        show_default=False,
+    ),
 ]
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the token, as `ledgermq token list` shows it.")]
 
@@ -43,6 +56,7 @@ async def create(
     user: User,
     groups: Groups = None,
     expires_in: Expires = "",
+    save: Save = None,
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
@@ -50,17 +64,49 @@ async def create(
 ) -> None:
     """Create a token, and print it once: brokers keep only its hash.
 
-    The token is the only line on stdout. To make the first one, give the root as target: a program
-    that holds the credentials of the bucket may do everything.
+    The token is the only line on stdout, or of the file that --save names. To make the first one,
+    give the root as target: a program that holds the credentials of the bucket may do everything.
     """
     life = timedelta(milliseconds=parse_duration_ms(expires_in, "--expires-in", 1000)) if expires_in else None
-    async with connected(target, timeout_s) as client:
-        made = await client.access.create_token(user, groups=groups or (), expires_in=life)
+    with new_secret_file(save) as write:
+        async with connected(target, timeout_s) as client:
+            made = await client.access.create_token(user, groups=groups or (), expires_in=life)
+        write(made.token)
+    if save is not None:
+        show_saved(made.token_id, user, save, output)
+        return
     if output is OutputFormat.JSON:
         show(Report("", {"id": made.token_id, "token": made.token}), output)
         return
     notes().print(f"Token {made.token_id} of user:{user}. Keep it: it is not shown again.", markup=False)
     typer.echo(made.token)
+
+
+@contextmanager
+def new_secret_file(path: Path | None) -> Iterator[Callable[[str], None]]:
+    """Make a file that only its owner may read, and yield what writes its only line. Without a path nothing is
+    written. A file that exists is not touched; after an error none is left. Raises InvalidConfig.
+    """
+    if path is None:
+        yield lambda text: None
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InvalidConfig(f"--save {path}: {error.strerror or error}") from error
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        try:
+            yield lambda text: print(text, file=file, flush=True)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def show_saved(token_id: str, user: str, path: Path, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        show(Report("", {"id": token_id, "file": str(path)}), output)
+    else:
+        notes().print(f"Token {token_id} of user:{user} is in {path}.", markup=False)
 
 
 async def revoke(

@@ -9,7 +9,9 @@ program.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,9 @@ Credential = Callable[[str], str]
 """Returns what calls to an address carry, "" for nothing."""
 
 LOOKED_AGAIN_AFTER_S = 1.0
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+_log = logging.getLogger("ledgermq.credentials")
 
 
 def credential_of(token: str, token_file: str, environment: Mapping[str, str] = os.environ) -> Credential | None:
@@ -64,6 +69,10 @@ class TokenFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen, self._credential = self._read()
+        if others_may_use(path):
+            _log.warning(
+                "other users of this machine may read the token file %s: give it to yours alone (chmod 600)", path
+            )
         self._looked_s = float("-inf")
 
     def credential(self, address: str) -> str:
@@ -103,6 +112,17 @@ class TokenFile:
             return stamp, bearer(text)
         except InvalidConfig as error:
             raise InvalidConfig(f"token file {self._path}: {error.message}") from None
+
+
+def others_may_use(path: Path) -> bool:
+    """Return whether a file of this user is open to its group or to all. Files of other users, such as the secrets
+    that an orchestrator mounts, are not this user's to close.
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return found.st_uid == os.geteuid() and bool(found.st_mode & OTHERS)
 
 
 def _is_token(text: str) -> bool:

@@ -132,6 +132,8 @@ class SqliteFile:
         return await asyncio.get_running_loop().run_in_executor(self._threads, step)
 
     def _open(self, begin: Step[None], check: Step[T]) -> T:
+        with suppress(OSError):  # SQLite reports what is wrong with the path
+            os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # it may hold records
         with self._errors():
             connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
             try:

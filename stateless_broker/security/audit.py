@@ -131,7 +131,8 @@ _sums = AuditSums(_write_sum)
 
 
 def open_audit_file(path: Path | None) -> None:
-    """Send the lines to this file, which is appended to; None: to the ordinary log.
+    """Send the lines to this file, which is appended to; None: to the ordinary log. A new file may be read by the
+    broker's user only: names of principals and topics are in it.
 
     Raises InvalidConfig if the file cannot be opened.
     """
@@ -144,6 +145,7 @@ def open_audit_file(path: Path | None) -> None:
     if path is None:
         return
     try:
+        path.touch(mode=0o600)
         handler = logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
         raise InvalidConfig(f"audit_file {path}: {error.strerror or error}") from error

@@ -9,6 +9,7 @@ import errno
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ from ledger.object_store import settle
 from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectMissing, StoreUncertain
 from ledger.object_store.file import FileStore
 from ledger.object_store.probe import probe_store
-from ledgermq.errors import InvalidRequest, StoreFull, StoreUnusable
+from ledgermq.errors import DataDamaged, InvalidRequest, StoreFull, StoreUnusable
 from ledgermq.sources import Sources
 from tests.servers.small_disk import small_disk
 
@@ -51,6 +52,36 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, check=False
     )
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as own:
+        own.bind(str(path))
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [_pipe, _socket, _device])
+async def test_what_is_no_file_is_reported_and_not_waited_for(
+    store: FileStore, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    """A pipe that nothing writes to would hold its reader for ever."""
+    await store.put_if_absent("a/1", [b"sound"])
+    make(tmp_path / "root" / "a" / "2")
+    assert await keys_of(store) == ["a/1", "a/2"]
+    async with asyncio.timeout(60):
+        for read in (store.get("a/2"), store.get_range("a/2", 0, 10), store.get_suffix("a/2", 10)):
+            with pytest.raises(DataDamaged, match="a/2: the name belongs to a pipe, a socket or a device"):
+                await read
+    assert await store.get("a/1") == b"sound"
+    await store.delete(["a/2"])
+    assert await keys_of(store) == ["a/1"]
 
 
 FULL_DISK = """
