@@ -13,3 +13,8 @@ if grep -nE 'file:/|--(find-links|index-url|extra-index-url)|://' requirements.l
   exit 1
 fi
 .venv/bin/python -m infra.image_locks
+{
+  echo '# Made by `make lock`.'
+  .venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' |
+    .venv/bin/uv pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-annotate --no-emit-index-url -
+} >infra/compose/build.lock

@@ -20,7 +20,8 @@ from pathlib import Path
 from infra.go_binary import GoBinary
 from infra.ports import free_port
 
-BINARY = GoBinary("minio", "MINIO_BINARY", "github.com/minio/minio@latest", minutes=5)
+VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
+BINARY = GoBinary("minio", "MINIO_BINARY", f"github.com/minio/minio@{VERSION}", minutes=5)
 START_SECONDS_MAX = 30
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from infra import image_locks
 from stateless_broker.settings import NAMES, load_compaction_settings, load_settings
@@ -33,6 +34,16 @@ def test_the_images_install_what_is_locked() -> None:
         assert path.read_text() == text, "run: make lock"
         assert text.count("==") > 3
         assert "--hash=sha256:" in text
+
+
+def test_everything_that_an_image_downloads_by_pip_has_a_hash() -> None:
+    installs = [line for line in (FOLDER / "Dockerfile").read_text().splitlines() if "pip.sh install" in line]
+    assert [line for line in installs if "--require-hashes" not in line and "/project" not in line] == []
+    lock = (FOLDER / "build.lock").read_text()
+    [build] = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert f"{Requirement(build).name}==" in lock
+    for block in re.split(r"\n(?=\S)", lock.split("\n", 1)[1]):
+        assert "--hash=sha256:" in block, block
 
 
 def test_spark_is_not_in_the_image_of_brokers() -> None:
