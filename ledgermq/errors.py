@@ -15,6 +15,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     │   ├── BadValue              a message's value cannot be read; `record` is the message as it is stored
     │   ├── LegalHold             records of the topic cannot be deleted while it is held
     │   ├── PartitionBusy         something keeps the partition in its bundle, so it cannot move now
+    │   ├── Closed                the client, or the object of it, is closed: make another one
     │   ├── UsedElsewhere         the client belongs to another process or event loop
     │   └── InvalidGroupName, UnknownGroup, GroupNotEmpty, CommitGoesBack
     ├── RetriableError            the same call may succeed later (retry_after_ms says when)
@@ -178,6 +179,10 @@ class LegalHold(InvalidRequest):
 
 class PartitionBusy(InvalidRequest):
     code = "PARTITION_BUSY"
+
+
+class Closed(InvalidRequest):
+    code = "CLOSED"
 
 
 class UsedElsewhere(InvalidRequest):

@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import structlog
 
+from ledgermq.runtime.log import get_log
+
 # What this process is (its broker id), and below it the call that is being served. Every line
 # that is logged meanwhile carries both.
 _process: dict[str, Any] = {}
@@ -33,7 +35,7 @@ def get_logger(name: str) -> Any:
     their values as extras.
     """
     return structlog.wrap_logger(
-        logging.getLogger(name),
+        get_log(name),
         processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,

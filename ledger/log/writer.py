@@ -22,7 +22,6 @@ outcome still ends the term, also after a refused one.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,13 +39,14 @@ from ledger.log.shared_run import SharedRun
 from ledger.object_store.contract import Buffer, ObjectMissing
 from ledger.object_store.settle import PutLatency, PutOutcome, settle_put
 from ledgermq.errors import DuplicateMessage, LedgerMQError, NotOwner, ProducerError
+from ledgermq.runtime.log import get_log
 
 UNSHARED_PART = 8
 """Two folds take half the memory if they hold the same objects. Once one in so many of these is new, they share them
 again: that takes some microseconds for each batch since.
 """
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 OnDurable = Callable[[fmt.SegmentIndex, Sequence[Buffer], Sequence[PartitionId]], None]
 """Called with each segment once it is acknowledged, in order: its index, and its batches' bytes and partitions."""

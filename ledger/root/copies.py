@@ -30,7 +30,6 @@ costs a second one.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
@@ -43,8 +42,9 @@ from ledger.object_store.contract import AlreadyExists, Buffer, ObjectInfo, Obje
 from ledger.object_store.metered import StoreMeter
 from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
+from ledgermq.runtime.log import get_log
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 T = TypeVar("T")
 READ_FROM_COPY = "read_from_copy"

@@ -66,6 +66,7 @@ from ledgermq.client.groups.moves import MovePolicy
 from ledgermq.client.groups.refusals import Refusals
 from ledgermq.client.groups.retry_creation import RetryTopics
 from ledgermq.client.grpc_connection import GrpcConnector, refuse_after_fork
+from ledgermq.client.home import refuse_green_threads
 from ledgermq.client.message_id import MessageId
 from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.producing.delivery import Delivery
@@ -776,6 +777,8 @@ class Client:
         self._made.append(made)
 
     def _forget_closed(self) -> None:
+        """Make room for another object of this client. Raises Closed."""
+        self._connections.check_open()
         self._made = [made for made in self._made if not made.closed]
 
     async def close(self) -> None:
@@ -827,6 +830,7 @@ async def connect(target: str, *, sources: Sources | None = None, **settings: An
     with a root URL also the errors of starting a broker.
     """
     refuse_after_fork()
+    refuse_green_threads()
     parsed = settings_from(ClientSettings, settings)
     async with AsyncExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding"))

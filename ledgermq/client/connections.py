@@ -16,6 +16,7 @@ from ledgermq.client.home import Home
 from ledgermq.client.record import datetime_of
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import (
+    Closed,
     DeadlineExceeded,
     InvalidConfig,
     LedgerMQError,
@@ -62,9 +63,13 @@ class Connections:
         self._in_trouble = False
         self._closed = False
 
-    def at(self, address: str) -> Connection:
+    def check_open(self) -> None:
+        """Raise Closed after `close`."""
         if self._closed:
-            raise Unavailable("the client is closed")
+            raise Closed("the client is closed: make another one with ledgermq.connect")
+
+    def at(self, address: str) -> Connection:
+        self.check_open()
         connection = self._open.pop(address, None) or self._connector.connect(address)
         self._open[address] = connection  # the last of the dict is the one used most recently
         return connection
@@ -92,10 +97,11 @@ class Connections:
     def deadline(self, timeout_s: float | None = None) -> float:
         """Return the deadline of a call, a time of the loop's clock.
 
-        Raises UsedElsewhere; this is where every call checks its home, because each call computes
+        Raises UsedElsewhere, Closed; this is where every call checks its home, because each call computes
         its deadline first.
         """
         self.home.check()
+        self.check_open()
         return asyncio.get_running_loop().time() + (self._settings.timeout_s if timeout_s is None else timeout_s)
 
     async def ask_at(self, address: str, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:

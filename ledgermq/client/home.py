@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import selectors
 import threading
+import types
 import weakref
 
 from ledgermq.errors import UsedElsewhere
@@ -51,6 +53,22 @@ class Home:
             raise UsedElsewhere(
                 "this client belongs to another event loop; make a client in each event loop, or use ledgermq.sync"
             )
+
+
+def refuse_green_threads(*, in_thread: bool = False) -> None:
+    """Raise UsedElsewhere where a library (gevent, eventlet) has replaced threads by its own: gRPC's threads would
+    never run. `in_thread`: the event loop runs in another thread, and needs the system's selectors, too.
+    """
+    replaced = ""
+    if not isinstance(threading.get_ident, types.BuiltinFunctionType):
+        replaced = threading.get_ident.__module__
+    elif in_thread and selectors.DefaultSelector.__module__ != selectors.__name__:
+        replaced = selectors.DefaultSelector.__module__
+    if replaced:
+        raise UsedElsewhere(
+            f"{replaced.partition('.')[0]} has replaced threads or selectors of this process by its own (monkey"
+            " patching), and the client needs real ones: use it in a process that is not patched"
+        )
 
 
 def _leave_all() -> None:

@@ -28,7 +28,7 @@ from ledgermq.client.producing.delivery import Delivery, SendResult, again
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.record import Bytes, Headers, pairs_of, value_of
 from ledgermq.client.settings import ConsumerSettings
-from ledgermq.errors import InvalidConfig, InvalidRequest, LedgerMQError, NoReply, Unavailable, UnknownTopic
+from ledgermq.errors import Closed, InvalidConfig, InvalidRequest, LedgerMQError, NoReply, Unavailable, UnknownTopic
 from ledgermq.runtime.tasks import end, retrieve_error
 
 REPLY_TO, IN_REPLY_TO = "ledgermq.reply-to", "ledgermq.in-reply-to"
@@ -98,14 +98,14 @@ class Requests:
 
     def _sender(self) -> Producer:
         if self.closed:
-            raise Unavailable("the client is closed")
+            raise Closed("the client is closed")
         if self._producer is None or self._producer.closed:
             self._producer = self._make_producer()
         return self._producer
 
     async def _opened(self, context: ClientContext) -> _Inbox:
         if self.closed:
-            raise Unavailable("the client is closed")
+            raise Closed("the client is closed")
         async with self._opening:
             if self._inbox is None or self._inbox.failed:
                 if self._inbox is not None:

@@ -9,7 +9,6 @@ cannot be used change nothing.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import ssl
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ import grpc
 
 from ledgermq.environment import PREFIX, TLS, from_settings_file
 from ledgermq.errors import InvalidConfig
+from ledgermq.runtime.log import get_log
 
 LOOK_S = 1.0
 """Time between two looks at the files, while calls are made."""
@@ -29,7 +29,7 @@ ALPN = "h2"
 
 Stamp = tuple[tuple[int, int, int], ...]
 
-_log = logging.getLogger("ledgermq.tls")
+_log = get_log("ledgermq.tls")
 
 
 class _Pem(NamedTuple):

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ledgermq.client.home import Home
-from ledgermq.errors import LedgerMQError, Unavailable, UsedElsewhere
+from ledgermq.errors import Closed, LedgerMQError, UsedElsewhere
+from ledgermq.runtime.log import ask_levels
 from ledgermq.runtime.loop_thread import LoopThread
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+LOGGERS = ("ledgermq", "grpc", "asyncio", "concurrent.futures")
 
 
 class Background:
-    """A thread that runs one event loop until `stop`; it refuses calls that would wait forever."""
+    """A thread that runs one event loop until `stop`; it refuses calls that would wait forever.
 
-    def __init__(self) -> None:
+    `stalled_s_max`: how long a call waits at most while the thread is blocked.
+    """
+
+    def __init__(self, stalled_s_max: float = 30.0) -> None:
+        ask_levels(LOGGERS)
         self.home = Home()
-        self._thread = LoopThread("ledgermq")
+        self._thread = LoopThread("ledgermq", stalled_s_max)
         self.loop = self._thread.loop
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run a coroutine in the thread and return its result; an interrupt cancels it.
 
-        Raises UsedElsewhere, Unavailable (closed).
+        `timeout_s`: the bound of the call, within which it ends by itself. Raises UsedElsewhere, Closed, and
+        DeadlineExceeded while the thread is blocked.
         """
         try:
             self._check()
@@ -32,9 +44,9 @@ class Background:
             work.close()
             raise
         try:
-            return self._thread.run(work)
+            return self._thread.run(work, timeout_s)
         except CancelledError as error:
-            raise Unavailable("the client was closed during the call") from error
+            raise Closed("the client was closed during the call") from error
 
     def _check(self) -> None:
         self.home.check_process()
@@ -44,12 +56,40 @@ class Background:
                 " function"
             )
         if self.loop.is_closed():
-            raise Unavailable("the client is closed")
+            raise Closed("the client is closed")
 
     def stop(self) -> None:
         """End the thread. Raises like `run`."""
         self._check()
         self._thread.close()
+
+
+class Callers:
+    """The threads in which functions of the program run now because the client called them."""
+
+    def __init__(self) -> None:
+        self._threads: set[int] = set()
+
+    @property
+    def has_this(self) -> bool:
+        """Whether the calling thread is one of them: a wait for the end of the function that it runs would not end."""
+        return threading.get_ident() in self._threads
+
+    def noting(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Return the function, so that its threads are known while it runs. Asynchronous ones have none."""
+        if inspect.iscoroutinefunction(function):
+            return function  # type: ignore[return-value]
+
+        @functools.wraps(function, updated=())
+        def noted(*args: P.args, **kwargs: P.kwargs) -> T:
+            thread = threading.get_ident()
+            self._threads.add(thread)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._threads.discard(thread)
+
+        return noted
 
 
 async def as_coroutine(work: Callable[[], T]) -> T:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import inspect
-import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
@@ -25,13 +24,17 @@ from ledgermq.client.finding import BYTES_MAX, MAX, TIMEOUT_S, GivenKey, Order, 
 from ledgermq.client.groups.assignment import GivenRule, Topics
 from ledgermq.client.groups.handlers.handler import HandlerFunction, handler_settings
 from ledgermq.client.grpc_connection import refuse_after_fork
+from ledgermq.client.home import refuse_green_threads
 from ledgermq.client.queues.runner import QueueFunction
 from ledgermq.client.record import Bytes, Headers
+from ledgermq.client.settings import ClientSettings, settings_from
 from ledgermq.client.transactions.checks import Resolution
+from ledgermq.errors import LedgerMQError, UsedElsewhere
+from ledgermq.runtime.log import get_log
 from ledgermq.runtime.stop_signals import stop_signals
 from ledgermq.sources import Sources
 from ledgermq.sync.access import Access
-from ledgermq.sync.background import Background, as_coroutine
+from ledgermq.sync.background import Background, Callers, as_coroutine
 from ledgermq.sync.consuming import Consumer, GroupConsumer
 from ledgermq.sync.finding import Search
 from ledgermq.sync.group_admin import GroupAdmin
@@ -45,19 +48,23 @@ from ledgermq.sync.transactions import TransactionClient
 
 CALLBACKS = ("on_assigned", "on_revoked", "on_lost", "on_failure")
 
-_log = logging.getLogger("ledgermq.sync")
+_log = get_log("ledgermq.sync")
 _open: set[Client] = set()
 
 
-def _in_threads(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _in_threads(settings: Mapping[str, Any], callers: Callers) -> dict[str, Any]:
     """Threads of callbacks. A callback may call the client, which waits for the event loop, so it
     must not run on the loop's thread.
     """
+
+    def in_thread(callback: Callable[..., object]) -> Callable[..., Awaitable[object]]:
+        return _in_thread(callers.noting(callback))
+
     given = {
-        name: _in_thread(value) if name in CALLBACKS and callable(value) else value for name, value in settings.items()
+        name: in_thread(value) if name in CALLBACKS and callable(value) else value for name, value in settings.items()
     }
     retry = given.get("retry")
-    return {**given, "retry": retry.with_callbacks(_in_thread)} if isinstance(retry, ledgermq.Retry) else given
+    return {**given, "retry": retry.with_callbacks(in_thread)} if isinstance(retry, ledgermq.Retry) else given
 
 
 def _in_thread(callback: Callable[..., object]) -> Callable[..., Awaitable[object]]:
@@ -94,6 +101,7 @@ class Client:
         """Quotas of principals and client ids: set, unset, list."""
         self.transactions = TransactionClient(background, inner.transactions, sources)
         """Transactions: records of any topics, and offsets of groups, all or nothing."""
+        self._callers = Callers()
         self._closed = False
         _open.add(self)
 
@@ -235,7 +243,9 @@ class Client:
         timeout: float = 10.0,
     ) -> ledgermq.Message:
         """See `ledgermq.Client.request`."""
-        return self._background.run(self._inner.request(topic, value, key, headers, tag, partition, timeout=timeout))
+        return self._background.run(
+            self._inner.request(topic, value, key, headers, tag, partition, timeout=timeout), timeout
+        )
 
     def reply(self, message: ledgermq.Message, value: Any, headers: Headers | None = None) -> ledgermq.SendResult:
         """Reply to a request, from any thread, and wait until the reply is stored. Raises InvalidRequest if the message
@@ -257,8 +267,10 @@ class Client:
     ) -> HalfMessages:
         """See `ledgermq.Client.half_messages`. Here `check` runs in another thread."""
 
+        called = self._callers.noting(check)
+
         async def in_thread(message: ledgermq.CheckedMessage) -> Resolution:
-            return await asyncio.to_thread(check, message)
+            return await asyncio.to_thread(called, message)
 
         inner = self._background.run(
             as_coroutine(lambda: self._inner.half_messages(group, check=in_thread, concurrency=concurrency, **settings))
@@ -296,7 +308,7 @@ class Client:
     ) -> Consumer | GroupConsumer:
         """See `ledgermq.Client.consumer`."""
         inner = cast(Any, self._inner.consumer)
-        given = _in_threads(settings)
+        given = _in_threads(settings, self._callers)
         made = self._background.run(
             as_coroutine(lambda: inner(topics, partitions, start, group, end=end, until_end=until_end, **given))
         )
@@ -332,13 +344,13 @@ class Client:
         """See `ledgermq.Client.handler`; the function, and the functions of `on_failure` and `retry`, run in
         threads.
         """
-        return self._inner.handler(topics, group=group, **_in_threads(settings))
+        return self._inner.handler(topics, group=group, **_in_threads(settings, self._callers))
 
     def queue_handler(
         self, topics: str | Iterable[str], *, group: str, **settings: Any
     ) -> Callable[[QueueFunction], ledgermq.QueueHandler]:
         """See `ledgermq.Client.queue_handler`; the function, and `on_failure`, run in threads."""
-        return self._inner.queue_handler(topics, group=group, **_in_threads(settings))
+        return self._inner.queue_handler(topics, group=group, **_in_threads(settings, self._callers))
 
     def run_handlers(
         self,
@@ -358,8 +370,11 @@ class Client:
 
         Raises InvalidConfig, InvalidGroupName.
         """
-        handler = ledgermq.Handler(function, handler_settings(topics, group, _in_threads(settings)))
-        listener = self._background.run(as_coroutine(lambda: Listener(self._background, self._inner, handler)))
+        callers = Callers()
+        handler = ledgermq.Handler(
+            callers.noting(function), handler_settings(topics, group, _in_threads(settings, callers))
+        )
+        listener = self._background.run(as_coroutine(lambda: Listener(self._background, self._inner, handler, callers)))
         self._listeners = [*(made for made in self._listeners if not made.reported), listener]
         return listener
 
@@ -386,6 +401,11 @@ class Client:
         self._background.home.check_process()
         if self._closed:
             return
+        if self._callers.has_this or any(listener.callers.has_this for listener in self._listeners):
+            raise UsedElsewhere(
+                "a function that the client calls cannot close the client, which waits until it has returned: return"
+                " first, and close the client in another thread"
+            )
         self._closed = True
         _open.discard(self)
         with ExitStack() as last:  # callbacks run in reverse order, and an error of one does not skip the others
@@ -417,7 +437,8 @@ class Client:
 def connect(target: str, *, sources: Sources | None = None, **settings: Any) -> Client:
     """See `ledgermq.connect`. Use the client in a `with` block, or call `close()`."""
     refuse_after_fork()  # before a thread is made, because leftovers of gRPC make new threads crash
-    background = Background()
+    refuse_green_threads(in_thread=True)
+    background = Background(settings_from(ClientSettings, settings).timeout_s)
     try:
         connection = ledgermq.connect(target, sources=sources, **settings)
         return Client(background, connection, background.run(connection.__aenter__()), sources or Sources())
@@ -429,7 +450,11 @@ def connect(target: str, *, sources: Sources | None = None, **settings: Any) -> 
 def _warn_of_lost_records() -> None:
     """Warn at the end of the process, when it is too late to send the records."""
     for client in list(_open):
-        if lost := client.unanswered_records():
+        try:
+            lost = client.unanswered_records()
+        except LedgerMQError:  # its thread is blocked, or has ended
+            continue
+        if lost:
             _log.warning(
                 "%d records may not be stored: a client of ledgermq.sync was not closed; use `with`, or call close()",
                 lost,

@@ -96,12 +96,12 @@ class Consumer:
         """See `ledgermq.Consumer.fetch`."""
         self._background.home.check_process()
         ahead = self._ahead.take(max_records, self._inner.expire)
-        return ahead or self._background.run(self._inner.fetch(max_records, timeout))
+        return ahead or self._background.run(self._inner.fetch(max_records, timeout), timeout)
 
     def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:
         """See `ledgermq.Consumer.fetch_arrow`."""
         self._hand_back()
-        return self._background.run(self._inner.fetch_arrow(max_records, timeout))
+        return self._background.run(self._inner.fetch_arrow(max_records, timeout), timeout)
 
     def _hand_back(self) -> None:
         """Put back messages that the program has not received."""
@@ -111,7 +111,7 @@ class Consumer:
     def drain(self, timeout: float = 30.0) -> None:
         """See `ledgermq.Consumer.drain`: messages that the program has received count as finished."""
         self._hand_back()
-        self._background.run(self._inner.drain(timeout))
+        self._background.run(self._inner.drain(timeout), timeout)
 
     def seek(self, position: Wanted, partition: int | None = None, topic: str | None = None) -> None:
         """See `ledgermq.Consumer.seek`."""
@@ -220,12 +220,12 @@ class GroupConsumer:
         """See `ledgermq.GroupConsumer.fetch`."""
         self._background.home.check_process()
         ahead = self._ahead.take(max_records, self._expire)
-        return ahead or self._background.run(self._inner.fetch(max_records, timeout))
+        return ahead or self._background.run(self._inner.fetch(max_records, timeout), timeout)
 
     def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:
         """See `ledgermq.GroupConsumer.fetch_arrow`."""
         self._hand_back()
-        return self._background.run(self._inner.fetch_arrow(max_records, timeout))
+        return self._background.run(self._inner.fetch_arrow(max_records, timeout), timeout)
 
     def _hand_back(self, partitions: Iterable[ledgermq.TopicPartition] | None = None) -> None:
         """Put back messages that the program has not received, so that they are delivered again.

@@ -40,15 +40,15 @@ class HalfMessage:
 
     def commit(self, timeout_s: float | None = None) -> None:
         """See `ledgermq.HalfMessage.commit`."""
-        self._background.run(self._inner.commit(timeout_s))
+        self._background.run(self._inner.commit(timeout_s), timeout_s)
 
     def rollback(self, timeout_s: float | None = None) -> None:
         """See `ledgermq.HalfMessage.rollback`."""
-        self._background.run(self._inner.rollback(timeout_s))
+        self._background.run(self._inner.rollback(timeout_s), timeout_s)
 
     def resolve(self, resolution: Resolution, timeout_s: float | None = None) -> None:
         """See `ledgermq.HalfMessage.resolve`."""
-        self._background.run(self._inner.resolve(resolution, timeout_s))
+        self._background.run(self._inner.resolve(resolution, timeout_s), timeout_s)
 
 
 class HalfMessages:

@@ -12,7 +12,8 @@ from typing import Self
 
 import ledgermq
 from ledgermq.errors import DeadlineExceeded
-from ledgermq.sync.background import Background
+from ledgermq.runtime.tasks import retrieve_error
+from ledgermq.sync.background import Background, Callers
 
 STOP_LOOK_S = 0.1
 
@@ -20,10 +21,14 @@ STOP_LOOK_S = 0.1
 class Listener:
     """A handler that runs in the background until `close`. Made by `client.listen(…)`."""
 
-    def __init__(self, background: Background, inner: ledgermq.Client, handler: ledgermq.Handler) -> None:
+    def __init__(
+        self, background: Background, inner: ledgermq.Client, handler: ledgermq.Handler, callers: Callers
+    ) -> None:
         self._background = background
         self._stop = asyncio.Event()
         self.handler = handler
+        self.callers = callers
+        """The threads of its functions."""
         self.reported = False
         """Whether the program has seen how it ended."""
         self._running = asyncio.run_coroutine_threadsafe(inner.run_handlers(handler, stop=self._stop), background.loop)
@@ -37,7 +42,8 @@ class Listener:
         `timeout_s`.
         """
         try:
-            concurrent.futures.wait([self._running], timeout_s)
+            if not self._running.done():
+                self._background.run(self._ended(timeout_s), timeout_s)
             self.reported = self._running.done()
             self._running.result(0)
         except concurrent.futures.TimeoutError as error:
@@ -45,14 +51,22 @@ class Listener:
                 raise
             raise DeadlineExceeded(f"the listener is still running after {timeout_s} s") from error
 
+    async def _ended(self, timeout_s: float | None) -> None:
+        running = asyncio.wrap_future(self._running)
+        await asyncio.wait([running], timeout=timeout_s)
+        if running.done():
+            retrieve_error(running)
+
     def close(self) -> None:
-        """Begin no further call; finish and commit the running ones.
+        """Begin no further call; finish and commit the running ones. In a function that the listener calls, this
+        does not wait.
 
         Raises the error that ended the listener before, or DeadlineExceeded.
         """
         if not self._running.done():
             self._background.loop.call_soon_threadsafe(self._stop.set)
-        self.wait()
+        if not self.callers.has_this:
+            self.wait()
 
     def __enter__(self) -> Self:
         return self

@@ -17,7 +17,7 @@ from ledgermq.client.producing.producer import DRAINED
 from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, headers_of, row_bytes
 from ledgermq.client.settings import ProducerSettings
-from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
+from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
 
@@ -172,7 +172,7 @@ class Sender(Generic[In]):
     def _check(self) -> None:
         """Raise if no record can be sent."""
         if self._inner.closed:
-            raise Unavailable("the producer is closed")
+            raise Closed("the producer is closed")
 
     def wait_for(self, delivery: Delivery, timeout_s: float | None) -> None:
         """Wait until a delivery is done. Raises DeadlineExceeded."""
@@ -188,7 +188,7 @@ class Sender(Generic[In]):
                     f"no answer for the record within {timeout_s} s; it is still on its way"
                 ) from error
 
-        self._background.run(wait())
+        self._background.run(wait(), timeout_s)
 
     def hand_over(self) -> None:
         """Pass the waiting records to the inner producer.
@@ -238,7 +238,7 @@ class Sender(Generic[In]):
             self.hand_over()
             await self._inner.flush(timeout_s)
 
-        self._background.run(flush())
+        self._background.run(flush(), timeout_s)
 
 
 class Producer(Sender[ledgermq.Producer]):
@@ -250,7 +250,7 @@ class Producer(Sender[ledgermq.Producer]):
     def _check(self) -> None:
         super()._check()
         if self._inner.draining:
-            raise Unavailable(DRAINED)
+            raise Closed(DRAINED)
 
     @property
     def unanswered_records(self) -> int:
@@ -268,7 +268,7 @@ class Producer(Sender[ledgermq.Producer]):
 
     def acquire(self, topic: str, timeout: float | None = None) -> None:
         """See `ledgermq.Producer.acquire`."""
-        self._background.run(self._inner.acquire(topic, timeout))
+        self._background.run(self._inner.acquire(topic, timeout), timeout)
 
     def holds(self, topic: str) -> bool:
         """See `ledgermq.Producer.holds`."""
@@ -289,7 +289,7 @@ class Producer(Sender[ledgermq.Producer]):
             self.hand_over()
             return await self._inner.drain(timeout)
 
-        return self._background.run(drain())
+        return self._background.run(drain(), timeout)
 
     def close(self, timeout_s: float | None = None) -> None:
         """See `ledgermq.Producer.close`."""
@@ -298,7 +298,7 @@ class Producer(Sender[ledgermq.Producer]):
             self.hand_over()
             await self._inner.close(timeout_s)
 
-        self._background.run(close())
+        self._background.run(close(), timeout_s)
 
     def abort(self) -> None:
         """See `ledgermq.Producer.abort`."""

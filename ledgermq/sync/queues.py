@@ -55,7 +55,7 @@ class Queue:
 
     def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.QueueMessage]:
         """See `ledgermq.Queue.fetch`."""
-        return self._background.run(self._inner.fetch(max_records, timeout))
+        return self._background.run(self._inner.fetch(max_records, timeout), timeout)
 
     def __iter__(self) -> Iterator[ledgermq.QueueMessage]:
         """Yield messages without end; only one is taken at a time, so that other members get the rest."""
@@ -68,7 +68,7 @@ class Queue:
 
     def drain(self, timeout: float = 30.0) -> None:
         """See `ledgermq.Queue.drain`."""
-        self._background.run(self._inner.drain(timeout))
+        self._background.run(self._inner.drain(timeout), timeout)
 
     def close(self) -> None:
         """See `ledgermq.Queue.close`."""

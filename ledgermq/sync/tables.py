@@ -11,7 +11,7 @@ from typing import Self, overload
 
 import ledgermq
 from ledgermq.client.tables.table import TableState
-from ledgermq.errors import LedgerMQError, Unavailable
+from ledgermq.errors import Closed, LedgerMQError
 from ledgermq.sync.background import Background
 
 
@@ -90,7 +90,7 @@ class Table:
 
     def wait_caught_up(self, timeout_s: float | None = None) -> None:
         """See `ledgermq.Table.wait_caught_up`."""
-        self._background.run(self._inner.wait_caught_up(timeout_s))
+        self._background.run(self._inner.wait_caught_up(timeout_s), timeout_s)
 
     def changes(self, *, existing: bool = False) -> Iterator[ledgermq.Change]:
         """See `ledgermq.Table.changes`; iteration starts the subscription.
@@ -102,7 +102,7 @@ class Table:
             while True:
                 yield self._background.run(_next(changes))
         finally:
-            with suppress(Unavailable):  # the client is closed, and so is everything of it
+            with suppress(Closed):  # the client is closed, and so is everything of it
                 self._background.run(_end(changes))
 
     def close(self) -> None:

@@ -449,7 +449,7 @@ async def test_an_error_that_was_not_awaited_comes_up_at_the_next_flush(connect:
         producer.send("t", b"lost")
         with pytest.raises(errors.PublishNotAccepted):
             await producer.close()
-        with pytest.raises(errors.Unavailable):
+        with pytest.raises(errors.Closed):
             producer.send("t", b"after the end")
 
 

@@ -205,7 +205,7 @@ def test_closing_leaves_no_thread() -> None:
         with pytest.raises(errors.Unavailable):
             client.list_topics()
     assert not [thread for thread in threading.enumerate() if thread.name == "ledgermq"]
-    with pytest.raises(errors.Unavailable):
+    with pytest.raises(errors.Closed):
         client.list_topics()
 
 
@@ -371,7 +371,7 @@ def test_closing_the_client_stores_what_was_sent_a_moment_before(use_with: bool,
             client.close()
         assert [delivery.result().offset for delivery in deliveries] == list(range(100))
         assert reader.list_offsets("t") == {0: 100}
-        with pytest.raises(errors.Unavailable):
+        with pytest.raises(errors.Closed):
             client.producer()
 
 
@@ -402,7 +402,7 @@ def test_an_aborted_client_fails_what_was_not_handed_over_and_a_closed_producer_
     delivery = producer.send("t", b"v")
     client.abort()
     assert isinstance(delivery.exception(), errors.LedgerMQError)
-    with pytest.raises(errors.Unavailable):
+    with pytest.raises(errors.Closed):
         producer.send("t", b"v")
 
 

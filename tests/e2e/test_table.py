@@ -54,7 +54,7 @@ async def test_a_table_holds_the_latest_value_of_each_key_and_follows(client: le
         assert dict(table.items()) == {b"a": b"3", b"d": b"5"}
         assert table.size_bytes > 0
     assert table.state == "closed"
-    with pytest.raises(errors.Unavailable):
+    with pytest.raises(errors.Closed):
         table.get("a")
 
 

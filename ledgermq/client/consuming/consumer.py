@@ -21,7 +21,7 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition, check_partition
 from ledgermq.client.expiry import Expiry
 from ledgermq.client.settings import ConsumerSettings
-from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, Unavailable, UnknownPartition
+from ledgermq.errors import Closed, DeadlineExceeded, InvalidConfig, LedgerMQError, Unavailable, UnknownPartition
 from ledgermq.runtime.shared_start import SharedStart
 from ledgermq.runtime.wait import wait_until
 
@@ -158,7 +158,7 @@ class Consumer:
     def _check(self) -> None:
         self._home.check()
         if self.closed:
-            raise Unavailable("the consumer is closed")
+            raise Closed("the consumer is closed")
 
     async def _begin(self) -> None:
         deadline = self._connections.deadline(self.settings.request_timeout_s)

@@ -9,7 +9,6 @@ back-off, others become the partition's `refusal`, which the program's next call
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -32,9 +31,10 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.protocol.levels import level_of
+from ledgermq.runtime.log import get_log
 from ledgermq.runtime.wait import wait_until
 
-_log = logging.getLogger("ledgermq.consumer")
+_log = get_log("ledgermq.consumer")
 
 PARTITIONS_PER_STREAM_MAX = 4096
 BYTES_S = 60.0

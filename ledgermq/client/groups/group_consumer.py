@@ -31,7 +31,7 @@ from ledgermq.client.groups.positions import Positions, moment_of
 from ledgermq.client.groups.refusals import Refusals
 from ledgermq.client.offsets import At
 from ledgermq.client.settings import GroupSettings
-from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
+from ledgermq.errors import Closed, InvalidConfig, LedgerMQError
 from ledgermq.offset_stores.contract import OffsetEntry
 
 GroupConsumerState = Literal["new", "joining", "running", "failing", "draining", "closed"]
@@ -142,7 +142,7 @@ class GroupConsumer:
     def _check(self) -> None:
         self._home.check()
         if self._closing:
-            raise Unavailable("the consumer is closed")
+            raise Closed("the consumer is closed")
         self.member.raise_trouble()
         if self._iterating and self._holdings.draining:
             raise Drained
@@ -310,7 +310,7 @@ class GroupConsumer:
     def _check_open(self) -> None:
         self._home.check()
         if self.closed:
-            raise Unavailable("the consumer is closed")
+            raise Closed("the consumer is closed")
         self.member.raise_if_dead()
 
     async def drain(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109

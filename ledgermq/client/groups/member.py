@@ -30,7 +30,7 @@ from ledgermq.client.groups.retry_topics import retry_topic
 from ledgermq.client.groups.staged_offsets import StagedOffsets
 from ledgermq.client.offsets import At
 from ledgermq.client.settings import GroupSettings
-from ledgermq.errors import DeadlineExceeded, LedgerMQError, OffsetOutOfRange, Unavailable
+from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError, OffsetOutOfRange, Unavailable
 from ledgermq.offset_stores.cluster import TopicOffsetStore
 from ledgermq.offset_stores.contract import OffsetStore
 from ledgermq.offset_stores.memory import MemoryOffsetStore
@@ -153,7 +153,7 @@ class Member:
         for name in self._names:
             await self._context.routing.refresh(name, deadline)
         if self._ended:
-            raise Unavailable("the consumer is closed")
+            raise Closed("the consumer is closed")
         self.reader.start()
         self._background = asyncio.get_running_loop().create_task(self._run(), name="ledgermq group member")
         self._background.add_done_callback(lambda _: self.reader.wake())

@@ -34,9 +34,10 @@ from ledgermq.client.settings import ProducerSettings
 from ledgermq.errors import LedgerMQError, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX
 from ledgermq.protocol.status import error_from_proto
+from ledgermq.runtime.log import get_log
 from ledgermq.runtime.wait import wait_until
 
-_log = logging.getLogger("ledgermq.producer")
+_log = get_log("ledgermq.producer")
 
 ATTEMPT_S_MIN = 1.0
 """Least time of an attempt. A record's delivery may therefore take this much longer than its

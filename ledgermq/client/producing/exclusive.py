@@ -13,7 +13,6 @@ back the others of the topic, and never has the topic again.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -30,6 +29,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.status import error_from_proto
+from ledgermq.runtime.log import get_log
 from ledgermq.runtime.tasks import retrieve_error
 
 R = TypeVar("R", pb.PartitionHolder, pb.ReleasedPartition)
@@ -45,7 +45,7 @@ RELEASE_S = 5.0
 
 RENEWAL_S_MIN = 0.1
 
-_log = logging.getLogger("ledgermq.producer")
+_log = get_log("ledgermq.producer")
 
 
 class _Topic:

@@ -46,6 +46,7 @@ from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, R
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.spill import SpillState
 from ledgermq.errors import (
+    Closed,
     DeadlineExceeded,
     InvalidConfig,
     InvalidRecord,
@@ -549,7 +550,7 @@ class Producer:
         file of the setting `spill`. Close the producer next.
 
         Returns the results of the records that failed meanwhile, and of those that failed before without being
-        awaited; empty: none did. From now on `send` and its like raise Unavailable. Raises DeadlineExceeded after
+        awaited; empty: none did. From now on `send` and its like raise Closed. Raises DeadlineExceeded after
         `timeout` seconds (None: the delivery timeout): the rest stays queued, and the call may be repeated.
         """
         self._check_usable()
@@ -619,7 +620,7 @@ class Producer:
     def _check_usable(self) -> None:
         self._home.check()
         if self.closed:
-            raise Unavailable("the producer is closed")
+            raise Closed("the producer is closed")
         self._check_alive()
 
     def _check_alive(self) -> None:
@@ -633,7 +634,7 @@ class Producer:
     def _check_takes_records(self) -> None:
         self._check_usable()
         if self.draining:
-            raise Unavailable(DRAINED)
+            raise Closed(DRAINED)
 
     def _ended(self, background: asyncio.Task[None]) -> None:
         self._close_fast_path()

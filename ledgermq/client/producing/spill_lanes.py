@@ -8,7 +8,6 @@ and removed once the cluster has it.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,6 +35,7 @@ from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.spill import Spill, SpillState
 from ledgermq.errors import LedgerMQError, ResourceExhausted, StoreUnusable
 from ledgermq.protocol.limits import WINDOW_BATCHES
+from ledgermq.runtime.log import get_log
 
 LOADED_BATCHES, LOADED_BYTES = 64, 8 * 1024 * 1024
 """Batches of one lane that are in memory at a time, and about their size."""
@@ -47,7 +47,7 @@ TROUBLE_S = 1.0
 PASSING = (ResourceExhausted, StoreUnusable)
 """Errors of the file that may pass: no room, no space, a disk that cannot be written."""
 
-_log = logging.getLogger("ledgermq.producer")
+_log = get_log("ledgermq.producer")
 
 
 @dataclass(eq=False, slots=True)

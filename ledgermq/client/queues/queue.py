@@ -7,7 +7,6 @@ not finished when the queue is closed. Must not know: gRPC, how a handler is cal
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
@@ -27,10 +26,11 @@ from ledgermq.client.queues.message import Lease, QueueMessage, Reply
 from ledgermq.client.queues.polls import PATIENCE_S, Polls
 from ledgermq.client.queues.words import Word, WordLane
 from ledgermq.client.settings import QueueSettings
-from ledgermq.errors import DeadlineExceeded, InvalidRecord, InvalidRequest, LedgerMQError, Unavailable
+from ledgermq.errors import Closed, DeadlineExceeded, InvalidRecord, InvalidRequest, LedgerMQError, Unavailable
 from ledgermq.filters.filter import filter_text, parse_filter
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
+from ledgermq.runtime.log import get_log
 from ledgermq.runtime.tasks import end
 from ledgermq.runtime.wait import wait_until
 
@@ -48,7 +48,7 @@ FIRST_LOOK_S = 1.0
 WAIT_S_MIN = 0.001
 """A loop fires its timers up to the resolution of its clock too early."""
 
-_log = logging.getLogger("ledgermq.queues")
+_log = get_log("ledgermq.queues")
 
 
 class Queue:
@@ -295,13 +295,13 @@ class Queue:
         try:
             self._loop.call_soon_threadsafe(do)
         except RuntimeError:
-            reply.fail(Unavailable("the client is closed"))
+            reply.fail(Closed("the client is closed"))
 
     # Inside
 
     def _begin(self) -> asyncio.AbstractEventLoop:
         if self.closed:
-            raise Unavailable(f"queue {self.group!r} is closed")
+            raise Closed(f"queue {self.group!r} is closed")
         self._context.connections.home.check()
         if self._loop is None:
             self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
@@ -23,6 +22,7 @@ from ledgermq.client.queues.queue import Queue
 from ledgermq.client.settings import QueueSettings, settings_from
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, RetriableError
 from ledgermq.hints import did_you_mean
+from ledgermq.runtime.log import get_log
 from ledgermq.runtime.tasks import end, retrieve_error
 from ledgermq.sources import Sources
 
@@ -33,7 +33,7 @@ FETCH_WAIT_S = 1.0
 RENEWALS = 3
 """Renewals in the time of a lease."""
 
-_log = logging.getLogger("ledgermq.handlers")
+_log = get_log("ledgermq.handlers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.home import Home
 from ledgermq.client.record import as_bytes
 from ledgermq.client.tables.rows import Change, Rows
-from ledgermq.errors import DeadlineExceeded, LedgerMQError, OffsetOutOfRange, Unavailable
+from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError, OffsetOutOfRange
 from ledgermq.runtime.tasks import end
 
 FETCH_RECORDS = 5000
@@ -298,7 +298,7 @@ class Table:
         if self._failure is not None:
             raise self._failure
         if self.closed:
-            raise Unavailable(f"the table of {self.topic!r} is closed")
+            raise Closed(f"the table of {self.topic!r} is closed")
 
     async def _notify_all(self) -> None:
         for listener in self._listeners:

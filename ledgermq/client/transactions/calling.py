@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
 from typing import cast
 
@@ -21,8 +20,9 @@ from ledgermq.client.groups.handlers.lanes import Lane, Lanes
 from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letters
 from ledgermq.client.record import Outgoing
 from ledgermq.errors import InvalidRecord
+from ledgermq.runtime.log import get_log
 
-_log = logging.getLogger("ledgermq.handlers")
+_log = get_log("ledgermq.handlers")
 
 
 Place = tuple[TopicPartition, int]

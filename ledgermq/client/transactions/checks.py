@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Literal, NamedTuple
@@ -22,6 +21,7 @@ from ledgermq.client.transactions.decisions import Decisions
 from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.records import DECODED_BYTES_MAX
+from ledgermq.runtime.log import get_log
 from ledgermq.runtime.tasks import end
 
 POLL_S_MAX = 20.0
@@ -29,7 +29,7 @@ NO_COORDINATOR_S = 2.0
 """Pause while the cluster has had no transaction yet."""
 COORDINATORS_MAX = 4096
 
-_log = logging.getLogger("ledgermq.half_messages")
+_log = get_log("ledgermq.half_messages")
 
 Resolution = Literal["commit", "rollback", "unknown"]
 """The outcome of a local transaction. unknown: the cluster asks again later."""

@@ -30,6 +30,7 @@ from ledgermq.client.transactions.checks import Check, Checks, Resolution, check
 from ledgermq.client.transactions.decisions import Decisions, OutcomeState
 from ledgermq.client.transactions.staging import Staging
 from ledgermq.errors import (
+    Closed,
     DeadlineExceeded,
     InvalidConfig,
     LedgerMQError,
@@ -37,7 +38,6 @@ from ledgermq.errors import (
     TransactionAborted,
     TransactionError,
     TransactionOutcomeUnknown,
-    Unavailable,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
@@ -316,7 +316,7 @@ class HalfMessages:
 
     def _check_usable(self) -> None:
         if self.closed:
-            raise Unavailable("the half messages object is closed: make another one with client.half_messages")
+            raise Closed("the half messages object is closed: make another one with client.half_messages")
 
 
 def _check_group(given: object) -> str:

@@ -11,7 +11,6 @@ has its own transaction, so that no other message fails with it.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -37,6 +36,7 @@ from ledgermq.errors import (
     TransactionOutcomeUnknown,
     TransactionUnknown,
 )
+from ledgermq.runtime.log import get_log
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 
@@ -44,7 +44,7 @@ FETCH_WAIT_S = 1.0
 ROUND_PER_CALL = 4
 """Number of messages that are begun together, for each concurrent call of the handler."""
 
-_log = logging.getLogger("ledgermq.handlers")
+_log = get_log("ledgermq.handlers")
 
 
 class TransactionalRunner:

@@ -19,6 +19,7 @@ from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.transactions.decisions import Decisions
 from ledgermq.client.transactions.staging import Staging
 from ledgermq.errors import (
+    Closed,
     LedgerMQError,
     TransactionAborted,
     TransactionError,
@@ -78,7 +79,7 @@ class Lane:
         if self.broken is not None:
             raise type(self.broken)(self.broken.message) from self.broken
         if self.closed:
-            raise Unavailable("the transactions object is closed: make another one with client.transactions")
+            raise Closed("the transactions object is closed: make another one with client.transactions")
         if self.present is not None:
             raise TransactionError(
                 "another transaction is open: end it first, or use a second transactional id beside it"

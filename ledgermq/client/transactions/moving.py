@@ -38,6 +38,7 @@ from ledgermq.errors import (
 )
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
 from ledgermq.protocol.names import NAME_CHARS_MAX
+from ledgermq.runtime.log import get_log
 from ledgermq.sources import Sources
 
 MOVES_MAX, MOVED_BYTES_MAX = 1_000, 8 * MIB
@@ -45,7 +46,7 @@ MOVES_MAX, MOVED_BYTES_MAX = 1_000, 8 * MIB
 TIMEOUT_S = 30.0
 """Time after which the cluster aborts a transaction of a member that has crashed."""
 
-_log = logging.getLogger("ledgermq.handlers")
+_log = get_log("ledgermq.handlers")
 
 
 def moving_id(group: str, member: str) -> str:

@@ -21,7 +21,7 @@ from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.two_phase import TwoPhase
 from ledgermq.client.transactions.xid import XidLike, named, transactional_id_of
 from ledgermq.durations import parse_duration_ms
-from ledgermq.errors import InvalidConfig, TransactionError, Unavailable
+from ledgermq.errors import Closed, InvalidConfig, TransactionError
 
 TIMEOUT_MS_MAX = 2**32 - 1
 
@@ -67,7 +67,7 @@ class Transactions:
         Raises InvalidRequest, ResourceExhausted, Unavailable.
         """
         if self.closed:
-            raise Unavailable("the transactions object is closed: make another one with client.transactions")
+            raise Closed("the transactions object is closed: make another one with client.transactions")
         if self._lane is not None:
             raise TransactionError("this object has an epoch already: make another one to begin the next")
         identity = await self._decisions.init(self._timeout_ms, self._context.connections.deadline())
@@ -86,7 +86,7 @@ class Transactions:
         Raises TransactionFenced; TransactionError while another transaction of this object is open.
         """
         if self.closed:
-            raise Unavailable("the transactions object is closed: make another one with client.transactions")
+            raise Closed("the transactions object is closed: make another one with client.transactions")
         if self._lane is None:
             raise TransactionError("begin an epoch first: use the transactions object in `async with`")
         self._lane.check()

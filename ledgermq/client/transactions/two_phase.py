@@ -29,7 +29,7 @@ from ledgermq.client.transactions.decisions import Decisions
 from ledgermq.client.transactions.lane import Lane
 from ledgermq.client.transactions.preparable import Branch
 from ledgermq.client.transactions.xid import Xid, XidLike, transactional_id_of, xid_from, xid_of
-from ledgermq.errors import LedgerMQError, TransactionError, TransactionOutcomeUnknown, Unavailable
+from ledgermq.errors import Closed, LedgerMQError, TransactionError, TransactionOutcomeUnknown
 from ledgermq.protocol import ledgermq_pb2 as pb
 
 
@@ -330,7 +330,7 @@ class TwoPhase:
 
     def _check(self) -> None:
         if self.closed:
-            raise Unavailable("the two-phase object is closed: make another one with client.transactions.two_phase")
+            raise Closed("the two-phase object is closed: make another one with client.transactions.two_phase")
 
     def _begun(self) -> Branch:
         self._check()

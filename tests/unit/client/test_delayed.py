@@ -240,7 +240,7 @@ async def test_close_sends_delayed_records_and_abort_does_not(broker: DelayedBro
     await producer.abort()
     assert isinstance(aborted.exception(), errors.Unavailable)
     assert [block.column("value") for block in broker.blocks] == [[b"closed"]]
-    with pytest.raises(errors.Unavailable, match="closed"):
+    with pytest.raises(errors.Closed, match="closed"):
         producer.send("t", b"v", delay=1)
 
 

@@ -577,7 +577,7 @@ async def test_closing_aborts_what_is_open(cluster: TransactionCluster, client: 
     await client.close()
     assert [end.outcome for end in cluster.ends] == [pb.ABORTED]
     assert transaction.state == "aborted"
-    with pytest.raises(errors.Unavailable):
+    with pytest.raises(errors.Closed):
         transactions.begin()
 
 

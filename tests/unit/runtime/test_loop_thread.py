@@ -3,9 +3,12 @@
 import asyncio
 import concurrent.futures
 import threading
+import time
+from collections.abc import Iterator
 
 import pytest
 
+from ledgermq.errors import DeadlineExceeded
 from ledgermq.runtime.loop_thread import LoopThread
 
 
@@ -76,3 +79,56 @@ def test_close_waits_for_worker_threads_when_asked() -> None:
     threading.Timer(0.05, go_on.set).start()
     thread.close(waits_for_workers=True)
     assert ended.is_set()
+
+
+@pytest.fixture
+def bounded() -> Iterator[LoopThread]:
+    thread = LoopThread("test", stalled_s_max=60)
+    yield thread
+    thread.close()
+
+
+async def _nothing() -> str:
+    return "done"
+
+
+def test_a_caller_does_not_wait_for_a_thread_that_waits_for_its_lock(bounded: LoopThread) -> None:
+    held = threading.Lock()
+    with held:
+        bounded.call(held.acquire)
+        with pytest.raises(DeadlineExceeded, match="does nothing"):
+            bounded.run(_nothing(), timeout_s=1)
+        begun_s = time.monotonic()
+        with pytest.raises(DeadlineExceeded):  # the next one does not wait a minute
+            bounded.run(_nothing())
+        assert time.monotonic() - begun_s < 30
+    assert bounded.run(_nothing()) == "done"
+
+
+@pytest.mark.skipif(not hasattr(time, "pthread_getcpuclockid"), reason="processor time shows it")
+def test_a_caller_waits_for_a_thread_that_is_at_work(bounded: LoopThread) -> None:
+    def work() -> None:
+        until_s = time.monotonic() + 2.5
+        while time.monotonic() < until_s:
+            pass
+
+    bounded.call(work)
+    assert bounded.run(_nothing(), timeout_s=1) == "done"
+
+
+def test_a_caller_waits_as_long_as_a_call_takes(bounded: LoopThread) -> None:
+    async def slow() -> str:
+        await asyncio.sleep(1.8)
+        return "done"
+
+    assert bounded.run(slow(), timeout_s=0.1) == "done"
+
+
+def test_a_thread_that_has_ended_is_not_waited_for() -> None:
+    thread = LoopThread("test")
+    thread.loop.call_soon_threadsafe(thread.loop.stop)
+    with pytest.raises(concurrent.futures.CancelledError):
+        thread.run(_nothing())
+    thread.close()
+    with pytest.raises(concurrent.futures.CancelledError):
+        thread.run(_nothing())

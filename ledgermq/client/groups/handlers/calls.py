@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, cast
 
@@ -12,10 +11,11 @@ from ledgermq.client.consuming.message import Message, partition_of
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.retry import Then
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.runtime.log import get_log
 
 M = TypeVar("M", bound=Message)
 
-_log = logging.getLogger("ledgermq.handlers")
+_log = get_log("ledgermq.handlers")
 
 
 def place_of(message: Message) -> str:

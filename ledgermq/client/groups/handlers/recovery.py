@@ -11,7 +11,6 @@ It goes before a new one that finds no room in the store.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
 from ledgermq.client.consuming.message import made_as, opened
@@ -22,11 +21,12 @@ from ledgermq.client.groups.handlers.retry import MetaQ
 from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letters
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, ResourceExhausted, RetriableError, StoreUnusable
 from ledgermq.runtime.backoff import Backoff
+from ledgermq.runtime.log import get_log
 
 _PASSING = (ResourceExhausted, StoreUnusable)
 """Errors of the store that may pass: no room, no space, a disk that cannot be written."""
 
-_log = logging.getLogger("ledgermq.handlers")
+_log = get_log("ledgermq.handlers")
 
 
 class Recovered:

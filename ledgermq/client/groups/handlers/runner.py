@@ -11,7 +11,6 @@ are committed already (commit="before"): then no other member will receive them.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
@@ -25,13 +24,14 @@ from ledgermq.client.groups.handlers.retry import InOrder, Levels
 from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.errors import DeadlineExceeded, GroupError, LedgerMQError, RetriableError
+from ledgermq.runtime.log import get_log
 from ledgermq.runtime.tasks import end, first_of
 from ledgermq.sources import Sources
 
 FETCH_WAIT_S = 1.0
 FETCH_RECORDS_MAX = 500
 
-_log = logging.getLogger("ledgermq.handlers")
+_log = get_log("ledgermq.handlers")
 
 
 class HandlerRunner:
