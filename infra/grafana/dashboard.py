@@ -22,13 +22,16 @@ VARIABLES = {"$job": ".+", "$instance": ".+", "$__rate_interval": "1m"}
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """`queries`: (expression, legend). Units are Grafana's."""
+    """`queries`: (expression, legend). Units are Grafana's. `empty`: what the panel shows while its queries have no
+    data, because zero would be wrong; all other queries have a value on an idle cluster, too.
+    """
 
     title: str
     queries: tuple[tuple[str, str], ...]
     unit: str = "short"
     kind: Literal["timeseries", "stat"] = "timeseries"
     text: str = ""
+    empty: str = ""
 
 
 def metric(name: str, **labels: str) -> str:
@@ -55,8 +58,8 @@ def quantiles(name: str) -> tuple[tuple[str, str], ...]:
 
 
 def or_zero(expression: str) -> str:
-    """Use this for series that begin with the first event of their kind."""
-    return f"{expression} or vector(0)"
+    """Use this for series that begin with the first event of their kind. Zero is shown only while there are none."""
+    return f"{expression} or on() vector(0)"
 
 
 def top(expression: str) -> str:
@@ -91,8 +94,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Records judged by filter functions",
             (
-                (top(rate("filter_function_records_total", "function, outcome")), "{{function}}, {{outcome}}"),
-                (top(rate("filter_function_stops_total", "function")), "{{function}} was ended"),
+                (or_zero(top(rate("filter_function_records_total", "function, outcome"))), "{{function}}, {{outcome}}"),
+                (or_zero(top(rate("filter_function_stops_total", "function"))), "{{function}} was ended"),
             ),
             "cps",
         ),
@@ -103,14 +106,14 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Open streams", ((f"sum by (method) ({metric('open_streams')})", "{{method}}"),)),
         Panel(
             "Refused for a quota",
-            ((top(rate("quota_refusals_total", "principal, limit")), "{{principal}}, {{limit}}"),),
+            ((or_zero(top(rate("quota_refusals_total", "principal, limit"))), "{{principal}}, {{limit}}"),),
             "cps",
         ),
         Panel(
             "Answers held back for a quota",
             (
-                (top(rate("quota_answers_held_total", "principal")), "{{principal}}"),
-                (top(rate("quota_held_seconds_total", "principal")), "seconds, {{principal}}"),
+                (or_zero(top(rate("quota_answers_held_total", "principal"))), "{{principal}}"),
+                (or_zero(top(rate("quota_held_seconds_total", "principal"))), "seconds, {{principal}}"),
             ),
         ),
     ),
@@ -144,7 +147,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Requests", ((rate("store_requests_total", "operation"), "{{operation}}"),), "reqps"),
         Panel(
             "Requests that did not go well",
-            ((rate("store_requests_total", "outcome", outcome='!="OK"'), "{{outcome}}"),),
+            ((or_zero(rate("store_requests_total", "outcome", outcome='!="OK"')), "{{outcome}}"),),
             "reqps",
         ),
         Panel(
@@ -234,15 +237,18 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Backlog of topics with a quota",
             (
-                (top(f"max by (topic) ({metric('backlog_bytes')})"), "{{topic}}"),
-                (top(f"sum by (topic) ({metric('backlog_partitions_above_quota')})"), "partitions above, {{topic}}"),
+                (or_zero(top(f"max by (topic) ({metric('backlog_bytes')})")), "{{topic}}"),
+                (
+                    or_zero(top(f"sum by (topic) ({metric('backlog_partitions_above_quota')})")),
+                    "partitions above, {{topic}}",
+                ),
             ),
         ),
         Panel(
             "Refused or deleted for a backlog quota",
             (
-                (top(rate("backlog_refusals_total", "topic, policy")), "{{topic}}, {{policy}}"),
-                (top(rate("backlog_evicted_records_total", "topic")), "records deleted, {{topic}}"),
+                (or_zero(top(rate("backlog_refusals_total", "topic, policy"))), "{{topic}}, {{policy}}"),
+                (or_zero(top(rate("backlog_evicted_records_total", "topic"))), "records deleted, {{topic}}"),
             ),
             "cps",
         ),
@@ -279,9 +285,9 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Open transactions",
             (
-                (f"sum({metric('staged_transactions')}) or vector(0)", "with staged batches, in bundles"),
-                (f"sum({metric('prepared_transactions')}) or vector(0)", "prepared"),
-                (f"sum({metric('incomplete_transactions')}) or vector(0)", "decided, not complete"),
+                (or_zero(f"sum({metric('staged_transactions')})"), "with staged batches, in bundles"),
+                (or_zero(f"sum({metric('prepared_transactions')})"), "prepared"),
+                (or_zero(f"sum({metric('incomplete_transactions')})"), "decided, not complete"),
             ),
             text="A transaction counts in each bundle that holds something of it.",
         ),
@@ -289,7 +295,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Age of the oldest",
             (
                 (or_zero(top(f"max by (bundle) ({metric('staged_seconds')})")), "staged in bundle {{bundle}}"),
-                (f"max({metric('incomplete_transactions_seconds')}) or vector(0)", "decided, not complete"),
+                (or_zero(f"max({metric('incomplete_transactions_seconds')})"), "decided, not complete"),
             ),
             "s",
         ),
@@ -365,7 +371,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Messages that are not finished",
             (
-                (f"sum by (group, topic) ({metric('queue_backlog_messages')})", "{{group}}, {{topic}}"),
+                (or_zero(f"sum by (group, topic) ({metric('queue_backlog_messages')})"), "{{group}}, {{topic}}"),
                 (total("queue_leased_messages"), "leased"),
                 (total("queue_waiting_messages"), "wait for a time"),
             ),
@@ -378,12 +384,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Leased a second",
             (
-                (rate("queue_messages_leased_total", "group"), "{{group}}"),
-                (rate("queue_messages_leased_again_total", "group"), "again, {{group}}"),
+                (or_zero(rate("queue_messages_leased_total", "group")), "{{group}}"),
+                (or_zero(rate("queue_messages_leased_again_total", "group")), "again, {{group}}"),
             ),
             "cps",
         ),
-        Panel("Answered a second", ((rate("queue_messages_answered_total", "word"), "{{word}}"),), "cps"),
+        Panel("Answered a second", ((or_zero(rate("queue_messages_answered_total", "word")), "{{word}}"),), "cps"),
         Panel(
             "Failed for the last time",
             ((or_zero(rate("queue_messages_answered_total", "group", word='="reject"')), "{{group}}"),),
@@ -393,8 +399,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Leases that ended, answers that came too late",
             (
-                (rate("queue_leases_expired_total", "group"), "ended, {{group}}"),
-                (rate("queue_messages_answered_late_total", "word"), "too late, {{word}}"),
+                (or_zero(rate("queue_leases_expired_total", "group")), "ended, {{group}}"),
+                (or_zero(rate("queue_messages_answered_late_total", "word")), "too late, {{word}}"),
             ),
             "cps",
         ),
@@ -420,6 +426,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Time until the TLS certificate expires",
             ((f"({metric('tls_certificate_expires_seconds')} > 0) - time()", "{{instance}}"),),
             "s",
+            empty="no process has a certificate",
         ),
         Panel("Changes of TLS files", ((rate("tls_reloads_total", "outcome"), "{{outcome}}"),), "cps"),
     ),
@@ -445,11 +452,14 @@ def dashboard() -> dict[str, Any]:
     }
 
 
-def queries() -> list[str]:
-    """Return every query, with a pattern that matches everything in place of Grafana's variables."""
+def queries(*, used: bool = True) -> list[str]:
+    """Return every query, with a pattern that matches everything in place of Grafana's variables. `used`: False
+    leaves out those that have no data while what they show is not in use.
+    """
     found = []
     for panels in ROWS.values():
-        for expression in (expression for panel in panels for expression, _ in panel.queries):
+        shown = [panel for panel in panels if used or not panel.empty]
+        for expression in (expression for panel in shown for expression, _ in panel.queries):
             for name, value in VARIABLES.items():
                 expression = expression.replace(name, value)
             found.append(expression)
@@ -484,6 +494,7 @@ def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
         {"refId": chr(ord("A") + at), "expr": expression, "legendFormat": legend, "datasource": source}
         for at, (expression, legend) in enumerate(panel.queries)
     ]
+    defaults = {"unit": panel.unit, "min": 0} | ({"noValue": panel.empty} if panel.empty else {})
     return {
         "id": number,
         "type": panel.kind,
@@ -491,7 +502,7 @@ def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
         "description": panel.text,
         "datasource": source,
         "targets": targets,
-        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "fieldConfig": {"defaults": defaults, "overrides": []},
         "gridPos": place,
     }
 
