@@ -60,9 +60,11 @@ test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included
 	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py) && postgres=$$($(PYTHON) infra/postgres.py) && \
 	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio LEDGERMQ_POSTGRES=$$postgres $(PYTHON) -m pytest -m "real and not nightly" tests
 
+# TESTS=tests/real/test_stream_kills.py for a part of it.
+TESTS ?= tests
 test-nightly: $(STAMP) ## Spark's drivers, executors and workers killed at every step, on folders, MinIO and HDFS (an hour)
 	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py) && \
-	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio $(PYTHON) -m pytest -m nightly tests
+	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio $(PYTHON) -m pytest -m nightly $(TESTS)
 
 compose-test: $(STAMP) ## infra/compose/ in real containers: killed, cut off, read by Spark; needs root on Debian
 	@$(PYTHON) -m infra.docker
@@ -87,12 +89,13 @@ FIRST_SEED ?= 0
 TRACE ?=
 MUTANT_SEEDS ?= 400
 MUTANTS ?=
+PART ?=
 
 simulate: $(STAMP) ## Whole clusters in virtual time, one for each of SEEDS=200 seeds from FIRST_SEED=0 on
 	$(PYTHON) -m tests.simulation.run --level $(LEVEL) --seeds $(SEEDS) --first-seed $(FIRST_SEED) $(TRACE)
 
-mutants: $(STAMP) ## Plant each known bug and show the seed of the simulation that catches it (MUTANTS="name …" for some)
-	$(PYTHON) -m tests.simulation.hunt --seeds $(MUTANT_SEEDS) $(MUTANTS)
+mutants: $(STAMP) ## Plant each known bug and show the seed of the simulation that catches it (MUTANTS="name …" or PART=0/8 for some)
+	$(PYTHON) -m tests.simulation.hunt --seeds $(MUTANT_SEEDS) $(if $(PART),--part $(PART)) $(MUTANTS)
 
 # Nightly: EVENTS=200, both stores. SECONDS: how long the troubles last, by default four seconds for each.
 STORE ?= all

@@ -15,7 +15,7 @@ from tests.compose.traffic import traffic_on
 from tests.waiting import until
 from tests.worlds.consumed import read_values
 
-pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.compose, pytest.mark.timeout(3600)]  # the first test builds the images
 
 MOVED_S_MAX = 120.0
 

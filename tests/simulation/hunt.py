@@ -33,13 +33,23 @@ def hunt_one(what: tuple[str, int]) -> tuple[str, bool, float]:
     )
 
 
+def part_of(text: str) -> tuple[int, int]:
+    """Parse "0/8". Raises ArgumentTypeError."""
+    part, _, parts = text.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and int(part) < int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no part, as 0/8, the first of eight, or 7/8, the last")
+    return int(part), int(parts)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Look for a seed that catches each mutant.")
     parser.add_argument("--seeds", type=int, default=300)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--part", type=part_of, default=(0, 1), help="0/8: the first of eight parts of them")
     parser.add_argument("names", nargs="*")
     chosen = parser.parse_args()
-    names = chosen.names or sorted(MUTANTS)
+    part, parts = chosen.part
+    names = (chosen.names or sorted(MUTANTS))[part::parts]
     survivors, cpu_s = 0, 0.0
     with multiprocessing.get_context("spawn").Pool(chosen.processes, maxtasksperchild=1) as pool:
         for line, caught, seconds in pool.imap_unordered(hunt_one, [(name, chosen.seeds) for name in names]):
