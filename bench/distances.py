@@ -42,6 +42,7 @@ UNBOUND = {
     "T3": "compared with the same batches outside of transactions",
     "T4": "counts requests",
     "X1": "compared with the same work without security",
+    "X3": "compared with the same principal alone",
 }
 """Rows whose values no limit of the machine bounds, and why."""
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from bench import limits
 from bench.afar import Afar
+from bench.attacks import Attacked
 from bench.backlog import Backlog
 from bench.fairness import Fair
 from bench.group_commit import GroupCommit
@@ -77,6 +78,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "S4": ManyTopics(results, scale).run,
         "X1": Secured(results, rounds, scale).run,
         "X2": Fair(results, rounds, scale).run,
+        "X3": Attacked(results, rounds, scale).run,
     }
 
 

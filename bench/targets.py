@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bench import (
     afar,
+    attacks,
     backlog,
     fairness,
     growing,
@@ -186,5 +187,6 @@ TARGETS = (
     ),
     _most(fairness.ROW, fairness.P99, fairness.BESIDE, fairness.ALONE, 10.0),
     _most(fairness.ROW, fairness.P99, fairness.BESIDE_QUOTA, fairness.ALONE, 3.0),
+    *(_most(attacks.ROW, attacks.P99, name, attacks.ALONE, 3.0) for name in attacks.FLOODS.values()),
     Target(fairness.ROW, fairness.SHARE, fairness.ONE_CONNECTION, None, 0.4),
 )

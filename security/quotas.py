@@ -46,6 +46,8 @@ class Limit(Enum):
     """Connections that have calls under way."""
     OPEN_TRANSACTIONS = "open_transactions"
     """Transactions that have records staged, and are not completed."""
+    CALLS = "calls"
+    """Calls and streams under way, long polls included."""
 
 
 RATES = (Limit.BYTES_IN, Limit.BYTES_OUT, Limit.REQUESTS)
@@ -60,6 +62,7 @@ class Quota:
     requests: int = 0
     connections: int = 0
     open_transactions: int = 0
+    calls: int = 0
 
     def of(self, limit: Limit) -> int:
         found: int = getattr(self, limit.value)

@@ -68,6 +68,8 @@ class Usage:
         self._buckets: dict[Limit, TokenBucket] = {}
         self._connections: dict[str, int] = {}
         """Calls under way, by connection."""
+        self.calls = 0
+        """Calls under way, of all connections."""
         self._searches = 0
         self._transactions: dict[OpenTransaction, float] = {}
         """Those that may be open, and when a frame of each came last. Kept only while there is a limit, which
@@ -102,6 +104,13 @@ class Usage:
         bound = self.quota.connections
         return not bound or connection in self._connections or len(self._connections) < bound
 
+    def has_room_for_call(self) -> bool:
+        return not self.quota.calls or self.calls < self.quota.calls
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
     def may_stage(self, transaction: OpenTransaction, now_s: float, is_open: Callable[[OpenTransaction], bool]) -> bool:
         bound, known = self.quota.open_transactions, self._transactions
         if not bound:
@@ -126,8 +135,10 @@ class Usage:
 
     def begin_call(self, connection: str) -> None:
         self._connections[connection] = self._connections.get(connection, 0) + 1
+        self.calls += 1
 
     def end_call(self, connection: str) -> None:
+        self.calls -= 1
         left = self._connections[connection] - 1
         if left:
             self._connections[connection] = left
@@ -196,11 +207,15 @@ class Account:
         for usage in self._bound(now_s):
             usage.take(limit, amount, now_s)
 
-    def full(self, connection: str, now_s: float) -> Excess | None:
-        """Return the limit of connections that another one would break; None if it may call."""
+    def full(self, connection: str, now_s: float, *, is_urgent: bool = False) -> Excess | None:
+        """Return the limit of connections or of calls that a call would break; None if it may call.
+        `is_urgent`: a call that no limit of calls refuses.
+        """
         for usage in self._bound(now_s):
             if not usage.has_room_for(connection):
                 return Excess(usage.whose, Limit.CONNECTIONS, usage.quota.connections, BURST_S)
+            if not is_urgent and not usage.has_room_for_call():
+                return Excess(usage.whose, Limit.CALLS, usage.quota.calls, BURST_S)
         return None
 
     def stage(

@@ -61,15 +61,18 @@ def cut_connections(peers: Collection[str]) -> int:
     A descriptor is duplicated before its peer is read, because another connection may reuse its
     number a moment later.
     """
-    wanted = {address for peer in peers if (address := _address_of(peer)) is not None}
+    wanted = {address for peer in peers if (address := address_of(peer)) is not None}
     broken = 0
     for name in os.listdir(OPEN_FILES) if wanted else ():
-        with suppress(OSError), _duplicate(int(name)) as copy:
+        with suppress(OSError), duplicate(int(name)) as copy:
             if not stat.S_ISSOCK(os.fstat(copy).st_mode):
                 continue
             found = socket.socket(fileno=copy)
             try:
-                if found.family in (socket.AF_INET, socket.AF_INET6) and _plain(*found.getpeername()[:2]) in wanted:
+                if (
+                    found.family in (socket.AF_INET, socket.AF_INET6)
+                    and plain_address(*found.getpeername()[:2]) in wanted
+                ):
                     found.shutdown(socket.SHUT_RDWR)
                     broken += 1
             finally:
@@ -78,7 +81,7 @@ def cut_connections(peers: Collection[str]) -> int:
 
 
 @contextmanager
-def _duplicate(number: int) -> Iterator[int]:
+def duplicate(number: int) -> Iterator[int]:
     copy = os.dup(number)
     try:
         yield copy
@@ -86,12 +89,12 @@ def _duplicate(number: int) -> Iterator[int]:
         os.close(copy)
 
 
-def _address_of(peer: str) -> tuple[str, int] | None:
+def address_of(peer: str) -> tuple[str, int] | None:
     kind, _, rest = peer.partition(":")
     host, _, port = unquote(rest).rpartition(":")
-    return _plain(host.strip("[]"), int(port)) if kind in ("ipv4", "ipv6") and port.isdigit() else None
+    return plain_address(host.strip("[]"), int(port)) if kind in ("ipv4", "ipv6") and port.isdigit() else None
 
 
-def _plain(host: str, port: int) -> tuple[str, int]:
+def plain_address(host: str, port: int) -> tuple[str, int]:
     """Return the plain address: a socket for both families names IPv4 peers as ::ffff:10.0.0.7."""
     return host.partition("%")[0].removeprefix("::ffff:"), port

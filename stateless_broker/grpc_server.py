@@ -45,8 +45,11 @@ from ledgermq.protocol.methods import (
 )
 from ledgermq.protocol.status import abort
 from ledgermq.protocol.tokens import AUTHORIZATION
+from ledgermq.runtime.tasks import end
 from stateless_broker.admission import CallShares, Floods
+from stateless_broker.arriving_requests import ArrivingRequests
 from stateless_broker.call_meter import CallMeter
+from stateless_broker.connection_cut import ConnectionCut
 from stateless_broker.logs import get_logger
 from stateless_broker.metered_call import Context, MeteredCall
 from stateless_broker.security.door import Door
@@ -94,6 +97,10 @@ class GrpcServer:
         self._server = grpc.aio.server(options=tuple(options.items()))
         self._shares = CallShares(calls_max)
         self._floods = Floods()
+        self._arriving = ArrivingRequests(
+            ConnectionCut("connections were broken: too many bytes of requests on their way").cut
+        )
+        self._watching: asyncio.Task[None] | None = None
         self._service: BrokerApi | None = None
         self._door: Door | None = None
         self._health = HealthCalls()
@@ -117,6 +124,7 @@ class GrpcServer:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         self._server.add_generic_rpc_handlers((self._health.handler(), reflection_handler(self._admit_reflection)))
         await self._server.start()
+        self._watching = asyncio.create_task(self._arriving.watch(), name="bytes of requests on their way")
         return bound
 
     async def serve(self, service: BrokerApi, door: Door | None = None) -> None:
@@ -131,6 +139,8 @@ class GrpcServer:
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls; give those under way `grace_s` seconds."""
         await self._server.stop(grace_s)
+        if self._watching is not None:
+            await end(self._watching)
 
     def _handler(self, method: Method) -> grpc.RpcMethodHandler[bytes, bytes]:
         if method.kind is Kind.UNARY:
@@ -161,7 +171,7 @@ class GrpcServer:
         is_own = self._door.closed or principal.is_broker
         metered.begin_share(principal.name if is_own else metered.connection, is_broker=principal.is_broker)
         if admitted.account is not None:
-            metered.count_connection(admitted.account)
+            metered.count_for(admitted.account)
         return admitted.api
 
     async def _admit_reflection(self, context: Context) -> Callable[[], None]:
@@ -183,7 +193,7 @@ class GrpcServer:
             with self._metered(method.name, context) as metered:
                 try:
                     call = await self._call(method, context, metered)
-                    return method.encode_response(await call(await _request(method, context)))
+                    return method.encode_response(await call(await self._request(method, context, metered)))
                 except Exception as error:
                     return await _refuse(method, context, error, metered)
 
@@ -194,7 +204,7 @@ class GrpcServer:
             with self._metered(method.name, context) as metered:
                 try:
                     call = await self._call(method, context, metered)
-                    await _answer(method, call(await _request(method, context)), context)
+                    await _answer(method, call(await self._request(method, context, metered)), context)
                 except Exception as error:
                     await _refuse(method, context, error, metered)
 
@@ -205,11 +215,41 @@ class GrpcServer:
             with self._metered(method.name, context) as metered:
                 try:
                     call = await self._call(method, context, metered)
-                    await _answer(method, call(_decoded(method, requests)), context)
+                    await _answer(method, call(self._decoded(method, requests, metered)), context)
                 except Exception as error:
                     await _refuse(method, context, error, metered)
 
         return handle
+
+    async def _decoded(
+        self, method: Method, requests: AsyncIterator[bytes], metered: MeteredCall
+    ) -> AsyncIterator[Any]:
+        loop = asyncio.get_running_loop()
+        with self._arriving.reading(metered.connection, metered.sharer) as arriving:
+            async for data in requests:
+                arriving.message(len(data), loop.time())
+                yield method.decode_request(data)
+
+    async def _request(self, method: Method, context: Context, metered: MeteredCall) -> Any:
+        """Receive the one request of a call, and decode it. Raises CorruptFrame, InvalidRequest.
+
+        If the request does not come in time, the call is ended from outside: a read of gRPC must not be
+        cancelled while gRPC may still write into its buffer.
+        """
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(REQUEST_S, _end_slow_call, method, context)
+        try:
+            with self._arriving.reading(metered.connection, metered.sharer) as arriving:
+                data = await context.read()
+                if not isinstance(data, bytes):
+                    raise CorruptFrame(f"{method.name}: the call ended without a request")
+                arriving.message(len(data), loop.time())
+        finally:
+            timer.cancel()
+        bound = request_bytes_max(method)
+        if len(data) > bound:
+            raise InvalidRequest(f"a request of {method.name} has {bound} bytes at most, not {len(data)}: send several")
+        return method.decode_request(data)
 
 
 def connections_max() -> int:
@@ -253,38 +293,14 @@ async def _answer(method: Method, answers: Any, context: Context) -> None:
             del data
 
 
-async def _decoded(method: Method, requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-    async for data in requests:
-        yield method.decode_request(data)
-
-
-async def _request(method: Method, context: Context) -> Any:
-    """Receive the one request of a call, and decode it. Raises CorruptFrame, InvalidRequest.
-
-    If the request does not come in time, the call is ended from outside: a read of gRPC must not be cancelled
-    while gRPC may still write into its buffer.
-    """
-    timer = asyncio.get_running_loop().call_later(REQUEST_S, _end_slow_call, method, context)
-    try:
-        data = await context.read()
-    finally:
-        timer.cancel()
-    if not isinstance(data, bytes):
-        raise CorruptFrame(f"{method.name}: the call ended without a request")
-    bound = request_bytes_max(method)
-    if len(data) > bound:
-        raise InvalidRequest(f"a request of {method.name} has {bound} bytes at most, not {len(data)}: send several")
-    return method.decode_request(data)
-
-
 def _end_slow_call(method: Method, context: Context) -> None:
-    async def end() -> None:
+    async def end_call() -> None:
         with suppress(grpc.aio.BaseError):
             await abort(
                 context, DeadlineExceeded(f"the request of {method.name} did not come within {REQUEST_S:.0f} s")
             )
 
-    task = asyncio.create_task(end(), name="end of a call without a request")
+    task = asyncio.create_task(end_call(), name="end of a call without a request")
     _ending.add(task)
     task.add_done_callback(_ending.discard)
 

@@ -12,15 +12,19 @@ from typing import Self
 import grpc.aio
 
 from ledgermq.errors import Unauthenticated
-from ledgermq.protocol.methods import FETCH, FETCH_ONCE
+from ledgermq.protocol.methods import FETCH, FETCH_ONCE, GROUP_HEARTBEAT, METHODS
 from security.usage import Account
 from stateless_broker.admission import CallShares, Floods, host_of
 from stateless_broker.bundle.budgets import CALLER, Caller
 from stateless_broker.call_meter import CANCELLED, OK, CallMeter
 from stateless_broker.connection_cut import ConnectionCut
 from stateless_broker.logs import follow_call
-from stateless_broker.security.throttled import refusal_of
+from stateless_broker.security.throttled import NEVER_REFUSED, refusal_of
 
+URGENT_METHODS = frozenset(
+    method.name for method in METHODS if method.attribute in NEVER_REFUSED and method is not GROUP_HEARTBEAT
+)
+"""Short calls that free what others could use, or end an overload. A heartbeat is held, so it counts as others."""
 RESET_S = 1.0
 """A call that its caller ends earlier than this, before an answer, counts as reset."""
 
@@ -46,7 +50,7 @@ class MeteredCall:
         self.connection = context.peer()
         self.source = ""
         """The principal; "" for a caller that was not admitted, or proved nothing."""
-        self._sharer = ""
+        self.sharer = ""
         self._account: Account | None = None
         self._ids = follow_call(connection=self.connection, request=next(self._numbers), method=method)
         if method in (FETCH.name, FETCH_ONCE.name):
@@ -58,13 +62,13 @@ class MeteredCall:
     def begin_share(self, sharer: str, *, is_broker: bool = False) -> None:
         """Count the call while it lasts. Raises ResourceExhausted if its sharer has too many."""
         self._shares.begin(sharer, is_broker=is_broker)
-        self._sharer = sharer
+        self.sharer = sharer
 
-    def count_connection(self, account: Account) -> None:
-        """Count the connection of the call while it lasts. Raises ResourceExhausted if the account may not
+    def count_for(self, account: Account) -> None:
+        """Count the call and its connection while it lasts. Raises ResourceExhausted if the account may not
         have another one.
         """
-        excess = account.full(self.connection, self._loop.time())
+        excess = account.full(self.connection, self._loop.time(), is_urgent=self._method in URGENT_METHODS)
         if excess is not None:
             raise refusal_of(excess)
         account.begin_call(self.connection)
@@ -81,8 +85,8 @@ class MeteredCall:
         now_s = self._loop.time()
         self._meter.ended(self._method, code, now_s - self._begun_s)
         self._ids.clear()
-        if self._sharer:
-            self._shares.end(self._sharer)
+        if self.sharer:
+            self._shares.end(self.sharer)
         if self._account is not None:
             self._account.end_call(self.connection)
         is_reset = code == CANCELLED and now_s - self._begun_s < RESET_S

@@ -48,6 +48,7 @@ Requests = Annotated[
 Connections = Annotated[
     int | None, typer.Option("--connections", min=1, help="Connections with calls under way.", show_default=False)
 ]
+Calls = Annotated[int | None, typer.Option("--calls", min=1, help="Calls and streams under way.", show_default=False)]
 OpenTransactions = Annotated[
     int | None,
     typer.Option("--open-transactions", min=1, help="Transactions that have records staged.", show_default=False),
@@ -77,6 +78,7 @@ async def set_quota(
     bytes_out: BytesOut = None,
     requests: Requests = None,
     connections: Connections = None,
+    calls: Calls = None,
     open_transactions: OpenTransactions = None,
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
@@ -93,9 +95,9 @@ async def set_quota(
 
     ledgermq quota set anonymous --client-id nightly --bytes-in 1000000
     """
-    if all(limit is None for limit in (bytes_in, bytes_out, requests, connections, open_transactions)):
+    if all(limit is None for limit in (bytes_in, bytes_out, requests, connections, calls, open_transactions)):
         raise InvalidRequest(
-            "give one or more limits: --bytes-in, --bytes-out, --requests, --connections, --open-transactions;"
+            "give one or more limits: --bytes-in, --bytes-out, --requests, --connections, --calls, --open-transactions;"
             " `ledgermq quota unset` drops limits"
         )
     async with connected(target, timeout_s) as client:
@@ -106,6 +108,7 @@ async def set_quota(
             bytes_out=bytes_out,
             requests=requests,
             connections=connections,
+            calls=calls,
             open_transactions=open_transactions,
         )
     show(Report("", _facts(found)), output)

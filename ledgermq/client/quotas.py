@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 
 from ledgermq.client.connections import Connections
 from ledgermq.client.context import ClientContext
+from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 
-LIMITS = ("bytes_in", "bytes_out", "requests", "connections", "open_transactions")
+LIMITS = ("bytes_in", "bytes_out", "requests", "connections", "calls", "open_transactions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,8 @@ class QuotaDescription:
     all calls of the principal together, * for each client id without its own quota.
 
     `bytes_in`, `bytes_out`: bytes of batches a second; `requests`: calls and frames a second; `connections`:
-    that have calls under way; `open_transactions`: that have records staged. None: no limit. `trouble`: why
-    the brokers cannot read the quota; it bounds nothing then.
+    that have calls under way; `calls`: calls and streams under way; `open_transactions`: that have records
+    staged. None: no limit. `trouble`: why the brokers cannot read the quota; it bounds nothing then.
     """
 
     principal: str
@@ -30,6 +31,7 @@ class QuotaDescription:
     bytes_out: int | None = None
     requests: int | None = None
     connections: int | None = None
+    calls: int | None = None
     open_transactions: int | None = None
     changed: datetime | None = None
     changed_by: str = ""
@@ -53,6 +55,7 @@ class Quotas:
         bytes_out: int | None = None,
         requests: int | None = None,
         connections: int | None = None,
+        calls: int | None = None,
         open_transactions: int | None = None,
     ) -> QuotaDescription:
         """Set these limits of a quota, and return it; limits that are not given stay. See
@@ -63,6 +66,7 @@ class Quotas:
             "bytes_out": bytes_out,
             "requests": requests,
             "connections": connections,
+            "calls": calls,
             "open_transactions": open_transactions,
         }
         limits = {name: value for name, value in given.items() if value is not None}
@@ -74,7 +78,14 @@ class Quotas:
         Return what is left, None for nothing. Raises InvalidRequest, Unauthorized, Unavailable.
         """
         request = pb.ChangeQuotaRequest(principal=principal, client_id=client_id, unset=limits or LIMITS)
-        answer = await self._change(request)
+        try:
+            answer = await self._change(request)
+        except InvalidRequest:
+            if limits:
+                raise
+            known = [name for name in LIMITS if name != "calls"]  # a broker of an earlier release has no such limit
+            request = pb.ChangeQuotaRequest(principal=principal, client_id=client_id, unset=known)
+            answer = await self._change(request)
         return _from_wire(answer.quota) if answer.HasField("quota") else None
 
     async def list(self) -> Sequence[QuotaDescription]:

@@ -25,6 +25,7 @@ class Quotas:
         bytes_out: int | None = None,
         requests: int | None = None,
         connections: int | None = None,
+        calls: int | None = None,
         open_transactions: int | None = None,
     ) -> QuotaDescription:
         """See `ledgermq.Quotas.set`."""
@@ -36,6 +37,7 @@ class Quotas:
                 bytes_out=bytes_out,
                 requests=requests,
                 connections=connections,
+                calls=calls,
                 open_transactions=open_transactions,
             )
         )

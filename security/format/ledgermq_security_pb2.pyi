@@ -55,7 +55,7 @@ class TokenRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., hash: _Optional[bytes] = ..., user: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., created_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
 
 class QuotaRecord(_message.Message):
-    __slots__ = ("version", "bytes_in", "bytes_out", "requests", "connections", "created_ms", "created_by", "open_transactions")
+    __slots__ = ("version", "bytes_in", "bytes_out", "requests", "connections", "created_ms", "created_by", "open_transactions", "calls")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BYTES_IN_FIELD_NUMBER: _ClassVar[int]
     BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,7 @@ class QuotaRecord(_message.Message):
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     OPEN_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
     version: int
     bytes_in: int
     bytes_out: int
@@ -72,4 +73,5 @@ class QuotaRecord(_message.Message):
     created_ms: int
     created_by: str
     open_transactions: int
-    def __init__(self, version: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., requests: _Optional[int] = ..., connections: _Optional[int] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ..., open_transactions: _Optional[int] = ...) -> None: ...
+    calls: int
+    def __init__(self, version: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., requests: _Optional[int] = ..., connections: _Optional[int] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ..., open_transactions: _Optional[int] = ..., calls: _Optional[int] = ...) -> None: ...

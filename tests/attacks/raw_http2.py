@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -14,6 +15,8 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0x0, 0x1, 0x3
 END_STREAM, END_HEADERS, ACK = 0x1, 0x4, 0x1
 CANCEL = 8
 FRAME_BYTES = 16_384
+WINDOW_BYTES = 65_535
+INITIAL_WINDOW_SIZE = 4
 TIME_OUT_S = 60.0
 
 
@@ -41,6 +44,9 @@ class RawHttp2:
         self._socket.sendall(PREFACE + frame(SETTINGS, 0, 0))
         self._next = 1
         self._is_closed = False
+        self._initial = WINDOW_BYTES
+        self._windows = {0: WINDOW_BYTES}
+        """What may be sent, by stream; 0 is the connection."""
         self._buffer = b""
 
     def headers(self, path: str, metadata: Iterable[tuple[str, str]] = (), *, end: bool = False) -> bytes:
@@ -84,10 +90,39 @@ class RawHttp2:
                     payload, self._buffer = self._buffer[9 : 9 + length], self._buffer[9 + length :]
                     if kind in (SETTINGS, PING) and not flags & ACK:
                         self.send(frame(kind, ACK, 0, payload if kind == PING else b""))
+                    self._note(kind, flags, stream, payload)
                     found.append((kind, flags, stream, payload))
             self._is_closed = True
         self._socket.settimeout(TIME_OUT_S)
         return found
+
+    def _note(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if kind == WINDOW_UPDATE:
+            more = int.from_bytes(payload, "big")
+            self._windows[stream] = self._windows.get(stream, self._initial) + more
+        elif kind == SETTINGS and not flags & ACK:
+            for at in range(0, len(payload), 6):
+                name, value = struct.unpack_from("!HI", payload, at)
+                if name == INITIAL_WINDOW_SIZE:
+                    for one in self._windows:
+                        self._windows[one] += value - self._initial if one else 0
+                    self._initial = value
+
+    def send_data(self, stream: int, size: int, seconds: float) -> int:
+        """Send so many bytes of a request within the windows that the other side opens; return how many were sent."""
+        end, sent = time.monotonic() + seconds, 0
+        self._windows.setdefault(stream, self._initial)
+        while sent < size and time.monotonic() < end:
+            room = min(self._windows[0], self._windows[stream], FRAME_BYTES, size - sent)
+            if room <= 0:
+                self.read_frames(0.02)
+                continue
+            if not self.send(frame(DATA, 0, stream, bytes(room))):
+                break
+            self._windows[0] -= room
+            self._windows[stream] -= room
+            sent += room
+        return sent
 
     def is_closed(self, seconds: float) -> bool:
         """Whether the other side ends the connection within that time."""

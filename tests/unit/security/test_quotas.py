@@ -90,6 +90,22 @@ def test_connections_count_while_they_have_calls() -> None:
     assert other.full("3", 0.0) is None
 
 
+def test_calls_are_counted_over_all_connections_and_clients() -> None:
+    usages = Usages()
+    usages.take(QuotaSet({Subject("user:alice"): StoredQuota(Quota(calls=2))}))
+    account, other = Account(usages, "user:alice", "a"), Account(usages, "user:alice", "b")
+    account.begin_call("1")
+    assert other.full("2", 0.0) is None
+    other.begin_call("2")
+    excess = account.full("1", 0.0)
+    assert excess is not None
+    assert (excess.limit, excess.bound) == (Limit.CALLS, 2)
+    assert account.full("1", 0.0, is_urgent=True) is None
+    assert Account(usages, "user:bob", "a").full("3", 0.0) is None, "another principal"
+    other.end_call("2")
+    assert account.full("1", 0.0) is None
+
+
 @pytest.mark.parametrize(
     ("principal", "client_id"),
     [
