@@ -38,7 +38,8 @@ format: $(STAMP) ## Let ruff format and repair what it can
 proto: $(STAMP) ## Generate the protobuf modules again
 	$(PYTHON) infra/protobuf.py $(PROTOS)
 
-pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md and the Grafana dashboard again
+pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md, the Grafana dashboard and the types of settings again
+	$(PYTHON) -m infra.setting_types > .setting_types && mv .setting_types ledgermq/client/setting_types.py
 	$(PYTHON) -m infra.api_page > docs/api.md
 	$(PYTHON) -m ledgermq_tools.broker.settings_page > docs/settings.md
 	$(PYTHON) -m stateless_broker.metrics.page > docs/metrics.md

@@ -20,6 +20,7 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ledgermq import errors
 from ledgermq.client.access import Access, AccessDecision, AccessRule, NewToken, TokenDescription
@@ -88,6 +89,9 @@ from ledgermq.errors import LedgerMQError
 from ledgermq.filters.functions import FilterMessage
 from ledgermq.frames import to_pandas, to_polars
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
+
+if TYPE_CHECKING:
+    from ledgermq import sync as sync
 
 try:
     __version__ = version("ledgermq")
@@ -193,12 +197,14 @@ Settings are keyword arguments; their classes are in `ledgermq.client.settings`.
 """
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Import `ledgermq.sync` when a program first uses it.
+if not TYPE_CHECKING:  # to type checkers it would mean that every name exists
 
-    It builds on this package, so this module cannot import it at its top.
-    """
-    if name == "sync":
-        return import_module("ledgermq.sync")
-    place = f"; it is ledgermq.errors.{name}" if hasattr(errors, name) else ""
-    raise AttributeError(f"module 'ledgermq' has no attribute {name!r}{place}")
+    def __getattr__(name: str) -> ModuleType:
+        """Import `ledgermq.sync` when a program first uses it.
+
+        It builds on this package, so this module cannot import it at its top.
+        """
+        if name == "sync":
+            return import_module("ledgermq.sync")
+        place = f"; it is ledgermq.errors.{name}" if hasattr(errors, name) else ""
+        raise AttributeError(f"module 'ledgermq' has no attribute {name!r}{place}")

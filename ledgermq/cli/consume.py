@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, AnswerTimeou
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected_session
 from ledgermq.cli.start import parse_start
+from ledgermq.client.setting_types import MemberOptions
 from ledgermq.errors import InvalidRequest, OffsetOutOfRange, UnknownPartition
 from ledgermq.filters.filter import parse_filter
 
@@ -131,7 +132,7 @@ async def consume(
                 topic
             )  # a member would wait forever for a topic that does not exist, or for brokers
             session.progress = session.while_in_trouble
-            settings: dict[str, Any] = {
+            settings: MemberOptions = {
                 "direct_reads": direct,
                 "deliver_expired": expired,
                 "filter": only,

@@ -24,6 +24,7 @@ from ledgermq.cli.reporting import TAKES_BYTES, command
 from ledgermq.cli.sent import Sent, at_line
 from ledgermq.cli.session import Session, connected_session
 from ledgermq.cli.terminal import notes, progress_of_bytes, progress_of_items
+from ledgermq.client.setting_types import ProducerOptions
 from ledgermq.client.settings import AccessMode, ChosenCompression
 from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import InvalidRecord, InvalidRequest, LedgerMQError, MessageTooLarge, OutcomeUnknown
@@ -192,8 +193,8 @@ async def produce(
         priority,
         keep_partition,
     )
-    settings = {
-        "acks": acks.value,
+    settings: ProducerOptions = {
+        "acks": "durable" if acks is Acks.DURABLE else "received",
         "access_mode": access_mode,
         "name": name,
         "compression": compression,

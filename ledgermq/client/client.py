@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppres
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 import pyarrow as pa
 
@@ -82,6 +82,16 @@ from ledgermq.client.quotas import Quotas
 from ledgermq.client.record import Bytes, Headers
 from ledgermq.client.requests import Requests
 from ledgermq.client.routing import Routing
+from ledgermq.client.setting_types import (
+    ClientOptions,
+    ConsumerOptions,
+    HandlerOptions,
+    MemberOptions,
+    ProducerOptions,
+    QueueHandlerOptions,
+    QueueOptions,
+    TableOptions,
+)
 from ledgermq.client.settings import (
     ClientSettings,
     ConsumerSettings,
@@ -355,7 +365,7 @@ class Client:
         """
         return await self._delayed.list(topic, partition, messages_max)
 
-    def producer(self, **settings: Any) -> Producer:
+    def producer(self, **settings: Unpack[ProducerOptions]) -> Producer:
         """Return a producer. Settings: the fields of `ProducerSettings`. Raises InvalidConfig."""
         self._forget_closed()
         producer = Producer(self._context, settings_from(ProducerSettings, settings))
@@ -398,7 +408,11 @@ class Client:
         """
         return await open_sessions(self._context, producer_id, partitions, self._connections.deadline())
 
-    def resumed_producer(self, sessions: Mapping[TopicPartition, Session], **settings: Any) -> Producer:
+    def resumed_producer(
+        self,
+        sessions: Mapping[TopicPartition, Session],
+        **settings: Unpack[ProducerOptions],
+    ) -> Producer:
         """Return a producer that resumes these sessions, through `send_encoded` only; see
         `producing.sessions`.
 
@@ -420,12 +434,18 @@ class Client:
         *,
         end: Start | None = None,
         until_end: bool = False,
-        **settings: Any,
+        **settings: Unpack[ConsumerOptions],
     ) -> Consumer: ...
 
     @overload
     def consumer(
-        self, topics: Topics, partitions: None = None, start: GivenRule = "earliest", *, group: str, **settings: Any
+        self,
+        topics: Topics,
+        partitions: None = None,
+        start: GivenRule = "earliest",
+        *,
+        group: str,
+        **settings: Unpack[MemberOptions],
     ) -> GroupConsumer: ...
 
     def consumer(
@@ -476,7 +496,14 @@ class Client:
         self._made.append(made)
         return made
 
-    def queue(self, topics: str | Iterable[str], *, group: str, start: Start = "earliest", **settings: Any) -> Queue:
+    def queue(
+        self,
+        topics: str | Iterable[str],
+        *,
+        group: str,
+        start: Start = "earliest",
+        **settings: Unpack[QueueOptions],
+    ) -> Queue:
         """Return a member of a queue group, in which any number of members share each partition.
 
             async with client.queue("jobs", group="workers") as queue:
@@ -515,7 +542,7 @@ class Client:
         partitions: Iterable[int] | None = None,
         *,
         bytes_max: int = READ_BYTES_MAX,
-        **settings: Any,
+        **settings: Unpack[ConsumerOptions],
     ) -> pa.Table:
         """Return the records from `start` up to `end` (both as in `consumer`) as one table in
         memory, with the columns of `Consumer.fetch_arrow`.
@@ -544,7 +571,7 @@ class Client:
         partitions: Iterable[int] | None,
         start: Start,
         end: Start | None,
-        settings: dict[str, Any],
+        settings: Mapping[str, Any],
     ) -> Consumer:
         names, pattern = topics_of(topics)
         if pattern:
@@ -558,7 +585,7 @@ class Client:
         topics: Topics,
         start: object,
         group: str,
-        settings: dict[str, Any],
+        settings: Mapping[str, Any],
         letting_go: LettingGo = lambda partitions: None,
         handler: Handler | None = None,
     ) -> GroupConsumer:
@@ -605,7 +632,13 @@ class Client:
             moving,
         )
 
-    def handler(self, topics: Topics, *, group: str, **settings: Any) -> Callable[[HandlerFunction], Handler]:
+    def handler(
+        self,
+        topics: Topics,
+        *,
+        group: str,
+        **settings: Unpack[HandlerOptions],
+    ) -> Callable[[HandlerFunction], Handler]:
         """Declare a function that handles the messages of a group; `run_handlers` runs it.
 
             @client.handler("orders", group="billing", concurrency=8, ordered_by="key")
@@ -635,7 +668,11 @@ class Client:
         return declare
 
     def queue_handler(
-        self, topics: str | Iterable[str], *, group: str, **settings: Any
+        self,
+        topics: str | Iterable[str],
+        *,
+        group: str,
+        **settings: Unpack[QueueHandlerOptions],
     ) -> Callable[[QueueFunction], QueueHandler]:
         """Declare a function that handles the messages of a queue group; `run_handlers` runs it.
 
@@ -728,7 +765,7 @@ class Client:
         self._made.append(made)
         return made
 
-    def table(self, topic: str, **settings: Any) -> Table:
+    def table(self, topic: str, **settings: Unpack[TableOptions]) -> Table:
         """Return a live key → value view of a keyed topic (cleanup.policy=compact), held in
         memory.
 
@@ -747,7 +784,14 @@ class Client:
         self._made.append(made)
         return made
 
-    def half_messages(self, group: str, *, check: Check, concurrency: int = 16, **settings: Any) -> HalfMessages:
+    def half_messages(
+        self,
+        group: str,
+        *,
+        check: Check,
+        concurrency: int = 16,
+        **settings: Unpack[ProducerOptions],
+    ) -> HalfMessages:
         """Return the half messages of a check group: stored before a transaction of the program's own,
         visible if that commits.
 
@@ -821,7 +865,9 @@ class Client:
 
 
 @asynccontextmanager
-async def connect(target: str, *, sources: Sources | None = None, **settings: Any) -> AsyncIterator[Client]:
+async def connect(
+    target: str, *, sources: Sources | None = None, **settings: Unpack[ClientOptions]
+) -> AsyncIterator[Client]:
     """Connect to a cluster: `async with ledgermq.connect("localhost:9650") as client`.
 
     `target`: "host:port[,host:port]" of any brokers of a cluster, or a root URL (file:///…, s3://…,

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Self, cast, overload
+from typing import Any, Literal, Self, Unpack, cast, overload
 
 import pyarrow as pa
 
@@ -27,6 +27,16 @@ from ledgermq.client.grpc_connection import refuse_after_fork
 from ledgermq.client.home import refuse_green_threads
 from ledgermq.client.queues.runner import QueueFunction
 from ledgermq.client.record import Bytes, Headers
+from ledgermq.client.setting_types import (
+    ClientOptions,
+    ConsumerOptions,
+    HandlerOptions,
+    MemberOptions,
+    ProducerOptions,
+    QueueHandlerOptions,
+    QueueOptions,
+    TableOptions,
+)
 from ledgermq.client.settings import ClientSettings, settings_from
 from ledgermq.client.transactions.checks import Resolution
 from ledgermq.errors import LedgerMQError, UsedElsewhere
@@ -224,7 +234,7 @@ class Client:
         """See `ledgermq.Client.list_delayed`."""
         return self._background.run(self._inner.list_delayed(topic, partition, messages_max=messages_max))
 
-    def producer(self, **settings: Any) -> Producer:
+    def producer(self, **settings: Unpack[ProducerOptions]) -> Producer:
         """See `ledgermq.Client.producer`."""
         inner = self._background.run(as_coroutine(lambda: self._inner.producer(**settings)))
         producer = Producer(self._background, inner, self._sources)
@@ -263,7 +273,7 @@ class Client:
         *,
         check: Callable[[ledgermq.CheckedMessage], Resolution],
         concurrency: int = 16,
-        **settings: Any,
+        **settings: Unpack[ProducerOptions],
     ) -> HalfMessages:
         """See `ledgermq.Client.half_messages`. Here `check` runs in another thread."""
 
@@ -287,12 +297,18 @@ class Client:
         *,
         end: Start | None = None,
         until_end: bool = False,
-        **settings: Any,
+        **settings: Unpack[ConsumerOptions],
     ) -> Consumer: ...
 
     @overload
     def consumer(
-        self, topics: Topics, partitions: None = None, start: GivenRule = "earliest", *, group: str, **settings: Any
+        self,
+        topics: Topics,
+        partitions: None = None,
+        start: GivenRule = "earliest",
+        *,
+        group: str,
+        **settings: Unpack[MemberOptions],
     ) -> GroupConsumer: ...
 
     def consumer(
@@ -314,7 +330,14 @@ class Client:
         )
         return Consumer(self._background, made) if group is None else GroupConsumer(self._background, made)
 
-    def queue(self, topics: str | Iterable[str], *, group: str, start: Start = "earliest", **settings: Any) -> Queue:
+    def queue(
+        self,
+        topics: str | Iterable[str],
+        *,
+        group: str,
+        start: Start = "earliest",
+        **settings: Unpack[QueueOptions],
+    ) -> Queue:
         """See `ledgermq.Client.queue`."""
         inner = self._background.run(
             as_coroutine(lambda: self._inner.queue(topics, group=group, start=start, **settings))
@@ -329,25 +352,35 @@ class Client:
         partitions: Iterable[int] | None = None,
         *,
         bytes_max: int = READ_BYTES_MAX,
-        **settings: Any,
+        **settings: Unpack[ConsumerOptions],
     ) -> pa.Table:
         """See `ledgermq.Client.read_arrow`."""
         return self._background.run(
             self._inner.read_arrow(topic, start, end, partitions, bytes_max=bytes_max, **settings)
         )
 
-    def table(self, topic: str, **settings: Any) -> Table:
+    def table(self, topic: str, **settings: Unpack[TableOptions]) -> Table:
         """See `ledgermq.Client.table`."""
         return Table(self._background, self._background.run(as_coroutine(lambda: self._inner.table(topic, **settings))))
 
-    def handler(self, topics: Topics, *, group: str, **settings: Any) -> Callable[[HandlerFunction], ledgermq.Handler]:
+    def handler(
+        self,
+        topics: Topics,
+        *,
+        group: str,
+        **settings: Unpack[HandlerOptions],
+    ) -> Callable[[HandlerFunction], ledgermq.Handler]:
         """See `ledgermq.Client.handler`; the function, and the functions of `on_failure` and `retry`, run in
         threads.
         """
         return self._inner.handler(topics, group=group, **_in_threads(settings, self._callers))
 
     def queue_handler(
-        self, topics: str | Iterable[str], *, group: str, **settings: Any
+        self,
+        topics: str | Iterable[str],
+        *,
+        group: str,
+        **settings: Unpack[QueueHandlerOptions],
     ) -> Callable[[QueueFunction], ledgermq.QueueHandler]:
         """See `ledgermq.Client.queue_handler`; the function, and `on_failure`, run in threads."""
         return self._inner.queue_handler(topics, group=group, **_in_threads(settings, self._callers))
@@ -365,7 +398,14 @@ class Client:
         with signals if stop_on_sigterm else nullcontext():
             self._background.run(run_until(self._inner, handlers, stop, ending, drain_timeout_s))
 
-    def listen(self, topics: Topics, function: HandlerFunction, *, group: str, **settings: Any) -> Listener:
+    def listen(
+        self,
+        topics: Topics,
+        function: HandlerFunction,
+        *,
+        group: str,
+        **settings: Unpack[HandlerOptions],
+    ) -> Listener:
         """Handle the messages of a group in the background; settings as in `handler`.
 
         Raises InvalidConfig, InvalidGroupName.
@@ -434,7 +474,7 @@ class Client:
             self.abort()
 
 
-def connect(target: str, *, sources: Sources | None = None, **settings: Any) -> Client:
+def connect(target: str, *, sources: Sources | None = None, **settings: Unpack[ClientOptions]) -> Client:
     """See `ledgermq.connect`. Use the client in a `with` block, or call `close()`."""
     refuse_after_fork()  # before a thread is made, because leftovers of gRPC make new threads crash
     refuse_green_threads(in_thread=True)

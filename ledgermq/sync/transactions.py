@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import ledgermq
 from ledgermq.client.groups.staged_offsets import WhatToStage
+from ledgermq.client.setting_types import ProducerOptions
 from ledgermq.client.transactions.transaction import TransactionStatus, check_consumer
 from ledgermq.client.transactions.xid import XidLike
 from ledgermq.errors import LedgerMQError
@@ -264,7 +265,11 @@ class TransactionClient(TransactionAdmin):
         self._sources = sources
 
     def __call__(
-        self, transactional_id: str, *, timeout: str | float | timedelta | None = None, **settings: Any
+        self,
+        transactional_id: str,
+        *,
+        timeout: str | float | timedelta | None = None,
+        **settings: Unpack[ProducerOptions],
     ) -> Transactions:
         """Return the transactions of an id, as `client.transactions` of the asyncio client does.
 
@@ -276,7 +281,12 @@ class TransactionClient(TransactionAdmin):
         made = self._background.run(as_coroutine(lambda: self._inner(transactional_id, timeout=timeout, **settings)))
         return Transactions(self._background, made, self._sources)
 
-    def two_phase(self, *, timeout: str | float | timedelta | None = None, **settings: Any) -> TwoPhase:
+    def two_phase(
+        self,
+        *,
+        timeout: str | float | timedelta | None = None,
+        **settings: Unpack[ProducerOptions],
+    ) -> TwoPhase:
         """Return an object for two-phase transactions, with the methods of PEP 249's extension.
 
         with client.transactions.two_phase() as branch:

@@ -10,6 +10,7 @@ from dataclasses import MISSING, dataclass
 from typing import Any, Literal, get_args
 
 from ledgermq.buffers import MIB
+from ledgermq.client.setting_types import ProducerOptions
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.target import parse_addresses
 from ledgermq.errors import InvalidConfig
@@ -100,7 +101,7 @@ class SinkOptions(ConnectionOptions):
         """Return the settings of the clients that driver and tasks make."""
         return {"timeout_s": self.delivery_timeout_s, **self.connection().settings()}
 
-    def producer_settings(self) -> dict[str, object]:
+    def producer_settings(self) -> ProducerOptions:
         return {
             "compression": self.compression,
             "batch_bytes_max": self.batch_bytes_max,
@@ -131,5 +132,5 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     if options.transactional and options.delivery != "exactlyOnce":
         raise InvalidConfig("transactional=true goes with delivery=exactlyOnce")
     options.connection()
-    ProducerSettings(**options.producer_settings())  # type: ignore[arg-type]
+    ProducerSettings(**options.producer_settings())
     return options

@@ -4,14 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.groups.group_consumer import GroupConsumer
+from ledgermq.client.setting_types import ProducerOptions
 from ledgermq.client.settings import ProducerSettings, settings_from
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.branch import SharedTransactions
@@ -125,7 +126,11 @@ class TransactionClient(TransactionAdmin):
         """Transactions that several processes write."""
 
     def __call__(
-        self, transactional_id: str, *, timeout: str | float | timedelta | None = None, **settings: Any
+        self,
+        transactional_id: str,
+        *,
+        timeout: str | float | timedelta | None = None,
+        **settings: Unpack[ProducerOptions],
     ) -> Transactions:
         """Return the transactions of a transactional id: letters, digits, '.', '_' and '-'.
 
@@ -147,7 +152,12 @@ class TransactionClient(TransactionAdmin):
         self._made(transactions)
         return transactions
 
-    def two_phase(self, *, timeout: str | float | timedelta | None = None, **settings: Any) -> TwoPhase:
+    def two_phase(
+        self,
+        *,
+        timeout: str | float | timedelta | None = None,
+        **settings: Unpack[ProducerOptions],
+    ) -> TwoPhase:
         """Return an object for two-phase transactions, with the methods of PEP 249's extension.
 
             async with client.transactions.two_phase() as branch:
@@ -188,7 +198,7 @@ class TransactionClient(TransactionAdmin):
         await super().forget(transactional_id_of(transactional_id))
 
 
-def _parsed(timeout: object, settings: dict[str, Any]) -> tuple[int, ProducerSettings, bool]:
+def _parsed(timeout: object, settings: Mapping[str, Any]) -> tuple[int, ProducerSettings, bool]:
     """Return the time-out in ms, the settings, and whether the program has set `delivery_timeout_s`."""
     for name in ("acks", "idempotent"):
         if name in settings:

@@ -1,0 +1,89 @@
+"""Uses of the client as its users' type checkers see them; tests/unit/test_typed_uses.py runs mypy over this file.
+
+A line that ends with `# wrong` must be refused, all others accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+import ledgermq
+from ledgermq import Retry, Serializer, sync
+
+
+@dataclass
+class Order:
+    amount: int
+
+
+async def names(client: ledgermq.Client) -> None:
+    client.nonsense()  # wrong
+    print(ledgermq.nonsense)  # wrong
+
+    await ledgermq.connect("x", timeout="abc").__aenter__()  # wrong
+    async with ledgermq.connect("x", timeout_s=3, client_id="billing") as other:
+        await other.list_topics()
+
+
+def without_asyncio() -> None:
+    with ledgermq.sync.connect("x", timeout_s=3) as client:
+        client.nonsense()  # wrong
+        client.producer(lingerms=5)  # wrong
+        with client.producer(linger_ms=5) as producer:
+            producer.send("t", b"v").result(3)
+        with client.consumer("t", group="g", commit="acked") as consumer:
+            consumer.nonsense()  # wrong
+    with sync.connect("x") as client:
+        client.listen("t", print, group="g", concurrency=3).close()
+        client.listen("t", print, group="g", concurency=3)  # wrong
+
+
+async def settings(client: ledgermq.Client) -> None:
+    client.producer(lingerms=5)  # wrong
+    client.producer(linger_ms="five")  # wrong
+    client.producer(acks="durably")  # wrong
+    client.producer(linger_ms=5, acks="received", serializer=Serializer.json())
+    client.consumer("t", group="g", commit="autoo")  # wrong
+    client.consumer("t", commit="auto")  # wrong
+    client.consumer("t", group="g", commit="acked", retry=Retry.levels(), on_lost=print)
+    client.consumer("t", deserializer=Serializer.pydantic(Order), filter="a || b")
+    client.queue("t", group="g", lease_s=10)
+    client.queue("t", group="g", leases=10)  # wrong
+    client.table("t", table_bytes_max=10)
+    client.transactions("app", linger_ms=5)
+    client.transactions("app", linger=5)  # wrong
+
+
+def handlers(client: ledgermq.Client) -> None:
+    @client.handler("t", group="g", concurrency=8, ordered_by="key", start="latest", retry=Retry.in_order())
+    async def handle(message: ledgermq.GroupMessage) -> None:
+        print(message.value, message.attempt)
+
+    client.handler("t", group="g", concurency=8)  # wrong
+    client.handler("t", group="g", ordered_by="keys")  # wrong
+    client.queue_handler("t", group="g", concurrency=8, lease_s=10, start="latest")
+    client.queue_handler("t", group="g", ordered_by="key")  # wrong
+
+
+async def sending(producer: ledgermq.Producer) -> None:
+    result = await producer.send("t", b"v")
+    print(result.offset)
+    results = await (await producer.send_many("t", [b"v"]))
+    print(results[0].offset, results.offset)  # wrong
+    batches = await (await producer.send_batch("t", pa.table({"value": [b"v"]})))
+    print(batches[0].base_offset)
+    deliveries = await asyncio.create_task(producer.send_many("t", (b"v" for _ in range(3))))
+    print(len(deliveries))
+
+
+def serializers(plain: Serializer) -> None:
+    orders = Serializer.pydantic(Order)
+    orders.to_bytes(Order(3))
+    orders.to_bytes("an order")  # wrong
+    amount: int = orders.from_bytes(b"{}").amount
+    print(amount, orders.from_bytes(b"{}").nonsense)  # wrong
+    plain.to_bytes(3)
+    Serializer.json().to_bytes([3])
