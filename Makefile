@@ -57,9 +57,10 @@ test-slow: $(STAMP) ## The slow tests that need no server: programs killed, powe
 	$(PYTHON) -m pytest -m "slow and not spark and not real and not compose" -n $(WORKERS) --dist worksteal tests
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m pytest -m "spark and slow and not real" tests
 
-test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included, on a real MinIO, HDFS and PostgreSQL
+test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included, on a real MinIO, HDFS, PostgreSQL and MariaDB
 	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py) && postgres=$$($(PYTHON) infra/postgres.py) && \
-	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio LEDGERMQ_POSTGRES=$$postgres $(PYTHON) -m pytest -m "real and not nightly" tests
+	  mariadb=$$($(PYTHON) infra/mariadb.py) && \
+	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio LEDGERMQ_POSTGRES=$$postgres LEDGERMQ_MARIADB=$$mariadb $(PYTHON) -m pytest -m "real and not nightly" tests
 
 # TESTS=tests/real/test_stream_kills.py for a part of it.
 TESTS ?= tests

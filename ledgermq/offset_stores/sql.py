@@ -7,7 +7,11 @@ partition is refused by its epoch, and its whole transaction is rolled back.
 
 One table has one row for each group and partition; a row is locked while it is checked (SQLite
 locks the database). Any database of SQLAlchemy works that locks rows or serializes transactions;
-tested on SQLite and PostgreSQL.
+tested on SQLite, PostgreSQL and MariaDB.
+
+Names are compared byte by byte. MySQL and MariaDB ignore case and trailing blanks in columns of text,
+so the names are bytes there. Where a database answers with the row of another name nevertheless, the
+call is refused: two groups would share an offset, and one would skip messages.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -26,11 +31,17 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    TypeDecorator,
     insert,
+    inspect,
     select,
+    text,
     update,
 )
+from sqlalchemy.dialects import mysql
+from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
+from sqlalchemy.types import TypeEngine
 
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import CommitGoesBack, LedgerMQError, StoreUnusable, Unavailable
@@ -38,6 +49,27 @@ from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredO
 from ledgermq.offset_stores.rules import METADATA_BYTES_MAX, Row, RowKey, committed, fenced, key_of
 from ledgermq.protocol.names import NAME_CHARS_MAX
 from ledgermq.sources import Sources
+
+MYSQL = ("mysql", "mariadb")
+_METADATA = String(METADATA_BYTES_MAX).with_variant(mysql.VARCHAR(METADATA_BYTES_MAX, charset="utf8mb4"), *MYSQL)
+NAME_BYTES_MAX = 4 * NAME_CHARS_MAX
+
+
+class _Name(TypeDecorator[str]):
+    """A name that is equal to itself only: text, or its UTF-8 where text ignores case."""
+
+    impl = String(NAME_CHARS_MAX)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        kind = mysql.VARBINARY(NAME_BYTES_MAX) if dialect.name in MYSQL else String(NAME_CHARS_MAX)
+        return dialect.type_descriptor(kind)
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
+        return value.encode() if value is not None and dialect.name in MYSQL else value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
+        return bytes(value).decode() if isinstance(value, bytes | bytearray) else value
 
 
 class SqlOffsetStore:
@@ -49,27 +81,59 @@ class SqlOffsetStore:
     def __init__(self, engine: Engine, table: str = "ledgermq_offsets", sources: Sources | None = None) -> None:
         self._engine = engine
         self._sources = sources or Sources()
+        self._checked = False
+        """Whether the table is known to tell names apart."""
         self._table = Table(
             table,
             MetaData(),
-            Column("group_name", String(NAME_CHARS_MAX), primary_key=True),
-            Column("topic", String(NAME_CHARS_MAX), primary_key=True),
+            Column("group_name", _Name, primary_key=True),
+            Column("topic", _Name, primary_key=True),
             Column("topic_id", BigInteger, primary_key=True, autoincrement=False),
             Column("partition_number", Integer, primary_key=True, autoincrement=False),
             Column("epoch", BigInteger, nullable=False),
             Column("counter", BigInteger, nullable=False),
             Column("next_offset", BigInteger),
-            Column("metadata", String(METADATA_BYTES_MAX), nullable=False),
+            Column("metadata", _METADATA, nullable=False),
             Column("commit_ms", BigInteger, nullable=False),
         )
 
     async def create_table(self) -> None:
-        """Create the table unless it exists. Raises Unavailable, StoreUnusable."""
+        """Create the table unless it exists. On MySQL and MariaDB, a table of an earlier release, which
+        ignored case in names, is changed so that it does not. Its rows stay. Raises Unavailable,
+        StoreUnusable.
+        """
         await asyncio.to_thread(self._create)
 
     def _create(self) -> None:
         with _database_errors():
             self._table.metadata.create_all(self._engine)
+            with self._engine.begin() as transaction:
+                for statement in self._changes() if self._ignores_case(transaction) else ():
+                    transaction.execute(text(statement))
+
+    def _changes(self) -> list[str]:
+        """Return statements for MySQL that turn text into bytes. The first one makes the text UTF-8."""
+        quote = self._engine.dialect.identifier_preparer.quote
+        columns = (f"MODIFY {quote(name)} VARBINARY({NAME_BYTES_MAX}) NOT NULL" for name in ("group_name", "topic"))
+        change = f"ALTER TABLE {quote(self._table.name)}"
+        return [f"{change} CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", f"{change} {', '.join(columns)}"]
+
+    def _ignores_case(self, transaction: Connection) -> bool:
+        """Return whether the table is one of an earlier release on MySQL or MariaDB."""
+        if self._engine.dialect.name not in MYSQL:
+            return False
+        found = {column["name"]: column["type"] for column in inspect(transaction).get_columns(self._table.name)}
+        return not isinstance(found["group_name"], mysql.VARBINARY)
+
+    def _check_table(self, transaction: Connection) -> None:
+        """Raise StoreUnusable if the names of two groups may share a row."""
+        if not self._checked and self._ignores_case(transaction):
+            raise StoreUnusable(
+                f"table {self._table.name!r} was created by an earlier release, and ignores case in names of groups"
+                " and topics, so groups 'Billing' and 'billing' would share their offsets: call create_table() of the"
+                f" store once, or run: {'; '.join(self._changes())}"
+            )
+        self._checked = True
 
     async def load(self, group: str, partitions: Sequence[GivenPartition]) -> dict[TopicPartition, StoredOffset]:
         """See `OffsetStore.load`. Raises StaleAssignment, Unavailable, StoreUnusable."""
@@ -86,6 +150,7 @@ class SqlOffsetStore:
         database's own errors. CommitGoesBack also means that an earlier transaction, whose outcome
         was unknown, has stored these messages: they are done.
         """
+        self._check_table(transaction)
         now_ms = self._sources.now_ms()
         # In one order, so that members do not block each other.
         for entry in sorted(entries, key=lambda entry: entry.given.partition):
@@ -105,6 +170,7 @@ class SqlOffsetStore:
     def _load(self, group: str, partitions: Sequence[GivenPartition]) -> dict[TopicPartition, StoredOffset]:
         found: dict[TopicPartition, StoredOffset] = {}
         with _database_errors(), self._engine.begin() as transaction:
+            self._check_table(transaction)
             for given in sorted(partitions):
                 key = key_of(group, given)
                 before = self._read(transaction, key)
@@ -117,11 +183,12 @@ class SqlOffsetStore:
     def _commit(self, group: str, entries: Sequence[OffsetEntry]) -> Mapping[TopicPartition, LedgerMQError]:
         refused: dict[TopicPartition, LedgerMQError] = {}
         with _database_errors(), self._engine.begin() as transaction:
+            self._check_table(transaction)
             for entry in sorted(entries, key=lambda entry: entry.given.partition):
                 try:
                     self._commit_one(transaction, group, entry, self._sources.now_ms())
-                except Unavailable:
-                    raise  # another member's change: nothing of this is stored, and all of it may be retried
+                except (Unavailable, StoreUnusable):
+                    raise  # of all: another member's change, after which all may be retried, or the database itself
                 except LedgerMQError as error:
                     refused[entry.given.partition] = error
         return refused
@@ -130,6 +197,12 @@ class SqlOffsetStore:
         found = transaction.execute(select(self._table).where(*self._is(key)).with_for_update()).one_or_none()
         if found is None:
             return None
+        if (found.group_name, found.topic) != (key.group, key.topic):
+            raise StoreUnusable(
+                f"the offset database takes group {key.group!r}, topic {key.topic!r} for group {found.group_name!r},"
+                f" topic {found.topic!r}: give columns group_name and topic of table {self._table.name!r} a collation"
+                " that compares byte by byte"
+            )
         return Row(found.epoch, found.counter, found.next_offset, found.metadata, found.commit_ms)
 
     def _write(self, transaction: Connection, key: RowKey, before: Row | None, row: Row) -> None:

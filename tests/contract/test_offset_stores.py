@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 from sqlalchemy import create_engine, text
 
-from infra import postgres
+from infra import mariadb, postgres
 from ledgermq import GivenPartition, OffsetEntry, OffsetStore, StoredOffset, TopicPartition
 from ledgermq.errors import (
     CommitGoesBack,
@@ -49,7 +49,20 @@ def postgres_url() -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture(params=["memory", "file", "sqlite", pytest.param("postgres", marks=pytest.mark.real)])
+@pytest.fixture(scope="module")
+def mariadb_url() -> Iterator[str]:
+    with mariadb.running() as url:
+        yield url
+
+
+DATABASES = ["sqlite", *(pytest.param(name, marks=pytest.mark.real) for name in ("postgres", "mariadb"))]
+
+
+def url_of(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/one.db" if database == "sqlite" else request.getfixturevalue(f"{database}_url")
+
+
+@pytest.fixture(params=["memory", "file", *DATABASES])
 async def opened(
     request: pytest.FixtureRequest, tmp_path: Path, sources: Sources
 ) -> AsyncIterator[Callable[[], OffsetStore]]:
@@ -62,7 +75,7 @@ async def opened(
             else lambda: FileOffsetStore(tmp_path / "folder" / "offsets.json", sources)
         )
         return
-    url = f"sqlite:///{tmp_path}/offsets.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    url = url_of(request, request.param, tmp_path)
     table = f"offsets_{tmp_path.name.replace('-', '_')}"[:60]
     engines = []
 
@@ -100,6 +113,63 @@ async def test_a_store_that_is_opened_again_loads_committed_offsets(opened: Call
     }
     assert all(stored.commit_ms > 0 for stored in found.values())
     assert await opened().load("other", [given()]) == {}
+
+
+LONGEST = 249 * "g"
+ALIKE = ["billing", "Billing", "billing ", "bıllıng", "caf\u00e9", "cafe\u0301", "cafe", LONGEST, LONGEST[:-1] + "G"]
+"""Pairs that some collations take for the same: case, trailing blanks, other letters, composed and decomposed."""
+
+
+@pytest.mark.parametrize("of", ["group", "topic"])
+async def test_names_that_look_alike_have_offsets_of_their_own(opened: Callable[[], OffsetStore], of: str) -> None:
+    def place(name: str) -> tuple[str, GivenPartition]:
+        return (name, given()) if of == "group" else ("g", given(TopicPartition(name, 0)))
+
+    for offset, name in enumerate(ALIKE, 1):
+        group, at = place(name)
+        assert await opened().load(group, [at]) == {}, name
+        assert await opened().commit(group, [OffsetEntry(at, 1, offset, f"→ {name}")]) == {}
+    for offset, name in enumerate(ALIKE, 1):
+        group, at = place(name)
+        (stored,) = (await opened().load(group, [at])).values()
+        assert (stored.offset, stored.metadata) == (offset, f"→ {name}")
+
+
+OF_BEFORE = """CREATE TABLE `old table` (group_name VARCHAR(249) NOT NULL, topic VARCHAR(249) NOT NULL,
+topic_id BIGINT NOT NULL, partition_number INTEGER NOT NULL, epoch BIGINT NOT NULL, counter BIGINT NOT NULL,
+next_offset BIGINT, metadata VARCHAR(4096) NOT NULL, commit_ms BIGINT NOT NULL,
+PRIMARY KEY (group_name, topic, topic_id, partition_number))"""
+
+
+@pytest.mark.real
+async def test_a_table_of_an_earlier_release_on_mariadb_is_refused_until_it_is_changed(mariadb_url: str) -> None:
+    engine = create_engine(mariadb_url)
+    with engine.begin() as transaction:
+        transaction.execute(text(OF_BEFORE))
+        transaction.execute(text("INSERT INTO `old table` VALUES ('Billing', 't', 1, 0, 5, 1, 10, 'ünï', 1)"))
+    store = SqlOffsetStore(engine, "old table")
+    for call in (store.load("billing", [given()]), store.commit("billing", [OffsetEntry(given(), 1, 1)])):
+        with pytest.raises(StoreUnusable, match=r"call create_table\(\) of the store once, or run: ALTER TABLE"):
+            await call
+    await store.create_table()
+    await SqlOffsetStore(engine, "old table").create_table()
+    assert await store.load("billing", [given()]) == {}
+    assert (await store.load("Billing", [given(epoch=6)]))[T0] == StoredOffset(10, "ünï", 1)
+    engine.dispose()
+
+
+async def test_a_database_that_ignores_case_is_refused(tmp_path: Path) -> None:
+    """Whatever ignores it: here columns that were made so by hand."""
+    engine = create_engine(f"sqlite:///{tmp_path}/one.db")
+    with engine.begin() as transaction:
+        transaction.execute(text(OF_BEFORE.replace("group_name VARCHAR(249)", "group_name TEXT COLLATE NOCASE")))
+    store = SqlOffsetStore(engine, "old table")
+    await store.load("Billing", [given()])
+    with pytest.raises(StoreUnusable, match="takes group 'billing', topic 't' for group 'Billing'"):
+        await store.load("billing", [given()])
+    with pytest.raises(StoreUnusable, match="compares byte by byte"):
+        await store.commit("billing", [OffsetEntry(given(), 1, 1)])
+    engine.dispose()
 
 
 async def test_a_load_under_a_higher_epoch_fences_the_former_member(store: OffsetStore) -> None:
@@ -214,13 +284,11 @@ async def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         await FileOffsetStore(tmp_path / "file" / "offsets.json").load("g", [given()])
 
 
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.real)])
+@pytest.mark.parametrize("database", DATABASES)
 async def test_results_and_offset_are_stored_together_or_not_at_all(
     request: pytest.FixtureRequest, tmp_path: Path, database: str
 ) -> None:
-    engine = create_engine(
-        f"sqlite:///{tmp_path}/one.db" if database == "sqlite" else request.getfixturevalue("postgres_url")
-    )
+    engine = create_engine(url_of(request, database, tmp_path))
     store = SqlOffsetStore(engine, "together")
     await store.create_table()
     with engine.begin() as transaction:
