@@ -287,7 +287,7 @@ class Broker:
 
     def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
         settings = self._settings
-        checks = BatchChecks(run_blocking, self._check_backlog)
+        checks = BatchChecks(run_blocking, self._check_backlog, self.context.append_now_us)
         window = FairWindow(shared_within_s(self.context.store.url))
         produce_path = ProducePath(self.metadata, self.ownership, checks, self.context.metrics, window)
         self._fetch_path = FetchPath(

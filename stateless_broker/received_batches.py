@@ -52,12 +52,15 @@ T = TypeVar("T")
 
 class BatchChecks:
     """`run_blocking` decompresses large batches. `check_backlog` raises an error if a partition takes no batch
-    because of its backlog quota.
+    because of its backlog quota. `now_us`: the time by which timestamps are of the future.
     """
 
-    def __init__(self, run_blocking: RunBlocking, check_backlog: Callable[[Topic, int], None]) -> None:
+    def __init__(
+        self, run_blocking: RunBlocking, check_backlog: Callable[[Topic, int], None], now_us: Callable[[], int]
+    ) -> None:
         self._run_blocking = run_blocking
         self._check_backlog = check_backlog
+        self._now_us = now_us
 
     async def checked(
         self, lookup: Lookup, header: pb.ProduceBatch, data: memoryview, producer: ProducerSession | None = None
@@ -69,15 +72,41 @@ class BatchChecks:
         CorruptFrame, InvalidRecord, MessageTooLarge, Unavailable.
         """
         topic, bundle, batch, records = await self._checked(lookup, header, data, producer)
+        self._check_future(topic, batch)
         if topic.settings.dedup_window_ms and (ids := ids_of(records)):
             batch = replace(batch, ids=ids)
         return bundle, batch
 
     async def decoded(
-        self, lookup: Lookup, header: pb.ProduceBatch, data: memoryview, producer: ProducerSession | None = None
+        self,
+        lookup: Lookup,
+        header: pb.ProduceBatch,
+        data: memoryview,
+        producer: ProducerSession | None = None,
+        *,
+        delayed: bool,
     ) -> tuple[int, Batch, pa.RecordBatch]:
-        """As `checked`, with the records, whose buffers may be views of `data`, and without ids."""
-        return (await self._checked(lookup, header, data, producer))[1:]
+        """As `checked`, with the records, whose buffers may be views of `data`, and without ids.
+
+        `delayed`: timestamps are due times, which may be of the future.
+        """
+        topic, bundle, batch, records = await self._checked(lookup, header, data, producer)
+        if not delayed:
+            self._check_future(topic, batch)
+        return bundle, batch, records
+
+    def _check_future(self, topic: Topic, batch: Batch) -> None:
+        """Refuse records that retention would take for new for longer than the topic allows."""
+        after_ms = topic.settings.message_timestamp_after_max_ms
+        if after_ms < 0 or topic.settings.append_time:
+            return
+        ahead_us = batch.timestamp_max_us - self._now_us()
+        if ahead_us > 1000 * after_ms:
+            raise InvalidRecord(
+                f"a timestamp is {ahead_us // 1_000_000} s ahead of the broker's time; topic {topic.name!r} takes up to"
+                f" {after_ms / 1000:g} s (message.timestamp.after.max.ms). None of the batch is stored: check the unit"
+                " of the timestamps, and the clock of the producer's machine"
+            )
 
     async def _checked(
         self, lookup: Lookup, header: pb.ProduceBatch, data: memoryview, producer: ProducerSession | None

@@ -19,6 +19,7 @@ from ledger.topics.deletion_times import ZONE, check_cron, check_zone
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import did_you_mean
 from ledgermq.protocol.levels import LEVELS_MAX
+from ledgermq.protocol.record_rules import TIMESTAMP_AFTER_MS
 
 PARQUET_TARGET_BYTES_MAX = 2**30
 """A file is built in memory and put in one request, of which S3 takes 5 GiB."""
@@ -139,10 +140,17 @@ class TopicSettings:
     compression_type: str = _setting("producer", _one_of("producer", "none", "lz4", "zstd"))
     """Codec that producers use: none, lz4, zstd, or producer to leave it to them."""
     max_message_bytes: int = _setting(1024 * 1024, _whole(1, 32 * 1024 * 1024, BYTES))
-    """Largest record, with key, value and headers; 33554432 at most."""
+    """Largest record, with key, value and headers. More than 33488896 counts as this number: with what else a
+    request holds, a larger record does not fit into its 33554432 bytes.
+    """
     message_timestamp_type: str = _setting(CREATE_TIME, _one_of(CREATE_TIME, LOG_APPEND_TIME))
     """Whose timestamp a record keeps: CreateTime, that of its producer; or LogAppendTime, the time at which the
     broker appended it, which never decreases within a partition.
+    """
+    message_timestamp_after_max_ms: int = _setting(TIMESTAMP_AFTER_MS, _whole(-1, 2**63 - 1, MILLISECONDS))
+    """How far a record's timestamp may be ahead of the time of its append: a batch with a later one is refused
+    as a whole, because it would stop retention and cleaning of its partition until then. It does not apply to
+    LogAppendTime and to delayed messages. -1 sets no bound.
     """
     message_ttl_ms: int | None = _setting(None, _time_to_live)
     """Time to live of messages without their own, counted from their timestamp: consumers skip those that

@@ -5,7 +5,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -20,6 +23,23 @@ from ledgermq.client.target import is_root_url
 
 OWN_BROKER_S = 5.0
 DRAIN_TIMEOUT_S = 120.0
+
+FUTURE_AFTER = timedelta(hours=1)
+FUTURE_PARTITIONS_MAX = 1000
+FUTURE_WAIT_S = 5.0
+AHEAD = (
+    "its timestamp is of the future, and keeps all older records from retention.ms and from cleaning until then;"
+    " see docs/retention.md"
+)
+
+
+class FutureRecord(NamedTuple):
+    """The first record of a partition whose timestamp is of the future."""
+
+    topic: str
+    partition: int
+    offset: int
+
 
 Broker = Annotated[
     str, typer.Argument(metavar="BROKER", help="Address or id of the broker, as `ledgermq status` shows them.")
@@ -49,13 +69,47 @@ async def status(
                 await asyncio.sleep(0.1)
                 cluster = await client.describe_cluster()
         topics = await client.list_topics()
-    report = status_report(cluster, len(topics))
+        future: list[FutureRecord] = []
+        if not cluster.problems:  # the owners of all partitions answer
+            future = await future_records(client, topics, datetime.now(UTC), min(timeout_s, FUTURE_WAIT_S))
+    report = status_report(cluster, len(topics), future)
     show(report, output)
     if report.facts["health"] == "trouble":
         raise typer.Exit(ExitCode.UNAVAILABLE)
 
 
-def status_report(cluster: ledgermq.ClusterDescription, topics: int) -> Report:
+def _believes_timestamps(topic: ledgermq.TopicDescription) -> bool:
+    """Return True if a record of the future keeps older records of its partition."""
+    settings = topic.settings
+    return "compact" in settings.get("cleanup.policy", "") or int(settings.get("retention.ms", "-1")) >= 0
+
+
+async def future_records(
+    client: ledgermq.Client, topics: Sequence[ledgermq.TopicDescription], now: datetime, timeout_s: float
+) -> list[FutureRecord]:
+    """Return partitions with a record from after the next hour, which stops retention by age and the cleaning of
+    keys until then. Looks at topics that have one of both, at most at `FUTURE_PARTITIONS_MAX` partitions.
+    """
+    found: list[FutureRecord] = []
+    left = FUTURE_PARTITIONS_MAX
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            for topic in filter(_believes_timestamps, topics):
+                left -= len(topic.partitions)
+                if left < 0:
+                    break
+                with suppress(ledgermq.errors.LedgerMQError):  # a bundle has no owner: the report says so
+                    ends = await client.list_offsets(topic.name)
+                    ahead = await client.list_offsets(topic.name, now + FUTURE_AFTER)
+                    found += [
+                        FutureRecord(topic.name, partition, offset)
+                        for partition, offset in ahead.items()
+                        if offset < ends.get(partition, 0)
+                    ]
+    return found
+
+
+def status_report(cluster: ledgermq.ClusterDescription, topics: int, future: Sequence[FutureRecord] = ()) -> Report:
     troubled = [bundle for bundle in cluster.bundles if bundle.trouble]
     facts = {
         "health": "trouble" if cluster.problems else "ok",
@@ -89,6 +143,10 @@ def status_report(cluster: ledgermq.ClusterDescription, topics: int) -> Report:
         Rows("brokers", columns_of_brokers, brokers),
         Rows("bundles", columns, bundles),
     ]
+    ahead = [
+        {"topic": each.topic, "partition": each.partition, "offset": each.offset, "problem": AHEAD} for each in future
+    ]
+    tables.append(Rows("future_records", ("topic", "partition", "offset", "problem"), ahead, if_any=True))
     return Report("", facts, tables)
 
 

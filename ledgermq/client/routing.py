@@ -29,7 +29,8 @@ from ledgermq.errors import (
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connection
 from ledgermq.protocol.levels import levels_of
-from ledgermq.protocol.limits import PARTITIONS_PER_CALL_MAX
+from ledgermq.protocol.limits import PARTITIONS_PER_CALL_MAX, RECORD_BYTES_MAX
+from ledgermq.protocol.record_rules import TIMESTAMP_AFTER_MS
 from ledgermq.protocol.records import Compression
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.tasks import all_of, end, retrieve_error
@@ -70,12 +71,18 @@ class TopicRoute:
     def record_bytes_max(self) -> int:
         """Largest record that the topic takes: key, value and headers."""
         given = self.settings.get("max.message.bytes", "")
-        return int(given) if given.isdecimal() else RECORD_BYTES_MAX_DEFAULT
+        return min(int(given), RECORD_BYTES_MAX) if given.isdecimal() else RECORD_BYTES_MAX_DEFAULT
 
     @property
     def levels(self) -> int:
         """Return the number of levels of priority; 1: the topic has none."""
         return levels_of(self.settings)
+
+    @property
+    def after_us_max(self) -> int | None:
+        """Return how far a timestamp may be ahead of its append; None: any time."""
+        given = self.settings.get("message.timestamp.after.max.ms", str(TIMESTAMP_AFTER_MS))
+        return 1000 * int(given) if given.isdecimal() else None
 
     @property
     def deduplicates(self) -> bool:

@@ -11,7 +11,12 @@ caller requests less.
 """
 
 FRAME_PAYLOAD_BYTES_MAX = 32 * 1024 * 1024
-"""Largest size of all batches of one frame together, hence also of one batch and of one record."""
+"""Largest size of all batches of one frame together, hence also of one batch."""
+
+RECORD_BYTES_MAX = FRAME_PAYLOAD_BYTES_MAX - 64 * 1024
+"""Largest record that a topic may allow: key, value and headers. The rest of the frame is for what a batch of one
+record has besides: its metadata, the places of thousands of headers, the tag, the blocks of a compression.
+"""
 
 FRAME_HEADER_BYTES_MAX = 1024 * 1024
 

@@ -26,6 +26,8 @@ from ledgermq.protocol.records import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, timest
 PRODUCERS_TYPE = 0
 """`timestampType` of records whose timestamp is their producer's."""
 _TYPE_BYTES = 4
+TIMESTAMP_AFTER_MS = 60 * 60 * 1000
+"""How far a timestamp may be ahead of its append, in topics that do not set message.timestamp.after.max.ms."""
 
 
 def check_header_name(name: Any) -> str:

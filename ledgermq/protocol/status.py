@@ -162,10 +162,16 @@ def error_from_status(code: grpc.StatusCode, details: str, trailing: Trailers, a
     return _FOREIGN.get(code, LedgerMQError)(text)
 
 
+BROKEN_OFF = ("Internal error from Core", "Socket closed", "Connection reset")
+"""Texts of gRPC about a connection that was there and ended, as by the end of the broker's process."""
+
+
 def _plain(details: str) -> str:
     """Shorten gRPC's text about an unreachable broker: it repeats the address, and adds internal
     parts and the system's error number.
     """
+    if details in BROKEN_OFF:
+        return "the connection broke off during the call; the broker may have ended"
     if not details.startswith(NOT_CONNECTED):
         return details
     return "connection refused" if "Connection refused" in details else details.rpartition("last error: ")[2]

@@ -25,7 +25,6 @@ from ledgermq.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import record_bytes
 from ledgermq.sources import Sources
 from spark.sink.columns import PASSED_OVER
@@ -33,9 +32,6 @@ from spark.sink.key_hash import partitions_of_keys
 
 FindTopic = Callable[[str, bool], Awaitable[TopicRoute]]
 """(name, ask brokers again). Raises UnknownTopic."""
-
-RECORD_FRAME_BYTES = 64 * 1024
-"""Bytes of a request with a single record that are not the record's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +69,7 @@ class RowRouter:
             found = await self._topic_of(name, chosen)
             self._check_keys(found, rows, chosen)
             self._check_sizes(found, rows, chosen)
+            self._check_times(found, rows, chosen)
             partitions = await self._partitions(found, batch, rows, chosen)
             parts += [(partitions.topic, number, part) for number, part in _groups(partitions.numbers, chosen)]
         self._row += batch.num_rows
@@ -127,7 +124,7 @@ class RowRouter:
             )
 
     def _check_sizes(self, topic: TopicRoute, rows: pa.RecordBatch, chosen: npt.NDArray[np.int64]) -> None:
-        most = min(topic.record_bytes_max, FRAME_PAYLOAD_BYTES_MAX - RECORD_FRAME_BYTES)
+        most = topic.record_bytes_max
         if rows.nbytes <= most:
             return
         sizes = record_bytes(rows).to_numpy()[chosen]
@@ -138,6 +135,21 @@ class RowRouter:
             raise MessageTooLarge(
                 f"row {self._row + row} of this task has {sizes[worst]} bytes (columns {parts}, the rest is headers); "
                 f"topic {topic.name} takes up to {most} (max.message.bytes)"
+            )
+
+    def _check_times(self, topic: TopicRoute, rows: pa.RecordBatch, chosen: npt.NDArray[np.int64]) -> None:
+        """Refuse what brokers would: a decided micro-batch would wait for this time."""
+        after_us = topic.after_us_max
+        if after_us is None or topic.settings.get("message.timestamp.type") == "LogAppendTime":
+            return
+        times = rows.column("timestamp").cast(pa.int64()).to_numpy()[chosen]
+        latest = int(times.argmax())
+        ahead_us = int(times[latest]) - self._sources.now_us()
+        if ahead_us > after_us:
+            raise InvalidRecord(
+                f"row {self._row + int(chosen[latest])} of this task: column timestamp is"
+                f" {ahead_us // 1_000_000} s ahead of this machine's time; topic {topic.name} takes up to"
+                f" {after_us / 1_000_000:g} s (message.timestamp.after.max.ms)"
             )
 
     async def _partitions(

@@ -52,9 +52,7 @@ class AppendTimes:
         ]
 
     def _now_us(self) -> int:
-        """Return the store's time; this machine's until the first heartbeat has shown the store's."""
-        store_us = self._context.store_us()
-        return self._context.sources.now_us() if store_us is None else store_us
+        return self._context.append_now_us()
 
 
 def _remembered(batch: Batch, now_us: int, topics: Mapping[int, Topic]) -> Batch:

@@ -188,6 +188,11 @@ class BundleContext:
     durably. Raises NotOwner, Unavailable, the error of damaged data, and the store's errors.
     """
 
+    def append_now_us(self) -> int:
+        """Return the store's time; this machine's until the first heartbeat has shown the store's."""
+        store_us = self.store_us()
+        return self.sources.now_us() if store_us is None else store_us
+
     def take_limits(self, limits: BundleLimits) -> None:
         """Set the limits from now on. What is already held above a smaller bound is freed in the
         usual way.

@@ -85,7 +85,8 @@ class SendPath:
         entries: list[_Entry] = []
         for header, data in zip(frame.header.batches, pieces, strict=True):
             try:
-                bundle, batch, records = await self._checks.decoded(lookup, header, data, session_of(header, True))
+                session = session_of(header, True)
+                bundle, batch, records = await self._checks.decoded(lookup, header, data, session, delayed=True)
                 entries.append(_Entry(bundle, batch, records=records))
             except LedgerMQError as error:
                 entries.append(_Entry(error=error))

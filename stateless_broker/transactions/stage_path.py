@@ -94,7 +94,7 @@ class StagePath:
         for wanted, data in zip(header.batches, pieces, strict=True):
             try:
                 _check_wish(wanted)
-                bundle, batch, records = await self._checks.decoded(lookup, wanted.batch, data)
+                bundle, batch, records = await self._checks.decoded(lookup, wanted.batch, data, delayed=delayed)
                 if now_us is not None:
                     self._timers.check_due(Sent(batch, records), now_us)
                 entries.append(_Entry(bundle, batch, wanted.sequence))

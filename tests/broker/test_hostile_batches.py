@@ -136,7 +136,7 @@ async def test_a_batch_that_takes_long_to_decompress_does_not_block_the_loop() -
         ran.append(step)
         return step()
 
-    checks = BatchChecks(run, lambda topic, partition: None)
+    checks = BatchChecks(run, lambda topic, partition: None, lambda: 0)
     small, large = batch_of([{"value": bytes(1000)}]), batch_of([{"value": bytes(INLINE_BYTES_MAX)}])
     for batch, compression, blocking in ((small, "zstd", 0), (large, None, 0), (large, "lz4", 1), (large, "zstd", 2)):
         data = memoryview(serialize(batch, compression=compression))

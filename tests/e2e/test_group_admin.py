@@ -138,7 +138,7 @@ async def test_rewind_with_equal_and_with_unordered_timestamps_begins_at_the_fir
     """In batches of one record and in one batch; before the first time the first record, behind the
     last the end.
     """
-    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    begin = datetime(2025, 11, 30, tzinfo=UTC)
     seconds = [0, 0, 3, 1, 1, 5, 2, 5]
     expected = {-1: 0, 0: 0, 1: 2, 2: 2, 3: 2, 4: 5, 5: 5, 6: 8}
     async with client_of(cluster) as client:

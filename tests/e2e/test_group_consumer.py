@@ -169,7 +169,7 @@ async def test_a_reset_moves_members_that_run(cluster: Cluster) -> None:
 @in_cluster("a:1")
 async def test_where_a_group_begins_when_nothing_is_committed(cluster: Cluster) -> None:
     async with client_of(cluster) as client:
-        await client.create_topic("t", 1)
+        await client.create_topic("t", 1, settings={"message.timestamp.after.max.ms": -1})
         await fill(client, "t", 5)
         async with client.consumer("t", group="late", start="latest") as consumer:
             assert await consumer.fetch(timeout=1) == []

@@ -77,7 +77,11 @@ def by_spark(given: Given) -> None:
     async def find(name: str, again: bool) -> TopicRoute:
         return TopicRoute(name, 1, 1, {"max.message.bytes": "1000"}, 0.0)
 
-    at_once(RowRouter("t", find, Sources(lambda: 0, Random(1))).route(batch_of(given).drop_columns(["timestampType"])))
+    at_once(
+        RowRouter("t", find, Sources(lambda: TIMESTAMP_MAX_US, Random(1))).route(
+            batch_of(given).drop_columns(["timestampType"])
+        )
+    )
 
 
 class OneTopic:
@@ -89,7 +93,7 @@ class OneTopic:
 
 def by_broker(given: Given, timestamp_type: int = 0) -> None:
     data = bytes(batch_of(given, timestamp_type).serialize())
-    checks = BatchChecks(asyncio.to_thread, lambda topic, partition: None)
+    checks = BatchChecks(asyncio.to_thread, lambda topic, partition: None, lambda: TIMESTAMP_MAX_US)
     header = batch_header("t", 0, data, 1)
     assert header.crc == crc32c(data)
     at_once(checks.checked(OneTopic(), header, memoryview(data)))  # type: ignore[arg-type]

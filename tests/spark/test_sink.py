@@ -18,8 +18,7 @@ from pyspark.sql.types import BinaryType, StructType
 import ledgermq
 from ledgermq.client.partitioner import partition_of_key
 from ledgermq.errors import MessageTooLarge, Unavailable
-from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
-from spark.sink.rows import RECORD_FRAME_BYTES
+from ledgermq.protocol.limits import RECORD_BYTES_MAX
 from spark.sink.writers import StagingWriter
 from spark.source.data_source import LedgerMQDataSource
 from tests.e2e.processes import BrokerProcesses
@@ -227,7 +226,7 @@ def staged(cluster: Cluster, name: str) -> int:
 def test_values_up_to_the_limit_of_a_request_and_no_larger(cluster: Cluster) -> None:
     """Random, so that compression makes them larger."""
     cluster.create("large", 1, max_message_bytes=32 * 1024 * 1024)
-    largest = random.Random(1).randbytes(FRAME_PAYLOAD_BYTES_MAX - RECORD_FRAME_BYTES)
+    largest = random.Random(1).randbytes(RECORD_BYTES_MAX)
     writer = writer_of(cluster, "large", writeId="large")
     messages = [writer.write(values(b"small", largest, b"small", b"x" * 20_000_000))]
     with pytest.raises(MessageTooLarge, match=r"row 1 of this task has 50000000 bytes .columns key 0, value 50000000"):

@@ -75,6 +75,9 @@ TOPIC = {
     "compression.type": "e2e/test_produce_consume.py::test_the_topic_s_compression_wins",
     "max.message.bytes": "broker/test_live_settings.py::test_a_topic_setting_counts_in_every_broker_without_a_restart",
     "message.timestamp.type": "broker/test_append_time.py::test_the_setting_may_be_changed_and_counts_from_then_on",
+    "message.timestamp.after.max.ms": (
+        "broker/test_future_timestamps.py::test_nothing_of_a_table_with_such_a_row_is_stored"
+    ),
     "dedup.window.ms": "broker/test_deduplication.py::test_after_the_window_it_is_stored_again",
     "priority.levels": "broker/test_priority.py::test_levels_are_read_by_their_weights_and_none_is_left_out",
     "message.ttl.ms": "e2e/test_expiry.py::test_topics_set_a_default_and_a_longest_time",

@@ -80,3 +80,10 @@ def test_an_older_broker_and_a_newer_one_are_understood() -> None:
     newer = status.error_to_proto(errors.Unauthorized("no"))
     newer.exact_code = "A_CODE_OF_THE_FUTURE"
     assert type(status.error_from_proto(newer)) is errors.Unauthorized
+
+
+@pytest.mark.parametrize("details", ["Internal error from Core", "Socket closed"])
+def test_a_connection_that_broke_off_is_told_in_words(details: str) -> None:
+    found = status.error_from_status(grpc.StatusCode.UNAVAILABLE, details, (), "a:9650")
+    assert isinstance(found, errors.Unavailable)
+    assert found.message == "a:9650: the connection broke off during the call; the broker may have ended"

@@ -209,6 +209,7 @@ class TopicQueues:
         self._routing = context.routing
         self._wake = wake
         self._publishing = publishing
+        self._now_us = context.sources.now_us
         self._clock_s = asyncio.get_running_loop().time
         given = settings.partitioner
         self._partitioner = given if callable(given) else None
@@ -236,6 +237,7 @@ class TopicQueues:
         self.route = route
         self._record_bytes_max = route.record_bytes_max
         self._levels = route.levels
+        self._after_us_max = None if self._publishing.needs_time else route.after_us_max  # due times may be ahead
         self._keyless += [self._new_keyless() for _ in range(len(self._keyless), self._levels)]
         compression = route.compression or self._settings.compression
         if compression != self._compression:
@@ -275,14 +277,19 @@ class TopicQueues:
         if self._by_tag and queue.turn_to(row[4]) >= TAGS_OPEN_MAX:
             self.seal(queue)
         batch, has_id = queue.open, message_id is not None
+        # Brokers refuse a timestamp of the future with its whole batch: such a record is alone in its batch.
+        is_ahead = self._after_us_max is not None and row[3] > self._now_us() + self._after_us_max
         if (
             batch is None
             or batch.data_bytes + size > self._settings.batch_bytes_max
-            or (batch.has_ids != has_id and batch.record_count)
+            or ((batch.has_ids != has_id or is_ahead) and batch.record_count)
         ):
             batch = self._open_batch(queue)
         batch.has_ids = has_id
-        return Delivery(batch, batch.add(row, size))
+        delivery = Delivery(batch, batch.add(row, size))
+        if is_ahead:
+            self.seal(queue, only_open=self._by_tag)
+        return delivery
 
     def _message_id(self, headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
         """Return the id by which the topic recognizes the record; None: it has none. Raises InvalidRecord if

@@ -40,13 +40,13 @@ from ledgermq.errors import (
     TransactionOutcomeUnknown,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
+from ledgermq.protocol.limits import RECORD_BYTES_MAX
 from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
 from ledgermq.protocol.unresolved import SUFFIX
 from ledgermq.runtime.tasks import end
 
 GROUP_CHARS_MAX = NAME_CHARS_MAX - len(SUFFIX)
-BYTES_MAX = FRAME_PAYLOAD_BYTES_MAX - 4096
+BYTES_MAX = RECORD_BYTES_MAX - 4096
 """Size of a half message: the copy of an unresolved one has more headers, and has to fit a batch too."""
 CONCURRENCY_MAX = 1000
 ID_CHARS = 32

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from random import Random
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from ledgermq.client.partitioner import partition_of_key
 from ledgermq.client.routing import TopicRoute
 from ledgermq.errors import InvalidRecord, MessageTooLarge, PublishNotAccepted, UnknownPartition, UnknownTopic
+from ledgermq.sources import Sources
 from spark.sink.collecting import PART_BYTES, Collector
 from spark.sink.key_hash import partitions_of_keys
 from spark.sink.rows import Routed, RowRouter
@@ -239,3 +241,18 @@ def test_a_batch_for_many_partitions_is_cut_one_part_at_a_time() -> None:
         assert most < 200_000, "the rows, and a part or two: a thousand parts are a million bytes"
 
     run(work())
+
+
+def test_a_row_of_the_future_is_refused_before_anything_is_decided() -> None:
+    times = pa.array([0, 3_600_000_001], pa.timestamp("us", "UTC"))
+    batch = pa.record_batch({"value": pa.array(["now", "future"]), "timestamp": times})
+
+    async def work(**settings: str) -> int:
+        router = RowRouter("t", Topics(settings=settings, t=1).find, Sources(lambda: 0, Random(1)))
+        return sum(routed.rows.num_rows for routed in await router.route(batch))
+
+    with pytest.raises(InvalidRecord, match=r"row 1 of this task: column timestamp is 3600 s ahead.*after\.max\.ms"):
+        run(work())
+    assert run(work(**{"message.timestamp.after.max.ms": "-1"})) == 2
+    assert run(work(**{"message.timestamp.after.max.ms": "3600001"})) == 2
+    assert run(work(**{"message.timestamp.type": "LogAppendTime"})) == 2
