@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ledgermq.client.tls import Tls
@@ -120,17 +121,29 @@ def names_of(kind: Any) -> tuple[str, ...]:
     return tuple(option_name(each.name) for each in fields_of(kind))
 
 
-def known_options(given: Mapping[str, str], names: Sequence[str], ignored: Sequence[str] = ()) -> dict[str, str]:
+def known_options(
+    given: Mapping[str, str],
+    names: Sequence[str],
+    ignored: Sequence[str] = (),
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
     """Return values by the names as they are written in `names`, without those of `ignored`, which
-    are in lower case.
+    are in lower case. `elsewhere`: what to do instead of options of Spark's Kafka connector.
 
-    Raises InvalidConfig, with the nearest name.
+    Raises InvalidConfig, with what to do, or the nearest name.
     """
     known = {name.lower(): name for name in names}
+    kafka = {name.lower(): advice for name, advice in elsewhere.items()}
     values: dict[str, str] = {}
     for name, value in given.items():
         if name.lower() in known:
             values[known[name.lower()]] = value
+        elif name.lower() in kafka:
+            raise InvalidConfig(f"{name} is an option of the Kafka connector; here {kafka[name.lower()]}")
+        elif name.lower().startswith("kafka."):
+            raise InvalidConfig(
+                f"{name} is an option of the Kafka connector; leave it out: options are {', '.join(names)}"
+            )
         elif name.lower() not in ignored:
             raise InvalidConfig(f"unknown option {name!r}; {did_you_mean(name, names)}")
     return values

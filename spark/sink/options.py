@@ -117,7 +117,7 @@ NAMES = names_of(SinkOptions)
 
 def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Parse the options. `given`: as Spark passes them, names in any case. Raises InvalidConfig."""
-    values = known_options(given, NAMES, _OF_SPARK)
+    values = known_options(given, NAMES, _OF_SPARK, {"kafka.bootstrap.servers": "it is servers"})
     if not values.get("servers"):
         raise InvalidConfig('the option servers is missing: brokers of the cluster, as .option("servers", "host:9650")')
     check_servers(values["servers"])

@@ -31,6 +31,8 @@ from spark.options import (
 
 COLUMNS = tuple(TABLE_SCHEMA.names)
 EARLIEST, LATEST = -2, -1
+MILLISECONDS_MIN = 10**11
+"""Smaller numbers are before March 1973 as milliseconds, and until the year 5138 as seconds."""
 MIN_PARTITIONS_MAX = 100_000
 
 
@@ -78,6 +80,8 @@ def _partitions(name: str, text: str) -> frozenset[int]:
 def _time(name: str, text: str) -> AtTime:
     text = text.strip()
     if re.fullmatch(r"[0-9]{1,15}", text):
+        if 0 < int(text) < MILLISECONDS_MIN:
+            raise InvalidConfig(f"{name} {text}: milliseconds since 1970 are needed, these are seconds; give {text}000")
         return AtTime(int(text) * 1000)
     try:
         moment = datetime.fromisoformat(text)
@@ -177,6 +181,20 @@ class GivenOptions(ConnectionOptions):
 
 
 NAMES = names_of(GivenOptions)
+KAFKA_NAMES = {
+    "subscribe": "it is topic, or topics",
+    "subscribePattern": "it is topicsPattern",
+    "assign": "give topic, and its partitions as partitions",
+    "kafka.bootstrap.servers": "give root, the URL of the cluster's store, or servers",
+    "startingOffsetsByTimestamp": "it is startingTimestamp, one time for all partitions",
+    "endingOffsetsByTimestamp": "it is endingTimestamp, one time for all partitions",
+    "startingOffsetsByTimestampStrategy": "leave it out: a start behind all records reads nothing",
+    "kafka.group.id": "leave it out, or give groupIdForCommit to show progress as a group's",
+    "groupIdPrefix": "leave it out, or give groupIdForCommit to show progress as a group's",
+    "minOffsetsPerTrigger": "there is only maxOffsetsPerTrigger",
+    "maxTriggerDelay": "there is only maxOffsetsPerTrigger",
+}
+"""Options of Spark's Kafka source that have other names here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +233,7 @@ class SourceOptions:
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """Parse the options. `given`: as Spark passes them, names in any case. Raises InvalidConfig."""
-    values = known_options(given, NAMES, ("path",))
+    values = known_options(given, NAMES, ("path",), KAFKA_NAMES)
     for name, value in given.items():
         if name.lower() == "path":
             values.setdefault("root", value)

@@ -249,11 +249,26 @@ async def _offsets(reader: Log, topic: str, key: PartitionId, options: SourceOpt
     start, end = reader.log_start(key), reader.end(key)
     first = await resolve(reader, options.starting_offsets, topic, key, start)
     last = await resolve(reader, options.ending_offsets, topic, key, end)
+    _check_order(first, last, topic, key, options)
     if options.fail_on_data_loss and (lost := _lost(first, last, start, end)):
         text = f"{topic}/{key.partition}: {lost}; failOnDataLoss=false reads the remaining records"
         raise OffsetOutOfRange(text)
     first = min(max(first, start), end)
     return first, min(max(last, first), end)
+
+
+def _check_order(first: int, last: int, topic: str, key: PartitionId, options: SourceOptions) -> None:
+    """Raise InvalidConfig if the query names an end below the start. An earliest record may be above the end, and
+    times may lie anywhere: such a query reads nothing.
+    """
+    starts, ends = options.starting_offsets, options.ending_offsets
+    has_start = _named(starts, topic, key, EARLIEST) or starts == "latest"
+    if first > last and has_start and _named(ends, topic, key, LATEST):
+        raise InvalidConfig(f"{topic}/{key.partition}: endingOffsets is {last}, below startingOffsets, {first}")
+
+
+def _named(offsets: Offsets, topic: str, key: PartitionId, default: int) -> bool:
+    return isinstance(offsets, Mapping) and offsets.get(topic, {}).get(key.partition, default) != default
 
 
 def _lost(first: int, last: int, start: int, end: int) -> str:

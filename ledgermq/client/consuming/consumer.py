@@ -7,7 +7,7 @@ them. The consumer of a group is `client.groups.group_consumer`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
@@ -21,7 +21,15 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition, check_partition
 from ledgermq.client.expiry import Expiry
 from ledgermq.client.settings import ConsumerSettings
-from ledgermq.errors import Closed, DeadlineExceeded, InvalidConfig, LedgerMQError, Unavailable, UnknownPartition
+from ledgermq.errors import (
+    Closed,
+    DeadlineExceeded,
+    InvalidConfig,
+    LedgerMQError,
+    OffsetOutOfRange,
+    Unavailable,
+    UnknownPartition,
+)
 from ledgermq.runtime.shared_start import SharedStart
 from ledgermq.runtime.wait import wait_until
 
@@ -173,6 +181,7 @@ class Consumer:
         if self._end is not None:
             check_known(self._end, chosen, "end")
             ends = await self._resolve(wishes(self._end, chosen, otherwise="latest"), deadline)
+            positions |= await self._within_logs(deadline)
         for partition, topic_id in chosen.items():
             self._add(partition, topic_id, positions[partition])
             self._by_partition[partition].end = ends.get(partition)
@@ -182,6 +191,18 @@ class Consumer:
         known = {partition: position for partition, position in wanted.items() if isinstance(position, int)}
         asked = {partition: position for partition, position in wanted.items() if not isinstance(position, int)}
         return known | await self._offsets.find(asked, deadline)
+
+    async def _within_logs(self, deadline: float) -> dict[TopicPartition, int]:
+        """Return other positions for starts above the ends of their logs, where nothing would be fetched that a
+        broker could refuse. Raises OffsetOutOfRange, as a broker would.
+        """
+        given = dict(self._start) if isinstance(self._start, Mapping) else {}
+        ends = await self._offsets.find(dict.fromkeys(given, "latest"), deadline)
+        above = [partition for partition, offset in given.items() if offset > ends[partition]]
+        reset = self.settings.auto_offset_reset
+        if above and reset == "error":
+            raise OffsetOutOfRange(f"{above[0]}: offset {given[above[0]]} is above the log's end {ends[above[0]]}")
+        return await self._offsets.find(dict.fromkeys(above, "latest" if reset == "latest" else "earliest"), deadline)
 
     def _add(self, partition: TopicPartition, topic_id: int, position: int) -> None:
         self._by_partition[partition] = self._reader.add(partition, topic_id, position)

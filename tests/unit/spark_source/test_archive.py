@@ -112,9 +112,12 @@ def test_offsets_and_times_reach_into_the_archive(tmp_path: Path) -> None:
     place = Place(tmp_path / "root").open()
     place.expire()
     assert offsets(place.query(startingOffsets='{"t": {"0": 3}}', endingOffsets='{"t": {"0": 7}}')) == [3, 4, 5, 6]
-    assert offsets(place.query(startingTimestamp="1000")) == [2, 3, 4, 5, 6, 7, 8]
-    assert offsets(place.query(startingTimestamp="2000", endingTimestamp="3000")) == [4, 5]
-    assert offsets(place.query(startingTimestamp="4000")) == [8]
+    assert offsets(place.query(startingTimestamp="1970-01-01T00:00:01Z")) == [2, 3, 4, 5, 6, 7, 8]
+    assert offsets(place.query(startingTimestamp="1970-01-01T00:00:02Z", endingTimestamp="1970-01-01T00:00:03Z")) == [
+        4,
+        5,
+    ]
+    assert offsets(place.query(startingTimestamp="1970-01-01T00:00:04Z")) == [8]
     assert offsets(place.query(startingOffsets="latest")) == []
     with pytest.raises(OffsetOutOfRange):
         offsets(place.query(includeArchive="false", startingOffsets='{"t": {"0": 3}}'))

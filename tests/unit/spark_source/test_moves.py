@@ -238,7 +238,9 @@ async def test_a_seal_after_the_catalog_was_read_is_no_end(sources: Sources) -> 
 
 
 @pytest.mark.parametrize("steps", [move, move_there_and_back, move_on])
-@pytest.mark.parametrize("options", [{}, {"startingTimestamp": "1"}], ids=["by offset", "by time"])
+@pytest.mark.parametrize(
+    "options", [{}, {"startingTimestamp": "1970-01-01T00:00:00.001Z"}], ids=["by offset", "by time"]
+)
 @pytest.mark.parametrize("listing", range(2, 5))
 async def test_a_move_while_the_query_is_planned_is_followed(
     sources: Sources, steps: Steps, options: dict[str, str], listing: int, monkeypatch: pytest.MonkeyPatch

@@ -107,3 +107,26 @@ def test_any_options_are_taken_or_refused(given: dict[str, str]) -> None:
         assert {name.lower() for name in given} <= {name.lower() for name in NAMES}
         assert options.root or given.get("servers")
         assert options.topics or options.topics_pattern
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("subscribe", "t", "subscribe is an option of the Kafka connector; here it is topic, or topics"),
+        ("SUBSCRIBEPATTERN", "t.*", "it is topicsPattern"),
+        ("kafka.bootstrap.servers", "a:1", "give root, the URL of the cluster's store, or servers"),
+        ("kafka.security.protocol", "SSL", "leave it out"),
+        ("startingOffsetsByTimestamp", "{}", "it is startingTimestamp"),
+    ],
+)
+def test_names_of_the_kafka_connector_say_what_ours_is(name: str, value: str, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=text):
+        parse_options({"root": "r", "topic": "t", name: value})
+
+
+@pytest.mark.parametrize("name", ["startingTimestamp", "endingTimestamp"])
+def test_a_time_in_seconds_is_refused(name: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"{name} 1795867200: .* give 1795867200000"):
+        parse_options({"root": "r", "topic": "t", name: "1795867200"})
+    parse_options({"root": "r", "topic": "t", name: "0"})
+    parse_options({"root": "r", "topic": "t", name: "100000000000"})

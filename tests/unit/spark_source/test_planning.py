@@ -20,6 +20,7 @@ from ledger.object_store.memory import MemoryStore
 from ledger.object_store.wrapper import StoreWrapper
 from ledger.parquet import columns, reader
 from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
+from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
 from spark.source.options import parse_options
 from spark.source.planning import plan_query
@@ -100,7 +101,9 @@ async def test_only_ledgers_of_partitions_that_are_read_are_opened(root: Root) -
 
 async def test_a_time_is_looked_for_in_the_times_of_one_row_group_of_several_partitions_at_once(root: Root) -> None:
     store = Watched(root.store)
-    assert await spans(store, startingTimestamp="2000", endingTimestamp="3000") == dict.fromkeys(range(4), (100, 150))
+    assert await spans(
+        store, startingTimestamp="1970-01-01T00:00:02Z", endingTimestamp="1970-01-01T00:00:03Z"
+    ) == dict.fromkeys(range(4), (100, 150))
     sizes = [size for key, size in store.asked if keys.parse_parquet(key)]
     assert sum(sizes) < 4 * 100_000, "of a megabyte in each row group"
     assert store.most > 1
@@ -141,12 +144,12 @@ async def take_all(root: Root, *, moved: bool) -> None:
 async def test_in_an_archive_a_time_is_looked_for_in_the_times_of_one_row_group(root: Root, where: str) -> None:
     await take_all(root, moved=where == "archive")
     store = (Moving if where == "moving" else Watched)(root.store)
-    times = {"startingTimestamp": "2000", "endingTimestamp": "3000"}
+    times = {"startingTimestamp": "1970-01-01T00:00:02Z", "endingTimestamp": "1970-01-01T00:00:03Z"}
     assert await spans(store, includeArchive="true", **times) == dict.fromkeys(range(4), (100, 150))
     assert bool(await parquet_keys(root.store)) == (where == "live")
     sizes = [size for key, size in store.asked if keys.parse_parquet(key) or keys.parse_archived(key)]
     assert sum(sizes) < 5 * 100_000, "of a megabyte in each row group; the first file tells whose archive it is"
-    assert await spans(store, includeArchive="true", startingTimestamp="9000") == {}
+    assert await spans(store, includeArchive="true", startingTimestamp="1970-01-01T00:00:09Z") == {}
 
 
 async def test_a_later_time_is_looked_for_behind_an_earlier_one(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,10 +160,19 @@ async def test_a_later_time_is_looked_for_behind_an_earlier_one(root: Root, monk
     await take_all(root, moved=True)
     monkeypatch.setattr(reader, "FOOTERS_MAX", 1)
     store = Watched(root.store)
-    times = {"startingTimestamp": "4000", "endingTimestamp": "6000"}
+    times = {"startingTimestamp": "1970-01-01T00:00:04Z", "endingTimestamp": "1970-01-01T00:00:06Z"}
     assert await spans(store, includeArchive="true", partitions="0", **times) == {0: (200, 300)}
     assert len([key for key in store.footers if keys.parse_archived(key)]) == 1 + 4, (
         "whose archive it is, and four files"
     )
-    times = {"startingTimestamp": "6000", "endingTimestamp": "4000"}
+    times = {"startingTimestamp": "1970-01-01T00:00:06Z", "endingTimestamp": "1970-01-01T00:00:04Z"}
     assert await spans(store, includeArchive="true", partitions="0", **times) == {}
+
+
+async def test_an_end_below_the_start_names_the_partition(root: Root) -> None:
+    starts, ends = {"startingOffsets": '{"t": {"1": 20}}'}, {"endingOffsets": '{"t": {"1": 10}}'}
+    with pytest.raises(InvalidConfig, match="t/1: endingOffsets is 10, below startingOffsets, 20"):
+        await spans(root.store, **starts, **ends)
+    with pytest.raises(InvalidConfig, match="t/1: endingOffsets is 10, below"):
+        await spans(root.store, startingOffsets="latest", **ends)
+    assert 1 not in await spans(root.store, startingOffsets='{"t": {"1": 10}}', **ends)

@@ -218,7 +218,7 @@ def test_batches_follow_one_another_over_compaction_and_a_restart(place: Place) 
     assert query.batch() == []
 
 
-@pytest.mark.parametrize("options", [{"startingOffsets": "latest"}, {"startingTimestamp": "6000"}])
+@pytest.mark.parametrize("options", [{"startingOffsets": "latest"}, {"startingTimestamp": "1970-01-01T00:00:06Z"}])
 def test_a_first_batch_runs_again_where_it_began_although_that_was_the_end(
     place: Place, options: dict[str, str]
 ) -> None:
@@ -235,7 +235,7 @@ def test_a_first_batch_runs_again_where_it_began_although_that_was_the_end(
 
 def test_where_a_query_begins(place: Place) -> None:
     assert place.query(startingOffsets='{"t": {"0": 15, "1": -1}}').batch() == rows("t", 0, 15, 18)
-    assert place.query(startingTimestamp="3", partitions="0").batch() == rows("t", 0, 9, 18)
+    assert place.query(startingTimestamp="1970-01-01T00:00:00.003Z", partitions="0").batch() == rows("t", 0, 9, 18)
     with pytest.raises(OffsetOutOfRange, match="offset 99 is asked for, the log reaches from 0 to 18"):
         place.query(startingOffsets='{"t": {"0": 99}}').batch()
     assert place.query(startingOffsets='{"t": {"0": 99, "1": 5}}', failOnDataLoss="false").batch() == rows("t", 1, 5, 6)
