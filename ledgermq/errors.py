@@ -80,7 +80,7 @@ class LedgerMQError(Exception):
         self.owner = owner
         self.object_key = object_key
         self.not_stored = False
-        """Of a refused batch: this attempt has certainly stored nothing of it."""
+        """Of a batch that was refused, or never sent: this attempt has certainly stored nothing of it."""
 
 
 class InvalidRequest(LedgerMQError):

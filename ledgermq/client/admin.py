@@ -25,6 +25,7 @@ from ledgermq.errors import (
     InvalidConfig,
     InvalidRequest,
     RetriableError,
+    TopicBeingDeleted,
     TopicExists,
     Unavailable,
     UnknownTopic,
@@ -45,12 +46,18 @@ class Admin:
         self._routing = context.routing
 
     async def create_topic(
-        self, name: str, partitions: int, settings: Mapping[str, object], *, if_not_exists: bool = False
+        self,
+        name: str,
+        partitions: int,
+        settings: Mapping[str, object],
+        *,
+        if_not_exists: bool = False,
+        wait: bool = False,
     ) -> TopicDescription:
         request = pb.CreateTopicRequest(
             name=check_topic_text(name), partitions=_whole("partitions", partitions), settings=_texts(settings)
         )
-        attempts = 0
+        attempts, backoff, deadline = 0, self._connections.backoff(), self._connections.deadline()
 
         async def create(connection: Connection) -> pb.TopicInfo:
             nonlocal attempts
@@ -58,7 +65,14 @@ class Admin:
             return (await connection.create_topic(request)).topic
 
         try:
-            info = await self._connections.ask(create, self._connections.deadline())
+            while True:
+                try:
+                    info = await self._connections.ask(create, deadline)
+                    break
+                except TopicBeingDeleted as error:
+                    if not wait or not await backoff.pause(error.retry_after_ms, deadline):
+                        raise
+                    attempts = 0  # none of them has created it
         except TopicExists:
             if attempts == 1 and not if_not_exists:
                 raise

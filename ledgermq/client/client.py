@@ -174,16 +174,19 @@ class Client:
         settings: Mapping[str, object] | None = None,
         *,
         if_not_exists: bool = False,
+        wait: bool = True,
     ) -> TopicDescription:
         """Create a topic.
 
         `partitions=0`: the cluster's default. `settings`: topic settings by name, like
         {"retention.ms": 3600000}; those in milliseconds also accept a duration ("5d", or a
         timedelta). `if_not_exists`: leave an existing topic unchanged, and return its description.
+        `wait`: while a deleted topic of this name is being removed, which takes a second or so, try again
+        within `timeout_s`; False: raise TopicBeingDeleted at once.
 
         Raises InvalidTopicName, InvalidConfig, TopicExists, TopicBeingDeleted, Unavailable.
         """
-        return await self._admin.create_topic(name, partitions, settings or {}, if_not_exists=if_not_exists)
+        return await self._admin.create_topic(name, partitions, settings or {}, if_not_exists=if_not_exists, wait=wait)
 
     async def list_topics(self) -> list[TopicDescription]:
         """Return all user topics."""

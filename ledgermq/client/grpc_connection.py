@@ -160,7 +160,11 @@ class GrpcConnection(UnaryCalls):
         if not details.startswith(NOT_CONNECTED) or "Connection refused" in details:
             return error
         why = await why_refused(self.address, None if self._credentials is None else self._credentials.tls)
-        return error if why is None else TlsFailed(why)
+        if why is None:
+            return error
+        failed = TlsFailed(why)
+        failed.not_stored = error.not_stored
+        return failed
 
     @contextmanager
     def _typed_errors(self) -> Iterator[None]:

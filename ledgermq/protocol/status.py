@@ -159,7 +159,9 @@ def error_from_status(code: grpc.StatusCode, details: str, trailing: Trailers, a
         text = f"{address} is not a LedgerMQ broker, or its release is older and has no such call ({details})"
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
         return errors.MessageTooLarge(text)
-    return _FOREIGN.get(code, LedgerMQError)(text)
+    error = _FOREIGN.get(code, LedgerMQError)(text)
+    error.not_stored = details.startswith(NOT_CONNECTED)  # nothing of the call was sent
+    return error
 
 
 BROKEN_OFF = ("Internal error from Core", "Socket closed", "Connection reset")

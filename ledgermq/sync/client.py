@@ -122,9 +122,12 @@ class Client:
         settings: Mapping[str, object] | None = None,
         *,
         if_not_exists: bool = False,
+        wait: bool = True,
     ) -> ledgermq.TopicDescription:
         """See `ledgermq.Client.create_topic`."""
-        return self._background.run(self._inner.create_topic(name, partitions, settings, if_not_exists=if_not_exists))
+        return self._background.run(
+            self._inner.create_topic(name, partitions, settings, if_not_exists=if_not_exists, wait=wait)
+        )
 
     def list_topics(self) -> list[ledgermq.TopicDescription]:
         """See `ledgermq.Client.list_topics`."""

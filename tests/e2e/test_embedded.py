@@ -15,7 +15,7 @@ import ledgermq
 from ledger import keys
 from ledgermq.cli.exit_codes import ExitCode, exit_code
 from ledgermq.cli.main import build
-from ledgermq.errors import InvalidConfig, LedgerMQError
+from ledgermq.errors import InvalidConfig, LedgerMQError, TopicBeingDeleted, TopicExists
 
 PRODUCE = """
 import asyncio, sys, ledgermq
@@ -140,3 +140,14 @@ def test_status_says_by_exit_code_and_by_name_what_is_not_well(tmp_path: Path) -
     assert problem["problem"].startswith("bundle 1 is in trouble: ")
     assert newest.name in problem["problem"]
     assert "bundle 1 is in trouble" in CliRunner().invoke(build(), ["status", *target]).stdout
+
+
+async def test_the_name_of_a_deleted_topic_is_taken_again_when_it_is_free() -> None:
+    async with ledgermq.connect("memory://name-again") as client:
+        former = await client.create_topic("t", 1)
+        await client.delete_topic("t")
+        with pytest.raises(TopicBeingDeleted):
+            await client.create_topic("t", 1, wait=False)
+        assert (await client.create_topic("t", 2)).topic_id != former.topic_id
+        with pytest.raises(TopicExists):
+            await client.create_topic("t", 2)

@@ -11,7 +11,7 @@ import pytest
 import ledgermq
 import ledgermq.sync
 from ledgermq.client.settings import ProducerSettings, settings_from
-from ledgermq.errors import InvalidConfig, InvalidRecord, MessageTooLarge, Unavailable, UnknownPartition, UnknownTopic
+from ledgermq.errors import Closed, InvalidConfig, InvalidRecord, MessageTooLarge, UnknownPartition, UnknownTopic
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.test_client_takeover import client_of
 
@@ -61,7 +61,7 @@ async def test_every_record_has_a_result_and_none_raises(cluster: Cluster) -> No
                 assert sorted(map(repr, reported)) == sorted(
                     map(repr, [*results, *(delivery.result() for delivery in many)])
                 )
-            with pytest.raises(Unavailable, match="closed"):
+            with pytest.raises(Closed, match="closed"):
                 producer.send("t", 5)
         async with client.consumer("t", until_end=True) as consumer:
             assert len([message async for message in consumer]) == 8
@@ -145,3 +145,18 @@ def test_the_synchronous_client_has_results_too() -> None:
 def test_a_result_of_a_stored_record_says_so() -> None:
     assert ledgermq.SendResult("t", 0, 5, 7).success
     assert settings_from(ProducerSettings, {}).raise_on_error
+
+
+async def test_a_record_for_a_topic_that_was_created_again_is_refused_for_certain() -> None:
+    """The producer has sent to the former topic; its record is not stored in the new one, and it says so."""
+    target = "memory://created-again"
+    async with ledgermq.connect(target) as client, ledgermq.connect(target) as other, client.producer() as producer:
+        await client.create_topic("t", 1)
+        await producer.send("t", b"old")
+        await other.delete_topic("t")
+        await other.create_topic("t", 1)
+        with pytest.raises(UnknownTopic):
+            await producer.send("t", b"lost")
+        await producer.send("t", b"new")
+        async with other.consumer("t", until_end=True) as consumer:
+            assert [message.value async for message in consumer] == [b"new"]

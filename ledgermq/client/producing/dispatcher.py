@@ -248,7 +248,7 @@ class Dispatcher:
         if isinstance(answer, LedgerMQError):
             if answer.retriable or type(answer) is LedgerMQError:
                 self._discovery.unreachable(address)
-                answer = Unavailable(answer.message, retry_after_ms=answer.retry_after_ms)
+                answer = _passing(answer)
             for batch in batches:
                 self._failed(batch, answer, address)
         else:
@@ -300,9 +300,16 @@ class Dispatcher:
         if isinstance(error, UnknownTopic | UnknownPartition):
             self._discovery.refresh(queue.at.topic)
             if now_s - batch.born_s < UNKNOWN_TOPIC_GRACE_S:
-                error = Unavailable(error.message)
+                error = _passing(error)
         self._discovery.learn_from(error, queue, address)
         self._buffer.give_up(queue.failed(batch, error, now_s))
+
+
+def _passing(error: LedgerMQError) -> Unavailable:
+    """Return the error as one that passes. Where nothing was stored, it says so, too."""
+    passing = Unavailable(error.message, retry_after_ms=error.retry_after_ms)
+    passing.not_stored = error.not_stored
+    return passing
 
 
 def _is_row_of(batch: Batch, row: int, original: DuplicateOf) -> bool:

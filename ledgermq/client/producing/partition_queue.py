@@ -188,7 +188,8 @@ class PartitionQueue:
         self._begun = 0
         self._next = 0
         """Index in the window of the batch to send next; all batches below it are on their way."""
-        self._in_flight = 0
+        self._in_flight: list[Batch] = []
+        """Those that were sent and have no answer yet."""
         self._renumbers: Batch | None = None
         """The batch with duplicates after which the session goes on in its next epoch."""
 
@@ -316,7 +317,7 @@ class PartitionQueue:
         assert self._window[self._next] is batch, "batches are sent in order"
         assert len(self._window) <= self._window_batches, "the window is bounded"
         self._next += 1
-        self._in_flight += 1
+        self._in_flight.append(batch)
 
     def gap_before(self, batch: Batch) -> LedgerMQError | None:
         """Return why `batch`, which is next, may not be sent: its sequence was decided, and the
@@ -344,7 +345,7 @@ class PartitionQueue:
         self._backoff.reset()
         self.last_error = None
         batch.stored(base_offset)
-        return self._answered()
+        return self._answered(batch)
 
     def failed(self, batch: Batch, error: LedgerMQError, now_s: float) -> list[Failure]:
         """Apply a failed attempt. Return the batches that fail, with the errors for their callers."""
@@ -354,19 +355,19 @@ class PartitionQueue:
             # for an earlier one that failed.
             self._move(Event.BROKEN if self._window[0] is batch else Event.FAILED)
             self.not_before_s = now_s + self._backoff.next_s()
-            return self._answered()
+            return self._answered(batch)
         batch.in_doubt |= _leaves_doubt(error)
         if error.retriable or (isinstance(error, OutcomeUnknown) and self._numbering is not Numbering.NONE):
             if self.phase is Phase.SENDING:  # a lost line fails all batches on it, but is a single reason to wait
                 self.not_before_s = max(self.not_before_s, now_s + self._wait_s(error))
             self._move(Event.FAILED)
-            return self._answered()
+            return self._answered(batch)
         self._remove(batch)
         self._move(Event.BROKEN)
         if self.session is not None and isinstance(error, PartitionHeld | ProducerFenced):
             batch.in_doubt = False  # the owner would have known a batch that is stored
         failure = self.unknown(batch) if batch.in_doubt else error  # an earlier attempt may have stored it
-        return [(batch, failure), *self._answered()]
+        return [(batch, failure), *self._answered(batch)]
 
     def duplicates(
         self, batch: Batch, found: Mapping[int, DuplicateOf], error: LedgerMQError, now_s: float
@@ -382,7 +383,7 @@ class PartitionQueue:
             return self.failed(batch, error, now_s)
         if self._window[0] is not batch:
             self._move(Event.FAILED)
-            return self._answered()
+            return self._answered(batch)
         self._backoff.reset()
         self.last_error = None
         batch.leave_out(found)
@@ -395,7 +396,7 @@ class PartitionQueue:
         if not batch.sent_count:
             self._remove(batch)
             batch.stored(None)
-        return self._answered()
+        return self._answered(batch)
 
     def _wait_s(self, error: LedgerMQError) -> float:
         """Follow a redirect at once, the first time."""
@@ -409,9 +410,8 @@ class PartitionQueue:
         if index < self._next:
             self._next -= 1
 
-    def _answered(self) -> list[Failure]:
-        self._in_flight -= 1
-        assert self._in_flight >= 0, "one answer an attempt"
+    def _answered(self, batch: Batch) -> list[Failure]:
+        self._in_flight.remove(batch)  # one answer an attempt
         if self._in_flight or self.phase is Phase.SENDING:
             return []
         if self.phase is Phase.ENDING:
@@ -500,14 +500,14 @@ class PartitionQueue:
 
     def abandon(self, error: LedgerMQError) -> list[Failure]:
         """Fail everything, because the producer ends or the topic is gone. Answers that still
-        arrive are ignored.
+        arrive are ignored, so batches on their way are in doubt.
         """
         failures = [
-            (batch, self.unknown(batch) if batch.in_doubt or batch in self._window[: self._next] else error)
+            (batch, self.unknown(batch) if batch.in_doubt or batch in self._in_flight else error)
             for batch in self.batches()
         ]
         self._window, self._places, self._sealed, self.open, self._beside = [], [], deque(), None, {}
-        self._next = self._in_flight = 0
+        self._next, self._in_flight = 0, []
         self._renumbers = None
         self._move(Event.ABANDONED)
         self.session = None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 
+import grpc
 import pytest
 
 from ledgermq.client.descriptions import TopicPartition
@@ -19,7 +20,9 @@ from ledgermq.errors import (
     Unauthorized,
     Unavailable,
     UnknownProducer,
+    UnknownTopic,
 )
+from ledgermq.protocol.status import error_from_status
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 
@@ -133,3 +136,34 @@ def test_a_batch_that_was_refused_at_the_door_is_not_in_doubt_when_its_session_e
         queue.sent(queue.next_to_send(1000) or batch)
         failures = queue.failed(batch, UnknownProducer("not known here"), 1000)
         assert [type(error) for _, error in failures] == ([] if is_refused else [OutcomeUnknown])
+
+
+def test_what_is_abandoned_is_in_doubt_only_if_it_was_sent_and_has_no_answer() -> None:
+    """A topic was deleted and created again: one batch was refused for that, one is on its way, one was not sent."""
+    refused, on_its_way, unsent = decided(None), decided(None), decided(None)
+    queue = queue_of(refused, on_its_way, unsent)
+    queue.opened(session())
+    queue.sent(refused)
+    queue.sent(on_its_way)
+    error = Unavailable("it has another id now")
+    error.not_stored = True
+    assert queue.failed(refused, error, 0) == []
+    failures = dict(queue.abandon(UnknownTopic("it was deleted")))
+    kinds = [type(failures[batch]) for batch in (refused, on_its_way, unsent)]
+    assert kinds == [UnknownTopic, OutcomeUnknown, UnknownTopic]
+
+
+def test_an_attempt_without_a_connection_leaves_no_doubt() -> None:
+    batch = decided(None)
+    queue = queue_of(batch)
+    queue.opened(session())
+    queue.sent(batch)
+    text = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Connection refused"
+    queue.failed(batch, error_from_status(grpc.StatusCode.UNAVAILABLE, text, (), "b:1"), 0)
+    assert [type(error) for _, error in queue.expire(1)] == [DeadlineExceeded]
+    batch = decided(None)
+    queue = queue_of(batch)
+    queue.opened(session())
+    queue.sent(batch)
+    queue.failed(batch, error_from_status(grpc.StatusCode.UNAVAILABLE, "Socket closed", (), "b:1"), 0)
+    assert [type(error) for _, error in queue.expire(1)] == [OutcomeUnknown]
