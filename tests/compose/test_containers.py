@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import ledgermq
 from infra.grafana.dashboard import queries
 from ledger import keys
 from ledger.root.open import open_store
@@ -25,6 +26,7 @@ from ledgermq.sources import Sources
 from tests.compose.project import BROKERS, SERVICES, Project
 from tests.compose.traffic import Traffic, traffic_on
 from tests.waiting import wait_until
+from tests.worlds.every_feature import NARROW, USED, use_every_feature
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(3600)]  # the first test builds the images
 
@@ -169,11 +171,18 @@ def test_prometheus_sees_every_process(project: Project) -> None:
 
 
 async def test_every_query_of_the_dashboard_has_data(project: Project) -> None:
+    """And the features that it shows are counted, once each was used."""
     async with traffic_on(project.target, "for-the-dashboard") as traffic:
         await traffic.more(1000)
+    async with ledgermq.connect(project.target) as client:
+        await client.access.grant(NARROW, "produce", "narrow")
+        token = await client.access.create_token(NARROW.removeprefix("user:"))
+        async with ledgermq.connect(project.target, token=token.token) as narrow:
+            await use_every_feature(client, narrow)
 
     def empty() -> list[str]:
-        return [query for query in queries(used=False) if not ask_prometheus(project, "query", query=query)["result"]]
+        asked = [*queries(used=False), *(f"sum({counter}) > 0" for counter in USED.values())]
+        return [query for query in asked if not ask_prometheus(project, "query", query=query)["result"]]
 
     await asyncio.to_thread(wait_until, lambda: not empty(), WAIT_S_MAX, every_s=1, what="every query is answered")
 
