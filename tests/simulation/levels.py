@@ -297,6 +297,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a half message was committed",
         "a half message was rolled back",
         "a half message was unresolved",
+        "an answer to a copy of an unresolved half message was lost",
         "a half message was left, and no program knows of it",
         "a half message was left, and its program did nothing",
         "a half message was left, and its program has decided",
@@ -529,6 +530,7 @@ RARE: dict[str, frozenset[str]] = {
     ),
     "transactions": frozenset(
         {
+            "an answer to a copy of an unresolved half message was lost",
             "a commit was answered: outcome unknown",
             "a broker stood still until another had claimed",
             "a question came to a former coordinator",

@@ -14,6 +14,7 @@ from ledger.topics.catalog import Topic
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.transactions.unresolved import UnresolvedCopies
+from tests.simulation.lost_answers import share_lost
 from tests.simulation.mutants import mutant
 from tests.simulation.transactions_clients import transactions_plan_of
 from transactions.coordinator import Coordinator
@@ -125,7 +126,7 @@ def unresolved_copied_after_it_is_dropped(patch: Patch) -> None:
     patch.setattr(UnresolvedCopies, "store", store)
 
 
-@mutant("transactions")
+@mutant("transactions", likely=lambda seed: share_lost(seed) > 0)
 def unresolved_copies_without_a_session(patch: Patch) -> None:
     """A copy that is attempted again is stored again."""
     real = UnresolvedCopies._produce

@@ -61,6 +61,8 @@ class Network:
         self._mended = asyncio.Event()
         self.on_call: Callable[[str, Method, Any], Callable[[Any], None]] = lambda address, method, request: _ignore
         """Called where a request arrives; it returns what is called with the answer, or the error."""
+        self.loses: Callable[[Method, Any], bool] = lambda method, request: False
+        """Whether the answer to a call, which was served, does not come back."""
         self.credential_of: Callable[[str], str] | None = None
         """What the calls of a caller carry, by its name; None: brokers serve everybody, without a door."""
 
@@ -162,6 +164,8 @@ class Line(UnaryCalls, Connection):
             raise Unavailable(f"{self.address} died")
         answer = method.encode_response(task.result())
         await self._travel()
+        if self._network.loses(method, arrived):
+            raise Unavailable(f"the line to {self.address} broke under the answer")
         return method.decode_response(answer)
 
     async def _call(self, host: Host, credential: str, method: Method, arrived: Any) -> Any:

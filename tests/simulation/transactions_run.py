@@ -19,6 +19,7 @@ from tests.simulation.half_clients import Program
 from tests.simulation.half_truth import coverage_of, judge_half
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.lost_answers import LostAnswers
 from tests.simulation.roaming import Roaming, roams, with_moves
 from tests.simulation.transactions_clients import (
     GROUP,
@@ -72,6 +73,7 @@ class TransactionsRun(ClusterRun):
             self._roaming = Roaming(self.world, self.brokers, self.bundles, OUTPUTS[0])
         self._shared = Shared()
         self.network.on_call = FormerOwners(self.world, self.brokers).arrived
+        self.network.loses = LostAnswers(self.world).loses
         self._members: dict[str, TransactionalClient] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
