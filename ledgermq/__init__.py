@@ -18,85 +18,80 @@ client.
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
-from types import ModuleType
-from typing import TYPE_CHECKING
-
-from ledgermq import errors
-from ledgermq.client.access import Access, AccessDecision, AccessRule, NewToken, TokenDescription
-from ledgermq.client.client import Client, connect
-from ledgermq.client.consuming.consumer import Consumer
-from ledgermq.client.consuming.message import Message
-from ledgermq.client.consuming.reader import FilterCounts
-from ledgermq.client.delayed import DelayedBundle, DelayedList, DelayedMessage, DelayedRange, RecallOutcome
-from ledgermq.client.deletion import DeletedRecords
-from ledgermq.client.descriptions import (
-    AddedBundles,
-    BrokerDescription,
-    BundleDescription,
-    BundleLoads,
-    ClusterDescription,
-    PartitionDescription,
-    PartitionHolder,
-    TopicDescription,
-    TopicPartition,
-)
-from ledgermq.client.finding import MessageDescription, Search, StoredBy
-from ledgermq.client.groups.admin.descriptions import GroupDescription, GroupSummary, MemberDescription
-from ledgermq.client.groups.admin.group_admin import GroupAdmin
-from ledgermq.client.groups.admin.resets import Like, PlannedReset, Shift
-from ledgermq.client.groups.group_consumer import GroupConsumer
-from ledgermq.client.groups.handlers.handler import Handler
-from ledgermq.client.groups.handlers.retry import Retry
-from ledgermq.client.groups.lag import Lag
-from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.message_id import MessageId
-from ledgermq.client.producing.delivery import (
-    BatchDelivery,
-    BatchResult,
-    Deliveries,
-    Delivery,
-    SendResult,
-    Spilled,
-    SpilledBatch,
-)
-from ledgermq.client.producing.producer import Producer
-from ledgermq.client.queues.admin import QueueAdmin, QueueDescription, QueueMember, QueuePartition
-from ledgermq.client.queues.message import QueueMessage, Reply
-from ledgermq.client.queues.queue import Queue
-from ledgermq.client.queues.runner import QueueHandler
-from ledgermq.client.quotas import QuotaDescription, Quotas
-from ledgermq.client.record import Outgoing, Record
-from ledgermq.client.serializers import Serializer
-from ledgermq.client.spill import Spill, SpillState
-from ledgermq.client.tables.rows import Change
-from ledgermq.client.tables.table import Table
-from ledgermq.client.tls import Tls
-from ledgermq.client.transactions.admin import (
-    StagedTransaction,
-    TransactionDescription,
-    TransactionList,
-    TransactionPart,
-)
-from ledgermq.client.transactions.checks import CheckedMessage
-from ledgermq.client.transactions.decisions import TransactionOutcome
-from ledgermq.client.transactions.half_messages import HalfMessage, HalfMessages
-from ledgermq.client.transactions.transaction import Transaction
-from ledgermq.client.transactions.transactions import TransactionClient, Transactions
-from ledgermq.client.transactions.two_phase import TwoPhase
-from ledgermq.client.transactions.xid import Xid
-from ledgermq.errors import LedgerMQError
-from ledgermq.filters.functions import FilterMessage
-from ledgermq.frames import to_pandas, to_polars
-from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ledgermq import errors as errors
     from ledgermq import sync as sync
+    from ledgermq.client.access import Access, AccessDecision, AccessRule, NewToken, TokenDescription
+    from ledgermq.client.client import Client, connect
+    from ledgermq.client.consuming.consumer import Consumer
+    from ledgermq.client.consuming.message import Message
+    from ledgermq.client.consuming.reader import FilterCounts
+    from ledgermq.client.delayed import DelayedBundle, DelayedList, DelayedMessage, DelayedRange, RecallOutcome
+    from ledgermq.client.deletion import DeletedRecords
+    from ledgermq.client.descriptions import (
+        AddedBundles,
+        BrokerDescription,
+        BundleDescription,
+        BundleLoads,
+        ClusterDescription,
+        PartitionDescription,
+        PartitionHolder,
+        TopicDescription,
+        TopicPartition,
+    )
+    from ledgermq.client.finding import MessageDescription, Search, StoredBy
+    from ledgermq.client.groups.admin.descriptions import GroupDescription, GroupSummary, MemberDescription
+    from ledgermq.client.groups.admin.group_admin import GroupAdmin
+    from ledgermq.client.groups.admin.resets import Like, PlannedReset, Shift
+    from ledgermq.client.groups.group_consumer import GroupConsumer
+    from ledgermq.client.groups.handlers.handler import Handler
+    from ledgermq.client.groups.handlers.retry import Retry
+    from ledgermq.client.groups.lag import Lag
+    from ledgermq.client.groups.message import GroupMessage
+    from ledgermq.client.message_id import MessageId
+    from ledgermq.client.producing.delivery import (
+        BatchDelivery,
+        BatchResult,
+        Deliveries,
+        Delivery,
+        SendResult,
+        Spilled,
+        SpilledBatch,
+    )
+    from ledgermq.client.producing.producer import Producer
+    from ledgermq.client.queues.admin import QueueAdmin, QueueDescription, QueueMember, QueuePartition
+    from ledgermq.client.queues.message import QueueMessage, Reply
+    from ledgermq.client.queues.queue import Queue
+    from ledgermq.client.queues.runner import QueueHandler
+    from ledgermq.client.quotas import QuotaDescription, Quotas
+    from ledgermq.client.record import Outgoing, Record
+    from ledgermq.client.serializers import Serializer
+    from ledgermq.client.spill import Spill, SpillState
+    from ledgermq.client.tables.rows import Change
+    from ledgermq.client.tables.table import Table
+    from ledgermq.client.tls import Tls
+    from ledgermq.client.transactions.admin import (
+        StagedTransaction,
+        TransactionDescription,
+        TransactionList,
+        TransactionPart,
+    )
+    from ledgermq.client.transactions.checks import CheckedMessage
+    from ledgermq.client.transactions.decisions import TransactionOutcome
+    from ledgermq.client.transactions.half_messages import HalfMessage, HalfMessages
+    from ledgermq.client.transactions.transaction import Transaction
+    from ledgermq.client.transactions.transactions import TransactionClient, Transactions
+    from ledgermq.client.transactions.two_phase import TwoPhase
+    from ledgermq.client.transactions.xid import Xid
+    from ledgermq.errors import LedgerMQError
+    from ledgermq.filters.functions import FilterMessage
+    from ledgermq.frames import to_pandas, to_polars
+    from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
 
-try:
-    __version__ = version("ledgermq")
-except PackageNotFoundError:  # running from a checkout that was not installed
-    __version__ = "0"
+    __version__: str
 
 __all__ = [
     "Access",
@@ -196,15 +191,165 @@ __all__ = [
 Settings are keyword arguments; their classes are in `ledgermq.client.settings`.
 """
 
+_MODULES = {
+    "client.access": (
+        "Access",
+        "AccessDecision",
+        "AccessRule",
+        "NewToken",
+        "TokenDescription",
+    ),
+    "client.client": (
+        "Client",
+        "connect",
+    ),
+    "client.consuming.consumer": ("Consumer",),
+    "client.consuming.message": ("Message",),
+    "client.consuming.reader": ("FilterCounts",),
+    "client.delayed": (
+        "DelayedBundle",
+        "DelayedList",
+        "DelayedMessage",
+        "DelayedRange",
+        "RecallOutcome",
+    ),
+    "client.deletion": ("DeletedRecords",),
+    "client.descriptions": (
+        "AddedBundles",
+        "BrokerDescription",
+        "BundleDescription",
+        "BundleLoads",
+        "ClusterDescription",
+        "PartitionDescription",
+        "PartitionHolder",
+        "TopicDescription",
+        "TopicPartition",
+    ),
+    "client.finding": (
+        "MessageDescription",
+        "Search",
+        "StoredBy",
+    ),
+    "client.groups.admin.descriptions": (
+        "GroupDescription",
+        "GroupSummary",
+        "MemberDescription",
+    ),
+    "client.groups.admin.group_admin": ("GroupAdmin",),
+    "client.groups.admin.resets": (
+        "Like",
+        "PlannedReset",
+        "Shift",
+    ),
+    "client.groups.group_consumer": ("GroupConsumer",),
+    "client.groups.handlers.handler": ("Handler",),
+    "client.groups.handlers.retry": ("Retry",),
+    "client.groups.lag": ("Lag",),
+    "client.groups.message": ("GroupMessage",),
+    "client.message_id": ("MessageId",),
+    "client.producing.delivery": (
+        "BatchDelivery",
+        "BatchResult",
+        "Deliveries",
+        "Delivery",
+        "SendResult",
+        "Spilled",
+        "SpilledBatch",
+    ),
+    "client.producing.producer": ("Producer",),
+    "client.queues.admin": (
+        "QueueAdmin",
+        "QueueDescription",
+        "QueueMember",
+        "QueuePartition",
+    ),
+    "client.queues.message": (
+        "QueueMessage",
+        "Reply",
+    ),
+    "client.queues.queue": ("Queue",),
+    "client.queues.runner": ("QueueHandler",),
+    "client.quotas": (
+        "QuotaDescription",
+        "Quotas",
+    ),
+    "client.record": (
+        "Outgoing",
+        "Record",
+    ),
+    "client.serializers": ("Serializer",),
+    "client.spill": (
+        "Spill",
+        "SpillState",
+    ),
+    "client.tables.rows": ("Change",),
+    "client.tables.table": ("Table",),
+    "client.tls": ("Tls",),
+    "client.transactions.admin": (
+        "StagedTransaction",
+        "TransactionDescription",
+        "TransactionList",
+        "TransactionPart",
+    ),
+    "client.transactions.checks": ("CheckedMessage",),
+    "client.transactions.decisions": ("TransactionOutcome",),
+    "client.transactions.half_messages": (
+        "HalfMessage",
+        "HalfMessages",
+    ),
+    "client.transactions.transaction": ("Transaction",),
+    "client.transactions.transactions": (
+        "TransactionClient",
+        "Transactions",
+    ),
+    "client.transactions.two_phase": ("TwoPhase",),
+    "client.transactions.xid": ("Xid",),
+    "errors": ("LedgerMQError",),
+    "filters.functions": ("FilterMessage",),
+    "frames": (
+        "to_pandas",
+        "to_polars",
+    ),
+    "offset_stores.contract": (
+        "GivenPartition",
+        "OffsetEntry",
+        "OffsetStore",
+        "StoredOffset",
+    ),
+}
+"""Where the public names are. A name is imported when a program first uses it, so a command that needs no client
+starts without gRPC and Arrow. Type checkers read the imports above.
+"""
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
-if not TYPE_CHECKING:  # to type checkers it would mean that every name exists
+if not TYPE_CHECKING:  # otherwise type checkers would take any name for one of this module
 
-    def __getattr__(name: str) -> ModuleType:
-        """Import `ledgermq.sync` when a program first uses it.
+    def __getattr__(name: str) -> Any:
+        """Import a public name, or a module of this package, and keep it."""
+        found = _found(name)
+        globals()[name] = found
+        return found
 
-        It builds on this package, so this module cannot import it at its top.
-        """
-        if name == "sync":
-            return import_module("ledgermq.sync")
-        place = f"; it is ledgermq.errors.{name}" if hasattr(errors, name) else ""
-        raise AttributeError(f"module 'ledgermq' has no attribute {name!r}{place}")
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
+
+def _found(name: str) -> Any:
+    if name in _MODULE_OF:
+        return getattr(import_module(f"ledgermq.{_MODULE_OF[name]}"), name)
+    if name == "__version__":
+        return _version()
+    if not name.startswith("_") and find_spec(f"ledgermq.{name}") is not None:
+        return import_module(f"ledgermq.{name}")
+    errors = import_module("ledgermq.errors")
+    place = f"; it is ledgermq.errors.{name}" if hasattr(errors, name) else ""
+    raise AttributeError(f"module 'ledgermq' has no attribute {name!r}{place}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("ledgermq")
+    except PackageNotFoundError:  # running from a checkout that was not installed
+        return "0"

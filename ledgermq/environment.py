@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ LEDGERMQ_PORT=tcp://… and similar.
 
 _settings: set[str] = set()
 _removed: dict[str, str] = {}
+_loaders: list[Callable[[], object]] = []
 
 
 def add_settings(names: Iterable[str], removed: Mapping[str, str]) -> None:
@@ -49,6 +50,17 @@ def add_settings(names: Iterable[str], removed: Mapping[str, str]) -> None:
     """
     _settings.update(names)
     _removed.update(removed)
+
+
+def add_loader(load: Callable[[], object]) -> None:
+    """Call `load`, which registers the settings of packages that are not imported yet, before the names count."""
+    _loaders.append(load)
+
+
+def load_settings() -> None:
+    """Import what registers settings. It costs the imports of a broker, so only a name that is not known needs it."""
+    while _loaders:
+        _loaders.pop()()
 
 
 def from_settings_file(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -79,6 +91,10 @@ def check_variables(settings: Iterable[str] | None = None, removed: Mapping[str,
     Raises InvalidConfig for an unknown variable, even an empty one, with the nearest known name;
     and for a removed setting, with its replacement.
     """
+    if settings is None and any(
+        name.startswith(PREFIX) and name.removeprefix(PREFIX) not in COMMAND_LINE for name in os.environ
+    ):
+        load_settings()
     names = set(_settings if settings is None else settings)
     gone = _removed if removed is None else removed
     known = {*COMMAND_LINE, *(name.upper() for name in (*CLIENT, *names))}

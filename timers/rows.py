@@ -170,7 +170,7 @@ def rows_of(blocks: Sequence[tuple[Source, Block]], above: Key) -> Rows:
     return merge(parts, {part.number: blocks[part.number][1] for part in parts})
 
 
-_NO_UINT32, _NO_INT64 = pa.array([], pa.uint32()), pa.array([], pa.int64())
+_NO_UINT32, _NO_INT64 = pa.nulls(0, pa.uint32()), pa.nulls(0, pa.int64())  # `pa.array` would import pandas
 
 
 def _columns_of(part: Part) -> tuple[pa.Array, ...]:

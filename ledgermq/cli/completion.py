@@ -1,5 +1,5 @@
 """Complete names in the shell: ask the cluster for topics, groups and transactions, and complete nothing if it
-does not answer at once.
+does not answer at once. What names need is imported only when one is completed.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable
 import typer
 
 import ledgermq
-from ledgermq.cli import dead_letters
 from ledgermq.cli.options import DEFAULT_TARGET
 from ledgermq.cli.tls_options import given_tls, take_tls
-from ledgermq.cli.unresolved_messages import check_groups
+from ledgermq.environment import load_settings
 
 COMPLETION_TIMEOUT_S = 1.0
 
@@ -46,16 +45,26 @@ def complete_transaction(context: typer.Context, incomplete: str) -> list[str]:
 
 def complete_check_group(context: typer.Context, incomplete: str) -> list[str]:
     """Return the check groups with unresolved half messages whose names begin with what was typed."""
+    from ledgermq.cli.unresolved_messages import check_groups
+
     return _found(context, incomplete, check_groups)
 
 
 def complete_dead_letter_group(context: typer.Context, incomplete: str) -> list[str]:
     """Return the groups with a dead-letter topic whose names begin with what was typed."""
+    from ledgermq.cli import dead_letters
+
     return _found(context, incomplete, dead_letters.groups)
+
+
+def complete_queue(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the queue groups whose names begin with what was typed."""
+    return _found(context, incomplete, _queues)
 
 
 def complete_setting(incomplete: str) -> list[str]:
     """Return the topic settings whose names begin with what was typed."""
+    load_settings()
     return sorted(name for names in _setting_names for name in names() if name.startswith(incomplete))
 
 
@@ -70,6 +79,10 @@ async def _topics(client: ledgermq.Client) -> Iterable[str]:
 
 async def _groups(client: ledgermq.Client) -> Iterable[str]:
     return [group.name for group in await client.groups.list()]
+
+
+async def _queues(client: ledgermq.Client) -> Iterable[str]:
+    return {queue.group for queue in await client.queues.list()}
 
 
 async def _transactions(client: ledgermq.Client) -> Iterable[str]:

@@ -4,6 +4,7 @@ until Ctrl-C.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
@@ -21,11 +22,17 @@ from ledgermq.cli.session import connected_session
 from ledgermq.cli.start import parse_start
 from ledgermq.client.setting_types import MemberOptions
 from ledgermq.errors import InvalidRequest, OffsetOutOfRange, UnknownPartition
-from ledgermq.filters.filter import parse_filter
 
 FETCH_RECORDS_MAX = 5000
 FETCH_WAIT_S = 1.0
 CLOSE_TIMEOUT_S_MAX = 10.0
+EXAMPLES = (
+    "ledgermq consume events",
+    "ledgermq consume events --from earliest --until-end --format jsonl",
+    "ledgermq consume events --from -10 --format '%p:%o %k %s'",
+    'ledgermq consume events --from 15m --filter "price > 5"',
+    "ledgermq consume events --group reports",
+)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to read.", autocompletion=complete_topic)]
 From = Annotated[
@@ -34,8 +41,9 @@ From = Annotated[
         "--from",
         metavar="WHERE",
         help=(
-            "earliest, latest, a time (2026-11-21T07:30), an age (15m), an offset, or PARTITION:OFFSET,… (other"
-            " partitions: earliest). Default: latest; with --until-end or --group earliest."
+            "earliest, latest, -N (the last N of each partition), a time (2026-11-21T07:30), an age (15m), an offset,"
+            " or PARTITION:OFFSET,… (other partitions: earliest). Default: latest; with --until-end or --group"
+            " earliest."
         ),
     ),
 ]
@@ -96,7 +104,7 @@ PartitionList = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "consume")(consume)
+    command(app, "consume", examples=EXAMPLES)(consume)
 
 
 async def consume(
@@ -119,12 +127,16 @@ async def consume(
     or until Ctrl-C.
     """
     printing = chosen_format(form, output, MessageFormat.VALUE)
+    from ledgermq.filters.filter import parse_filter  # late: completion and help need no Arrow
+
     parse_filter(only)
-    start = parse_start(begin or ("earliest" if until_end or group else "latest"), datetime.now(UTC))
+    wanted = begin or ("earliest" if until_end or group else "latest")
+    last = int(wanted[1:]) if re.fullmatch(r"-\d{1,18}", wanted) else None
+    start = parse_start("latest" if last is not None else wanted, datetime.now(UTC))
     async with connected_session(target, timeout_s) as session:
         client = session.client
         if group is not None:
-            if partition or isinstance(start, int | dict):
+            if partition or last is not None or isinstance(start, int | dict):
                 raise InvalidRequest(
                     "the group assigns partitions and stores offsets; to move them, use `ledgermq group reset`"
                 )
@@ -145,6 +157,8 @@ async def consume(
             return
         partitions = await chosen_partitions(client, topic, partition, start if isinstance(start, dict) else ())
         offsets = dict.fromkeys(partitions, start) if isinstance(start, int) else start
+        if last is not None:
+            offsets = await last_offsets(client, topic, partitions, last)
         session.progress = session.while_in_trouble
         async with client.consumer(
             topic,
@@ -202,6 +216,12 @@ def chosen_format(form: str, output: OutputFormat | None, default: MessageFormat
     if output is not None:
         return MessageFormat.JSONL if output is OutputFormat.JSON else MessageFormat.TABLE
     return parse_format(form) if form else default
+
+
+async def last_offsets(client: ledgermq.Client, topic: str, partitions: Iterable[int], count: int) -> dict[int, int]:
+    """Return where the last `count` offsets of each partition begin. Raises Unavailable."""
+    starts, ends = await client.list_offsets(topic, "earliest"), await client.list_offsets(topic, "latest")
+    return {number: max(starts[number], ends[number] - count) for number in partitions}
 
 
 class Printer:

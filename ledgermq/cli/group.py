@@ -88,7 +88,7 @@ def register(app: typer.Typer) -> None:
     command(group, "list")(list_groups)
     command(group, "describe")(describe)
     command(group, "retries")(retries)
-    command(group, "reset")(reset)
+    command(group, "reset", examples=("ledgermq group reset reports --to 2h --dry-run",))(reset)
     command(group, "delete")(delete)
     command(group, "export")(export_offsets)
     command(group, "import")(import_offsets)

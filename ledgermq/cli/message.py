@@ -69,7 +69,7 @@ HEX_BYTES_MAX = 4096
 def register(app: typer.Typer) -> None:
     message = typer.Typer(no_args_is_help=True, epilog=EPILOG)
     app.add_typer(message, name="message", help="Find messages by key, show one by its id, trace where it went.")
-    command(message, "find")(find)
+    command(message, "find", examples=("ledgermq message find orders --key table-7 --max 5",))(find)
     command(message, "show")(show_one)
     command(message, "trace")(trace)
 

@@ -42,6 +42,14 @@ COLUMNS = ("partition", "records", "first_offset", "last_offset")
 DELAYED_COLUMNS = ("due", "topic", "partition", "handle")
 
 
+EXAMPLES = (
+    "ledgermq produce events < lines.txt",
+    "ledgermq produce flights flights.csv --format csv --key carrier",
+    "ledgermq produce events rows.jsonl --format jsonl --key user --value payload",
+    "ledgermq consume events -e -f jsonl | ledgermq produce copy -f records",
+)
+
+
 class Acks(StrEnum):
     DURABLE = "durable"
     RECEIVED = "received"
@@ -144,7 +152,7 @@ CompressionOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "produce")(produce)
+    command(app, "produce", examples=EXAMPLES)(produce)
 
 
 async def produce(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ledgermq.cli.completion import complete_topic
+from ledgermq.cli.completion import complete_queue, complete_topic
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
 from ledgermq.cli.report import Report, Rows, show, show_rows
@@ -17,7 +17,7 @@ from ledgermq.cli.start import parse_start
 from ledgermq.cli.terminal import confirm, notes
 from ledgermq.errors import InvalidRequest
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the queue group.")]
+Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the queue group.", autocompletion=complete_queue)]
 Topic = Annotated[
     str,
     typer.Option("--topic", help="The topic that the group reads.", autocompletion=complete_topic, show_default=False),

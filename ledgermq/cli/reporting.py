@@ -25,6 +25,7 @@ from rich.markup import escape
 from typer.models import ParameterInfo
 
 from ledgermq.cli.exit_codes import ExitCode, exit_code, hint
+from ledgermq.cli.help import Command, examples_text
 from ledgermq.cli.terminal import forget_output, notes
 from ledgermq.cli.tls_options import take_tls, with_tls_options
 from ledgermq.environment import check_variables
@@ -35,10 +36,11 @@ Function = Callable[..., Any]
 
 
 def command(
-    app: typer.Typer, name: str, *, connects: bool | None = None, **settings: Any
+    app: typer.Typer, name: str, *, connects: bool | None = None, examples: tuple[str, ...] = (), **settings: Any
 ) -> Callable[[Function], Function]:
     """Register the decorated function, plain or async, as a command that reports its errors as
-    this module describes. `connects`: it takes the options of TLS, too; None: if it has a `target`.
+    this module describes. `connects`: it takes the options of TLS, too; None: if it has a `target`. `examples`: command
+    lines for its help page.
     """
 
     def register(function: Function) -> Function:
@@ -57,7 +59,9 @@ def command(
                 else:
                     function(*args, **kwargs)
 
-        app.command(name, **settings)(with_tls_options(reported) if has_tls else reported)
+        app.command(name, cls=Command, epilog=examples_text(examples), **settings)(
+            with_tls_options(reported) if has_tls else reported
+        )
         return function
 
     return register
@@ -103,7 +107,9 @@ def check_texts(function: Function, given: Mapping[str, Any]) -> None:
                 continue
             words = name.replace("_", "-")
             if metadata and isinstance(metadata[0], ParameterInfo):
-                words = max(metadata[0].param_decls or (), key=len, default=metadata[0].metavar or words)
+                # Typer keeps the first name of an option where its default would be
+                names = [str(each) for each in (metadata[0].default, *(metadata[0].param_decls or ())) if each != ...]
+                words = max(names, key=len, default=metadata[0].metavar or words)
             other = "; give its bytes with --key-hex" if name == "key" and "key_hex" in given else ""
             raise InvalidRequest(f"{words} {os.fsencode(text)!r}: it must be UTF-8 text{other}")
 

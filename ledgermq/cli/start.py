@@ -14,7 +14,6 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from ledgermq.client.consuming.start import moment_before
 from ledgermq.durations import find_duration_ms
 from ledgermq.errors import InvalidRequest
 
@@ -34,6 +33,8 @@ def parse_start(text: str, now: datetime, option: str = "--from") -> Start:
     if _OFFSETS.match(text):
         return {int(partition): int(offset) for partition, offset in (pair.split(":") for pair in text.split(","))}
     if (age_ms := find_duration_ms(text)) is not None:
+        from ledgermq.client.consuming.start import moment_before  # late: it needs Arrow
+
         return moment_before(now, timedelta(milliseconds=age_ms))
     try:
         moment = datetime.fromisoformat(text)

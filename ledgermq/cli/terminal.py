@@ -11,34 +11,29 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
 from ledgermq.cli.exit_codes import ExitCode
 
+if TYPE_CHECKING:  # Rich takes a third of the time of a short command: only what prints with it imports it
+    from rich.console import Console
+    from rich.progress import Progress
 
-def end_quietly_at_broken_pipes() -> None:
-    """Exit with 0 when the reader of our output has gone, as `head` does.
 
-    Rich, which also prints Typer's help, would exit with 1.
+def _console(**settings: Any) -> Console:
+    """Make a console. The program exits with 0 when the reader of its output has gone, as `head` does; Rich would
+    exit with 1.
     """
+    from rich.console import Console
 
     def end(self: Console) -> None:
         forget_output()
         raise SystemExit(0)
 
     Console.on_broken_pipe = end  # type: ignore[method-assign]
+    return Console(highlight=False, emoji=False, **settings)
 
 
 def forget_output() -> None:
@@ -59,7 +54,7 @@ def results() -> Console:
 
     Text is not wrapped when the output is not a terminal: one row is one line.
     """
-    console = Console(highlight=False, emoji=False)
+    console = _console()
     if not console.is_terminal:
         console.width = 10_000
         console.soft_wrap = True
@@ -68,7 +63,7 @@ def results() -> Console:
 
 def notes() -> Console:
     """Return a console on the present stderr."""
-    return Console(stderr=True, highlight=False, emoji=False)
+    return _console(stderr=True)
 
 
 def confirm(question: str) -> None:
@@ -92,6 +87,8 @@ def confirm(question: str) -> None:
 
 def progress_of_bytes(console: Console | None = None) -> Progress:
     """Show a progress bar for a known number of bytes, removed when done; only on a terminal."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
     shown = console or notes()
     columns = (
         TextColumn("{task.description}"),
@@ -108,6 +105,15 @@ def progress_of_items(console: Console | None = None, *, quiet: bool = False) ->
 
     It is removed when done, and shown only on a terminal. `quiet`: show none, because the user is typing there.
     """
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     shown = console or notes()
     columns = (
         SpinnerColumn(),

@@ -11,12 +11,14 @@ import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledgermq.client.tls import Tls
 from ledgermq.errors import InvalidConfig
+
+if TYPE_CHECKING:  # it needs gRPC, which completion and help do not
+    from ledgermq.client.tls import Tls
 
 Function = Callable[..., Any]
 
@@ -76,6 +78,8 @@ def _tls_of(values: dict[str, Any]) -> Tls | bool | None:
         return is_on  # type: ignore[no-any-return]
     if is_on is False:
         raise InvalidConfig("--no-tls takes no files of TLS")
+    from ledgermq.client.tls import Tls
+
     return Tls(ca=ca, cert=cert, key=key)
 
 

@@ -82,7 +82,8 @@ PARTITION_COLUMNS = ("partition", "bundle", "owner", "log_start", "end")
 def register(app: typer.Typer) -> None:
     topic = typer.Typer(no_args_is_help=True, epilog=EPILOG)
     app.add_typer(topic, name="topic", help="Create, list, describe, alter and delete topics.")
-    command(topic, "create")(create)
+    example = "ledgermq topic create events --partitions 12 --set retention.ms=604800000"
+    command(topic, "create", examples=(example,))(create)
     command(topic, "list")(list_topics)
     command(topic, "describe")(describe)
     command(topic, "holders")(holders)

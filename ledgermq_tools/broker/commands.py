@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from pydantic.fields import FieldInfo
-from rich.markup import escape
 
 from ledger.open_root import root_url
 from ledgermq.cli.options import Debug
@@ -232,10 +231,10 @@ def _option(name: str, field: FieldInfo) -> inspect.Parameter:
         "not set" if field.default in (None, "") else str(field.default).lower() if kind is bool else str(field.default)
     )
     allowed = "" if kind is bool else range_of(field).replace("`", "")
-    facts = escape(f"[default: {default}{f'; {allowed}' if allowed not in ('', 'text') else ''}]")
+    facts = f"[default: {default}{f'; {allowed}' if allowed not in ('', 'text') else ''}]"
     option = typer.Option(
         f"{flag}/--no-{flag[2:]}" if kind is bool else flag,
-        help=f"{escape(field.description or name.replace('_', ' '))} {facts}",
+        help=f"{field.description or name.replace('_', ' ')} {facts}",
         show_default=False,
     )
     annotation: Any = Annotated[kind | None, option]

@@ -103,9 +103,11 @@ def serve(listening: socket.socket) -> None:
 
 
 def main() -> NoReturn:
+    import ledgermq
     from ledgermq.cli import main as command_line
 
     command_line.build()  # with everything that commands import
+    _ = ledgermq.connect  # and with the client, which the package imports when it is first used
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     serve(socket.socket(fileno=int(sys.argv[1])))
     command_line.main()

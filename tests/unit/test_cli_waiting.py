@@ -207,11 +207,8 @@ def test_a_target_that_is_none_makes_no_folder(target: str, tmp_path: Path, monk
 
 def test_help_shows_defaults_and_ranges_of_a_brokers_settings() -> None:
     result = CliRunner(env={"COLUMNS": "400", "LEDGERMQ_TARGET": None}).invoke(build(), ["broker", "--help"])
-    lines = {
-        words[1]: line
-        for line in result.stdout.splitlines()
-        if (words := line.split())[1:2] and words[1].startswith("--")
-    }
+    pages = re.split(r"\n  (?:-\w, )?(?=--)", result.stdout)
+    lines = {page.split()[0]: " ".join(page.split()) for page in pages}
     assert "[default: 8388608; 65,536 to 67,108,864]" in lines["--flush-bytes"]
     assert "[default: info; debug, info, warning, error]" in lines["--log-level"]
     assert "[default: false]" in lines["--auto-create-topics"]

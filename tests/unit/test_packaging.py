@@ -124,12 +124,20 @@ def test_the_command_line_works_with_the_client_alone() -> None:
     assert "create" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["dev", "broker", "compactor", "config", "top"])
+@pytest.mark.parametrize(
+    "command", ["dev", "broker", "compactor", "config", "top", "compact", "inspect", "fsck", "gc", "repair"]
+)
 def test_a_command_of_a_missing_extra_says_what_to_install(command: str) -> None:
     done = without_extras(command, "--help")
     assert done.returncode == 1
     assert "pip install 'ledgermq[broker]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_client_alone_has_no_command_of_an_entry_points_name() -> None:
+    done = without_extras("ledger")
+    assert done.returncode == 2
+    assert "No such command 'ledger'" in done.stderr
 
 
 @pytest.mark.parametrize("group", ["ledgermq.commands", "ledgermq.engines", "ledgermq.embedded", "console_scripts"])
