@@ -358,19 +358,31 @@ class GroupCoordinator:
         found = self.state.groups.get(group)
         return found is not None and PendingKey(producer_id, epoch, number) in found.pending
 
+    def pending_names(self, producer_id: bytes) -> set[str]:
+        """Return the transactional ids under which a producer id has staged offsets."""
+        staged = self.state.pending.get(producer_id, ())
+        return {self.state.groups[name].pending[key].transactional_id for name, key in staged}
+
     def settle_pending(
-        self, producer_id: bytes, epoch: int, number: int, commit_groups: Collection[str], now_ms: int
+        self,
+        producer_id: bytes,
+        epoch: int,
+        number: int,
+        commit_groups: Collection[str],
+        now_ms: int,
+        transactional_id: str,
     ) -> Decision[None]:
         """Complete a transaction here: commit, unconditionally, what it has staged of
-        `commit_groups`, and drop what else this producer has staged at or below (epoch, number).
+        `commit_groups`, and drop what else this producer has staged at or below (epoch, number) under
+        the same transactional id.
 
         Repeating it changes nothing. An abort names no groups.
         """
         ended = PendingKey(producer_id, epoch, number)
         records: list[LogRecord] = []
         for name, key in list(self.state.pending.get(producer_id, ())):
-            if key <= ended:
-                group = self.state.groups[name]
+            group = self.state.groups[name]
+            if key <= ended and group.pending[key].transactional_id == transactional_id:
                 commit = key == ended and name in commit_groups
                 pending.settle(group, key, commit=commit, view=self._view, now_ms=now_ms)
                 self.state.note_pending(group, key)

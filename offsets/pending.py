@@ -21,9 +21,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ledger.keys import PartitionId
-from ledgermq.errors import CommitGoesBack, InvalidRequest, ResourceExhausted, TransactionTooLarge, Unavailable
+from ledgermq.errors import (
+    CommitGoesBack,
+    InvalidRequest,
+    ResourceExhausted,
+    StaleAssignment,
+    TransactionTooLarge,
+    Unavailable,
+)
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import PRODUCER_ID_BYTES
+from ledgermq.protocol.producer_ids import shown_producer_id
 from ledgermq.protocol.status import error_to_proto
 from offsets.commits import PENDING_RETRY_MS, Ends, check_settled, committed, is_current, is_news, stale
 from offsets.group import Group, Member
@@ -90,8 +98,8 @@ def judge(
     """Return True if the offset has to be staged, False if the transaction has staged it, or a later
     one, already.
 
-    `staged`: the offsets of the transaction, with earlier ones of the same request. Raises the error
-    for the offset's result.
+    `staged`: the offsets of the transaction, with earlier ones of the same request. Another offset under
+    the same counter is of another program. Raises the error for the offset's result.
     """
     if not is_current(group, member, partition, commit):
         raise stale(group, member, partition, commit)
@@ -99,6 +107,12 @@ def judge(
         check_settled(group, partition)
     before, stored = staged.get(partition), group.offset_of(partition)
     if before is not None and (before.epoch, before.counter) >= (commit.epoch, commit.counter):
+        is_same_turn = (before.epoch, before.counter) == (commit.epoch, commit.counter)
+        if is_same_turn and (before.offset, before.metadata) != (commit.offset, commit.metadata):
+            raise StaleAssignment(
+                f"partition {commit.partition} of {commit.topic}: another program has staged offset {before.offset}"
+                " under the same transaction, epoch and counter; nothing was staged, so abort the transaction"
+            )
         return False
     if stored is not None and not is_news(stored, commit):
         # A repeated plain commit would succeed here; but then the transaction would have staged nothing.
@@ -222,7 +236,7 @@ def all_committed_or_busy(group: Group) -> list[pb.CommittedPartition]:
 
 
 def described(group: Group) -> list[pb.StagedOffset]:
-    """Return the staged offsets, sorted by topic id and partition."""
+    """Return the staged offsets, sorted by topic id and partition. Producer ids are only shown."""
     return [
         pb.StagedOffset(
             topic=staged.topic,
@@ -233,7 +247,7 @@ def described(group: Group) -> list[pb.StagedOffset]:
             transaction=pb.TransactionRef(
                 transactional_id=value.transactional_id,
                 coordinator=value.coordinator,
-                producer_id=key.producer_id,
+                producer_id=shown_producer_id(key.producer_id),
                 epoch=key.epoch,
                 number=key.number,
             ),

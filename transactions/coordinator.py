@@ -48,6 +48,7 @@ from ledgermq.errors import (
     Unavailable,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.producer_ids import shown_producer_id
 from ledgermq.protocol.unresolved import SUFFIX
 from transactions.checks import (
     check_group,
@@ -213,7 +214,8 @@ class Coordinator:
     def end(self, transaction: Transaction, outcome: State, parts: Sequence[Part], now_ms: int) -> Decision[State]:
         """Commit, abort or prepare a transaction, and return its state. A repeated call returns it again.
 
-        Any process may end a prepared transaction by its id alone, without producer id and parts.
+        Any process may end a prepared transaction by its id alone, without producer id and parts. An answer
+        to a check names the shown producer id, which is enough for the same.
         Raises InvalidRequest, TransactionUnknown, TransactionFenced; TransactionAborted if a commit finds
         the transaction aborted; Unavailable while the transaction before is incomplete (X6).
         """
@@ -221,7 +223,10 @@ class Coordinator:
             raise InvalidRequest(f"a transaction ends COMMITTED, ABORTED or PREPARED, not {outcome.name}")
         parts = check_parts(parts, self._limits)
         known = self._existing(transaction.transactional_id)
-        if not transaction.producer_id:
+        is_checked = known.kind is Kind.HALF_MESSAGE and transaction.producer_id == shown_producer_id(known.producer_id)
+        if is_checked:
+            parts = ()  # a program that answers a check has not counted anything
+        if is_checked or not transaction.producer_id:
             transaction = self._once(transaction.transactional_id, known, outcome)
         self._check_holder(check_transaction(transaction), known)
         if transaction.number < known.number:
@@ -450,7 +455,8 @@ class Coordinator:
 
     def _complete_in(self, name: str, known: IdValue, bundle: int, now_ms: int, answer: T) -> Decision[T]:
         missing = tuple(other for other in known.missing if other != bundle)
-        complete, parts = not missing, known.parts if missing else ()
+        # operators ask what an unresolved message was meant for
+        complete, parts = not missing, known.parts if missing or known.state is State.UNRESOLVED else ()
         self._troubles.get(name, {}).pop(bundle, None)
         changed_ms = max(known.changed_ms, now_ms)
         new = replace(known, missing=missing, complete=complete, parts=parts, changed_ms=changed_ms)

@@ -8,13 +8,13 @@ from typing import cast
 from ledgermq.protocol import ledgermq_pb2 as pb
 from transactions.records import IdValue
 from transactions.types import Transaction
-from transactions.wire import part_to_proto, state_to_proto, transaction_to_proto
+from transactions.wire import part_to_proto, shown_transaction, state_to_proto
 
 
 def transaction_info(transaction: Transaction, known: IdValue, troubles: Mapping[int, str]) -> pb.TransactionInfo:
     """`troubles`: bundle -> why it does not complete the transaction."""
     return pb.TransactionInfo(
-        transaction=transaction_to_proto(transaction),
+        transaction=shown_transaction(transaction),
         kind=cast(pb.TransactionKind, int(known.kind)),
         state=state_to_proto(known.state),
         complete=known.complete,

@@ -143,6 +143,14 @@ class Participant:
 
     # Staging
 
+    def other_id(self, transaction: Transaction) -> str | None:
+        """Return another transactional id under which this producer id has staged something here; None if
+        there is none. A producer id belongs to one id, so one of the two callers is false.
+        """
+        of_producer = self._state.of_producer(transaction.producer_id).values()
+        names = (staged.transaction.transactional_id for staged in of_producer)
+        return next((name for name in names if name != transaction.transactional_id), None)
+
     def stage(
         self, transaction: Transaction, branch: bytes, batches: Sequence[ToStage], next_offset: int, now_ms: int
     ) -> Decision[Staging]:
@@ -151,10 +159,12 @@ class Participant:
         A batch may have the result OutOfOrderSequence if an earlier batch is missing (send that one
         again first); TransactionAborted if another batch has its sequence (X13); TransactionTooLarge;
         ResourceExhausted. The call itself raises InvalidRequest, and TransactionAborted if the
-        transaction is over or being completed (X11).
+        transaction is over or being completed (X11). The caller has checked that no other transactional
+        id has something here under this producer id (`other_id`).
         """
         check_branch(branch)
         self.check_open(check_transaction(transaction))
+        assert self.other_id(transaction) is None, "what is staged of a producer has one transactional id"
         staged = self._state.find(transaction) or Staged()
         results: list[LedgerMQError | None] = []
         new: list[int] = []
@@ -234,7 +244,15 @@ class Participant:
         return None
 
     def check_open(self, transaction: Transaction) -> None:
-        """Raise TransactionAborted if the transaction is over in this bundle, or is being completed."""
+        """Raise TransactionAborted if the transaction is over in this bundle, or is being completed;
+        InvalidRequest if this bundle has completed a transaction of the producer under another id.
+        """
+        note = self._state.notes.get(transaction.producer_id)
+        if note is not None and note.transaction.transactional_id != transaction.transactional_id:
+            raise InvalidRequest(
+                f"{describe(transaction)} names a producer id of another transactional id; use the one that "
+                "InitTransactions returned for this id"
+            )
         if self._is_over(transaction) or self._is_begun(transaction):
             raise TransactionAborted(
                 f"{describe(transaction)} is over in bundle {self.bundle}: it was aborted, for example at its "
@@ -309,7 +327,7 @@ class Participant:
             )
         entries = self._dropped(transaction, transaction.pair)
         known = self._state.notes.get(transaction.producer_id)
-        if known is not None and known.transaction.epoch == transaction.epoch:
+        if known is not None and known.transaction[:4] == transaction[:4]:
             note = NoteValue(transaction, State.ABORTED, finished=True)
             entries.append(NoteEntry(transaction.producer_id, note))
         return self._decided(entries, Completion.DONE)
@@ -601,11 +619,13 @@ class Participant:
         return note is not None and transaction.pair <= note.transaction.pair and not self._is_begun(transaction)
 
     def _dropped(self, transaction: Transaction, last: tuple[int, int]) -> Entries:
-        """Return the entries that drop all that the producer has staged at or below the pair `last` (X5)."""
+        """Return the entries that drop all that the producer has staged at or below the pair `last` (X5),
+        under this transactional id. A call that names the producer id beside another id drops nothing of it.
+        """
         return [
             ReferencesEntry(transaction.producer_id, *pair, n, None)
             for pair, staged in self._state.of_producer(transaction.producer_id).items()
-            if pair <= last
+            if pair <= last and staged.transaction[:2] == transaction[:2]
             for n in staged.records
         ]
 

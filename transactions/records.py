@@ -46,7 +46,8 @@ class IdValue:
 
     `number` and `state` are those of the transaction; 0 and UNDECIDED if there is none. `changed_ms`:
     wall clock. `parts`: sorted by bundle. `missing`: the bundles, ascending, that have not answered
-    "done". Both are empty once the transaction is complete. `checks`: how often producers were asked.
+    "done". Both are empty once the transaction is complete; only an UNRESOLVED one keeps its part.
+    `checks`: how often producers were asked.
     `former`: None in the first epoch. `nonce`: of the client object that began the epoch. `counted`:
     digest of the parts that a caller named in the newest decision (`digest_of`); it stays when `parts` go.
     Both are empty if they are not known: an earlier release wrote the record.

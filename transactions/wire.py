@@ -6,6 +6,7 @@ from typing import cast
 
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.producer_ids import shown_producer_id
 from transactions.types import Part, State, Stream, Transaction
 
 
@@ -17,6 +18,11 @@ def transaction_to_proto(transaction: Transaction) -> pb.TransactionRef:
         epoch=transaction.epoch,
         number=transaction.number,
     )
+
+
+def shown_transaction(transaction: Transaction) -> pb.TransactionRef:
+    """As `transaction_to_proto`, for people and other principals: the producer id is only shown."""
+    return transaction_to_proto(transaction._replace(producer_id=shown_producer_id(transaction.producer_id)))
 
 
 def transaction_from_proto(message: pb.TransactionRef) -> Transaction:

@@ -42,6 +42,15 @@ Ids = Annotated[
     list[str] | None, typer.Argument(metavar="ID…", help="Transactional ids of messages, as `list` shows them.")
 ]
 Every = Annotated[bool, typer.Option("--all", "-a", help="Every message of the group that is not decided yet.")]
+Unverified = Annotated[
+    bool,
+    typer.Option(
+        "--unverified",
+        help="Publish also what the coordinator of the id no longer knows, for example after 7 days: then only the "
+        "message itself says what it was meant for, and any program that may write GROUP.unresolved may have written "
+        "it.",
+    ),
+]
 Decided = Annotated[bool, typer.Option("--all", "-a", help="Also messages about which an operator has decided.")]
 
 COLUMNS = ("group", "id", "topic", "partition", "time", "key", "bytes", "checks", "decision")
@@ -102,6 +111,7 @@ async def commit(
     group: Group,
     names: Ids = None,
     every: Every = False,
+    unverified: Unverified = False,
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
@@ -113,7 +123,7 @@ async def commit(
     Look first whether the producer's own transaction was committed: the message says that it was. Each
     message is published once, however often the command is repeated; this cannot be undone.
     """
-    await resolve(group, names or [], every, "commit", yes, target, output, timeout_s)
+    await resolve(group, names or [], every, "commit", yes, target, output, timeout_s, unverified)
 
 
 async def rollback(
@@ -142,6 +152,7 @@ async def resolve(
     target: str,
     output: OutputFormat,
     timeout_s: float,
+    unverified: bool = False,
 ) -> None:
     if bool(names) == every:
         raise InvalidRequest("name the messages by their ids, or give --all; not both")
@@ -155,7 +166,7 @@ async def resolve(
             verb = "Publish" if decision == "commit" else "Drop"
             with session.user_is_asked():
                 confirm(f"{verb} {len(names)} unresolved messages of {group} ({shown})?")
-        found = await decide(client, group, names, decision) if names else []
+        found = await decide(client, group, names, decision, unverified=unverified) if names else []
     if found or output is not OutputFormat.TABLE:
         show(Report("", tables=[Rows("messages", COLUMNS, [row_of(each) for each in found])]), output)
     done = "published" if decision == "commit" else "dropped"

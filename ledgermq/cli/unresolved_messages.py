@@ -9,6 +9,10 @@ Invariants: a message is published in the transaction that records the decision,
 once, however often a command is repeated. All decisions about a group are made under one
 transactional id, which has the topic's name. Its epoch begins before the topic is read: what an earlier
 command decided is then in the topic, and what it has not decided never will be.
+
+Any program with the right to produce may write into the topic. So before a message is published, the
+coordinator of its id is asked whether it is an unresolved half message of this check group, for this
+topic and partition: its producer had to be allowed to stage it there.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Literal, cast
 
 import ledgermq
-from ledgermq.errors import InvalidRequest, UnknownTopic
+from ledgermq.errors import InvalidRequest, TransactionUnknown, UnknownPartition, UnknownTopic
 from ledgermq.protocol.unresolved import CHECKS, DECISION, ID, PARTITION, SUFFIX, TOPIC
 
 Decision = Literal["commit", "rollback"]
@@ -67,19 +71,27 @@ async def read(
 
 
 async def decide(
-    client: ledgermq.Client, group: str, names: Iterable[str], decision: Decision
+    client: ledgermq.Client, group: str, names: Iterable[str], decision: Decision, *, unverified: bool = False
 ) -> list[UnresolvedMessage]:
     """Decide about these messages, one transaction each, and return them. One that is decided so
-    already stays as it is.
+    already stays as it is. `unverified`: publish also what its coordinator no longer knows.
 
-    Raises InvalidRequest for an id that is not there, or is decided otherwise, and nothing has
-    changed then; TransactionFenced if another command decides about the group at the same time,
+    Raises InvalidRequest for an id that is not there, is decided otherwise, or is not the unresolved
+    half message that its headers claim, and nothing has changed then; UnknownTopic, UnknownPartition;
+    TransactionFenced if another command decides about the group at the same time,
     TransactionOutcomeUnknown, and what the message's topic refuses: repeat the call.
     """
     names = list(dict.fromkeys(names))
+    must_verify = decision == "commit" and not unverified
+    verified: dict[str, tuple[str, int]] = {}
+    if must_verify:
+        verified = await _verified(client, await read(client, group), names)
     async with client.transactions(group + SUFFIX) as transactions:
         known = {each.transactional_id: each for each in await read(client, group, set(names).__contains__)}
         chosen = [_decidable(known, group, name, decision) for name in names]
+        for each in chosen if must_verify else ():
+            if each.decision is None and verified.get(each.transactional_id) != (each.topic, each.partition):
+                raise _unverified(each, "it has just come, or changed; repeat the command")
         for each in chosen:
             if each.decision is not None:
                 continue
@@ -147,6 +159,48 @@ def _decidable(known: dict[str, UnresolvedMessage], group: str, name: str, decis
             " nothing was changed"
         )
     return known[name]
+
+
+async def _verified(
+    client: ledgermq.Client, found: Iterable[UnresolvedMessage], names: Sequence[str]
+) -> dict[str, tuple[str, int]]:
+    """Return id -> topic and partition of those messages that are to be published. This is done before the
+    epoch begins, which makes other commands about the group fail.
+    """
+    waiting = [each for each in found if each.transactional_id in names and each.decision is None]
+    for each in waiting:
+        await _check_known(client, each)
+    return {each.transactional_id: (each.topic, each.partition) for each in waiting}
+
+
+async def _check_known(client: ledgermq.Client, each: UnresolvedMessage) -> None:
+    """Check with the coordinator of the id what the headers of the message claim."""
+    topic = await client.describe_topic(each.topic)
+    if each.partition >= len(topic.partitions):
+        raise UnknownPartition(f"topic {each.topic} has no partition {each.partition}, which the message is meant for")
+    try:
+        known = await client.transactions.describe(each.transactional_id, staged=False)
+    except TransactionUnknown:
+        raise _unverified(
+            each, "its coordinator does not know the id: it expired, or a stranger has written it"
+        ) from None
+    if (known.kind, known.state, known.check_group) != ("half_message", "unresolved", each.group):
+        raise _unverified(
+            each, f"its coordinator knows the id as a {known.kind} of group {known.check_group!r} that is {known.state}"
+        )
+    meant = {place for part in known.parts for place in part.batches}
+    if not meant:
+        raise _unverified(each, "an earlier release has ended it, which did not keep what the message was meant for")
+    if meant != {(topic.topic_id, each.partition)}:
+        raise _unverified(each, f"it was not staged for partition {each.partition} of this topic")
+
+
+def _unverified(each: UnresolvedMessage, why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"message {each.transactional_id!r} in {each.group}{SUFFIX}, for topic {each.topic!r}, is not published: {why}."
+        " Nothing was changed; look at the message with `ledgermq transaction unresolved show`, then drop it, or"
+        " publish it by its headers alone with --unverified"
+    )
 
 
 def _original(message: ledgermq.Message) -> Sequence[tuple[str, bytes | None]]:

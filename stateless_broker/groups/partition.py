@@ -140,14 +140,21 @@ class PartitionCoordinator:
         self._check()
         return self._core.has_pending(group, producer_id, epoch, number)
 
+    def pending_names(self, producer_id: bytes) -> set[str]:
+        """Return the transactional ids under which a producer id has staged offsets. Raises NotOwner."""
+        self._check()
+        return self._core.pending_names(producer_id)
+
     def settle_pending(
-        self, producer_id: bytes, epoch: int, number: int, commit_groups: Collection[str]
+        self, producer_id: bytes, epoch: int, number: int, commit_groups: Collection[str], transactional_id: str
     ) -> list[LogRecord]:
         """Complete a transaction here, and return the records. The caller appends them in this turn,
         with those that say that the transaction is complete. Raises NotOwner.
         """
         self._check()
-        return self._core.settle_pending(producer_id, epoch, number, commit_groups, self._clocks.stamp_ms()).records
+        return self._core.settle_pending(
+            producer_id, epoch, number, commit_groups, self._clocks.stamp_ms(), transactional_id
+        ).records
 
     def pending_transactions(self, older_than_ms: int) -> list[PendingTransaction]:
         """Return the transactions whose offsets have been staged for so long. Raises NotOwner."""

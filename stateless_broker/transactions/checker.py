@@ -18,7 +18,7 @@ from stateless_broker.internal.issued_state import IssuedState
 from stateless_broker.logs import get_logger
 from transactions.coordinator import Coordinator
 from transactions.types import Part, State, Transaction
-from transactions.wire import transaction_to_proto
+from transactions.wire import shown_transaction
 
 LOOK_S = 1.0
 """Pause between two searches for due half messages. They cost no request, and stop while there are none."""
@@ -135,7 +135,7 @@ class Checker:
             self._wait(transaction, error)
             return None
         attempt = self._coordinator.describe(transaction.transactional_id).checks
-        return pb.Check(transaction=transaction_to_proto(transaction), attempt=attempt, message=message)
+        return pb.Check(transaction=shown_transaction(transaction), attempt=attempt, message=message)
 
     def _wait(self, transaction: Transaction, error: LedgerMQError) -> None:
         """Log why a check is delayed. Raises NotOwner if this term is over."""

@@ -75,6 +75,8 @@ class Housekeeper:
         self._is_group_busy = False
         self._fenced: dict[bytes, int] = {}
         """Producer id -> an epoch that has begun; its bundle has not asked about earlier epochs yet."""
+        self._disputed: set[bytes] = set()
+        """Producer ids under which a second transactional id came; each is asked about once for that."""
         self._ask_again_s: dict[Transaction, float] = {}
         self._note_again_s: dict[Transaction, float] = {}
         self._note_asked_s: dict[Transaction, float] = {}
@@ -107,6 +109,11 @@ class Housekeeper:
     def note_fenced(self, producer_id: bytes, epoch: int) -> None:
         """Note that a producer has begun this epoch."""
         self._fenced[producer_id] = epoch
+        self._hurried.set()
+
+    def note_disputed(self, producer_id: bytes) -> None:
+        """Note that another transactional id wants to stage under a producer id that has something here."""
+        self._disputed.add(producer_id)
         self._hurried.set()
 
     def moved(self) -> None:
@@ -168,15 +175,20 @@ class Housekeeper:
         await self._side_by_side(lambda one: self._ask_fate(one, wanted[one]), due)
 
     async def ask_hurried_fates(self) -> None:
-        """Ask at once about all staged offsets, if a group waits for any of them, and about transactions
-        of earlier epochs of a producer, which are aborted.
+        """Ask at once about all staged offsets, if a group waits for any of them, about transactions of
+        earlier epochs of a producer, which are aborted, and about producer ids that two ids claim.
         """
         self._hurried.clear()
         is_group_busy, self._is_group_busy = self._is_group_busy, False
         fenced, self._fenced = self._fenced, {}
+        disputed, self._disputed = self._disputed, set()
         everything = self._staged_for(ANY_AGE_MS)
         groups_wait = self._pending.old(ANY_AGE_MS) if is_group_busy else {}
-        wanted = [one for one in everything if one in groups_wait or one.epoch < fenced.get(one.producer_id, one.epoch)]
+        wanted = [
+            one
+            for one in everything
+            if one in groups_wait or one.producer_id in disputed or one.epoch < fenced.get(one.producer_id, one.epoch)
+        ]
         await self._side_by_side(lambda one: self._ask_fate(one, everything[one]), wanted)
         await asyncio.sleep(HURRY_PAUSE_S)
 

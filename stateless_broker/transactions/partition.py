@@ -35,12 +35,14 @@ from stateless_broker.transactions.pending_offsets import PendingOffsets
 from stateless_broker.transactions.staged_log import StagedLog
 from stateless_broker.transactions.timed_blocks import TimedBlocks
 from stateless_broker.transactions.unresolved import UnresolvedCopies
+from transactions.checks import describe
 from transactions.coordinator import Coordinator, Identity, Outcome
-from transactions.limits import TransactionLimits
+from transactions.limits import RETRY_MS, TransactionLimits
 from transactions.participant import Completion, Participant, Staging, ToStage
 from transactions.types import Kind, Part, State, Transaction
 from transactions.wire import (
     part_to_proto,
+    shown_transaction,
     state_from_proto,
     state_to_proto,
     transaction_from_proto,
@@ -175,6 +177,7 @@ class TransactionPartition:
             self._timed.check_room(size_bytes)
             self._timed.check_full([batch for _, batch in batches])
         wanted = [_to_stage(sequence, batch) for sequence, batch in batches]
+        self._check_name(transaction)
         try:
             decision = self._state.ask(
                 partial(self.participant.stage, transaction, branch, wanted, self._staged.next_offset, self.now_ms())
@@ -205,8 +208,24 @@ class TransactionPartition:
         """Raise TransactionAborted if the transaction is over in this bundle or is being completed, or
         NotOwner. Stage a group's offsets in the same turn.
         """
+        self._check_name(transaction)
         self._state.ask(lambda: self.participant.check_open(transaction))
         self._housekeeper.wake()
+
+    def _check_name(self, transaction: Transaction) -> None:
+        """Raise Unavailable if another transactional id has something staged here under this producer id.
+
+        One of the two ids is not that of the producer. The coordinator of the staged one is asked at once;
+        if it does not know the producer, the batches go, and a repeated call succeeds.
+        """
+        if self.participant.other_id(transaction) is None and self._pending.other_id(transaction) is None:
+            return
+        self._housekeeper.note_disputed(transaction.producer_id)
+        raise Unavailable(
+            f"{describe(transaction)}: another transactional id has staged something in bundle {self.bundle} under "
+            "this producer id, and its coordinator is asked whether it may; repeat the call",
+            retry_after_ms=RETRY_MS,
+        )
 
     def note_busy(self) -> None:
         """Note that a group waits for the end of a transaction; the housekeeper asks its coordinator at
@@ -395,11 +414,11 @@ class TransactionPartition:
         """Return what is staged in the bundle, batches and offsets, the oldest first."""
         found = {transaction_from_proto(info.transaction): info for info in self.participant.staged_infos()}
         for one, pending in self._pending.staged().items():
-            info = found.setdefault(
-                one, pb.StagedInfo(transaction=transaction_to_proto(one), oldest_ms=pending.staged_ms)
-            )
+            info = found.setdefault(one, pb.StagedInfo(oldest_ms=pending.staged_ms))
             info.oldest_ms = min(info.oldest_ms, pending.staged_ms)
             info.groups.extend(pending.groups)
+        for one, info in found.items():
+            info.transaction.CopyFrom(shown_transaction(one))
         return sorted(found.values(), key=lambda info: info.oldest_ms)
 
     async def describe(self, transactional_id: str) -> pb.TransactionInfo:

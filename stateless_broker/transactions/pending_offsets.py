@@ -55,6 +55,11 @@ class PendingOffsets:
             group, transaction.producer_id, transaction.epoch, transaction.number
         )
 
+    def other_id(self, transaction: Transaction) -> str | None:
+        """Return another transactional id under which this producer id has staged offsets in the bundle."""
+        of_producer = (name for _, _, found in self._served() for name in found.pending_names(transaction.producer_id))
+        return next((name for name in of_producer if name != transaction.transactional_id), None)
+
     def settle(self, transaction: Transaction, groups: Sequence[str]) -> Mapping[PartitionId, Sequence[LogRecord]]:
         """Commit the transaction's offsets of these groups, and drop all other offsets that its producer
         has staged in this bundle at or below the transaction. Return the records to append.
@@ -64,7 +69,11 @@ class PendingOffsets:
         """
         return {
             PartitionId(topic.id, partition): found.settle_pending(
-                transaction.producer_id, transaction.epoch, transaction.number, groups
+                transaction.producer_id,
+                transaction.epoch,
+                transaction.number,
+                groups,
+                transaction.transactional_id,
             )
             for topic, partition, found in self._served()
         }

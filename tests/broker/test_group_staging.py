@@ -16,7 +16,7 @@ from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import Outsider, commit_of, committed, committed_offset
 from tests.broker.test_group_faults import coordinator
 from tests.waiting import until
-from tests.worlds.coordinators import staged_in
+from tests.worlds.coordinators import id_of, staged_in
 
 KEY = PendingKey(b"\x01" * 16, 1, 1)
 
@@ -55,12 +55,12 @@ async def test_staged_offsets_outlive_their_coordinator_and_hold_readers_up(clus
     assert [each.groups for each in again.pending_transactions(0)] == [("g",)]
     [busy] = await committed(cluster, "g", ("t", 0))
     assert busy.error.code == "UNAVAILABLE"
-    again._log.append({again._place: again.settle_pending(*KEY, ["g"])})
+    again._log.append({again._place: again.settle_pending(*KEY, ["g"], id_of(KEY))})
     assert await committed_offset(cluster, "g", "t", 0) == 7
     with pytest.raises(NotOwner):
         found.has_pending("g", *KEY)
     with pytest.raises(NotOwner):
-        found.settle_pending(*KEY, ["g"])
+        found.settle_pending(*KEY, ["g"], id_of(KEY))
 
 
 @in_cluster("a:1")

@@ -13,8 +13,9 @@ import pytest
 from ledger import keys
 from ledger.log.log_record import LogRecord
 from ledger.log.segment import Batch
-from ledgermq.errors import DataDamaged, LedgerMQError, Unavailable
+from ledgermq.errors import DataDamaged, InvalidRequest, LedgerMQError, TransactionFenced, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.producer_ids import shown_producer_id
 from stateless_broker.groups.partition import PartitionCoordinator
 from stateless_broker.transactions.partition import TransactionPartition
 from stateless_broker.transactions.staged_log import StagedLog
@@ -150,10 +151,12 @@ async def test_what_no_producer_could_commit_is_dropped(cluster: Cluster) -> Non
     forged[3].ref.transactional_id = "never"
     forged[3].ref.coordinator = partition_of("never", cluster.brokers["a:1"].metadata.catalog.living("__transactions"))
     forged[4].ref.number = NUMBER_MAX
+    with pytest.raises(InvalidRequest, match="a producer id of another transactional id"):
+        await forged.pop(3).send("t", 0, b"forged")
     for producer in forged:
         for partition in range(3):
             await producer.send("t", partition, b"forged")
-    assert staged_batches(cluster) == 15
+    assert staged_batches(cluster) == 12
     await until(lambda: not staged_batches(cluster), 60)
     honest = await beginner(cluster, "orders")
     for partition in range(3):
@@ -161,6 +164,80 @@ async def test_what_no_producer_could_commit_is_dropped(cluster: Cluster) -> Non
     await honest.commit()
     await honest.completed()
     assert [await cluster.read_all("t", partition) for partition in range(3)] == [[b"first", b"x"]] * 3
+
+
+def under_another_id(cluster: Cluster, victim: Producer, name: str) -> Producer:
+    """Return a producer that names the producer id of `victim` beside a transactional id of its own."""
+    thief = Producer(cluster, name)
+    thief.ref.CopyFrom(victim.ref)
+    thief.ref.transactional_id = name
+    thief.ref.coordinator = partition_of(name, cluster.brokers["a:1"].metadata.catalog.living("__transactions"))
+    return thief
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+@in_cluster("a:1", "b:1", constants=constants_of(ask_after_ms=1000), **BUNDLES)
+async def test_another_id_beside_a_producer_id_drops_nothing_of_its_owner(cluster: Cluster, comes_first: bool) -> None:
+    """The question about the false id is answered "aborted", which dropped everything that the producer had
+    staged; its commit was then answered COMMITTED, and its records were lost.
+    """
+    await cluster.create("in", 1)
+    await cluster.create("t", 3)
+    await cluster.produce("in", 0, b"a", b"b")
+    await beginner(cluster, "mine")
+    victim = await beginner(cluster, "victim")
+    thief = under_another_id(cluster, victim, "mine")
+    if not comes_first:
+        await victim.send("t", 0, b"credit")
+    sent = asyncio.gather(
+        *(thief.send("t", partition, b"junk") for partition in range(3)),
+        *(thief.stage_offset(group, "in", 0, 1) for group in "gh"),
+        return_exceptions=True,
+    )
+    await asyncio.sleep(0.5)
+    if comes_first:
+        await victim.send("t", 0, b"credit")
+    await victim.send("t", 1, b"debit")
+    async with asyncio.timeout(60):
+        while await victim.stage_offset("g", "in", 0, 2):  # the offsets of the thief are pending
+            victim.tokens.clear()  # the member reads again what is committed
+            await asyncio.sleep(0.2)
+    await asyncio.sleep(10)  # questions are asked, and answered
+    assert await victim.commit() == pb.COMMITTED
+    await victim.completed()
+    await asyncio.sleep(5)
+    assert [await cluster.read_all("t", partition) for partition in range(3)] == [[b"credit"], [b"debit"], []]
+    assert await committed_offset(cluster, "g", "in", 0) == 2
+    await sent
+    await until(lambda: not staged_batches(cluster), 60)
+
+
+@in_cluster("a:1", constants=constants_of(ask_after_ms=1000), **BUNDLES)
+async def test_answers_show_no_producer_id_that_a_call_accepts(cluster: Cluster) -> None:
+    await cluster.create("in", 1)
+    await cluster.create("t", 1)
+    await cluster.produce("in", 0, b"a")
+    victim = await beginner(cluster, "victim")
+    await victim.send("t", 0, b"x")
+    assert await victim.stage_offset("g", "in", 0, 1) == ""
+    shown = shown_producer_id(victim.ref.producer_id)
+    described = await ask(cluster, lambda line: line.describe_group(pb.DescribeGroupRequest(group="g")))
+    [pending] = described.group.pending
+    listed = [
+        await ask(cluster, lambda line, at=at: line.list_transactions(pb.ListTransactionsRequest(partition=at)))  # type: ignore[misc]
+        for at in range(3)
+    ]
+    staged = [info.transaction for answer in listed for info in (*answer.staged, *answer.transactions)]
+    assert {ref.producer_id for ref in [pending.transaction, *staged]} == {shown}
+    assert shown != victim.ref.producer_id
+    assert len(shown) == len(victim.ref.producer_id)
+    thief = Producer(cluster, "victim")
+    thief.ref.CopyFrom(pending.transaction)
+    with pytest.raises(TransactionFenced):
+        await thief.end(pb.ABORTED)
+    await victim.commit()
+    await victim.completed()
+    assert await cluster.read_all("t", 0) == [b"x"]
 
 
 @in_cluster("a:1", constants=constants_of(carry_after_ms=2000, carry_slots=5), **BUNDLES)

@@ -13,6 +13,7 @@ import ledgermq
 from ledgermq.cli.unresolved_messages import UnresolvedMessage, check_groups, decide, read
 from ledgermq.errors import InvalidRequest, TransactionFenced, Unavailable, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.unresolved import CHECKS, ID, PARTITION, TOPIC
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import ask
 from tests.broker.transaction_calls import beginner, constants_of
@@ -121,6 +122,33 @@ async def test_of_two_operators_one_decides(cluster: Cluster) -> None:
         published = {f"value of {name}".encode() for name, decision in decisions.items() if decision == "commit"}
         await asyncio.sleep(5)
         assert sorted(await cluster.read_all("t", 1)) == sorted(published)
+
+
+@in_cluster("a:1", "b:1", **BUNDLES)
+async def test_a_record_that_only_looks_like_an_unresolved_message_is_not_published(cluster: Cluster) -> None:
+    """Any program that may write the topic can forge one, also under an id of a real one."""
+    await cluster.create("t", 2)
+    await cluster.create("payments", 2)
+    await unresolved(cluster, "h-1", "h-2")
+    await beginner(cluster, "begun", kind=pb.HALF_MESSAGE, check_group=GROUP)
+    async with client_of(cluster) as client:
+        forged = [("unknown", "t", 1), ("begun", "t", 1), ("h-3", "payments", 0), ("h-4", "t", 0)]
+        await unresolved(cluster, "h-3", "h-4")
+        await client.delete_records(GROUP + ".unresolved", {0: 4})  # so that the forged ones come first
+        async with client.producer() as producer:
+            for name, topic, partition in forged:
+                headers = [(ID, name), (TOPIC, topic), (PARTITION, str(partition)), (CHECKS, "15")]
+                await producer.send(GROUP + ".unresolved", b"pay mallory", headers=headers)
+        assert waiting(await read(client, GROUP)) == [name for name, _, _ in forged]
+        for name, topic, _ in forged:
+            with pytest.raises(InvalidRequest, match=f"{name}.*{topic}.*is not published"):
+                await decide(client, GROUP, [name], "commit")
+        await asyncio.sleep(2)
+        assert [await cluster.read_all(name, at) for name in ("t", "payments") for at in range(2)] == [[]] * 4
+        await decide(client, GROUP, ["unknown"], "commit", unverified=True)
+        await decide(client, GROUP, [name for name, _, _ in forged[1:]], "rollback")
+        await until_waiting(client, [])
+        assert await cluster.read_all("t", 1) == [b"pay mallory"]
 
 
 @in_cluster("a:1", "b:1", **BUNDLES)

@@ -288,6 +288,8 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a twin was committed",
         "a twin was prepared",
         "clocks were a day ahead",
+        "a thief has staged",
+        "a thief was refused",
         "a message was processed",
         "offsets were staged under a former assignment",
         "a staged record was carried forward",

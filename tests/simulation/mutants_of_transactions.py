@@ -41,6 +41,26 @@ def _has_twins(seed: int) -> bool:
     return transactions_plan_of(seed).twins
 
 
+def _has_thief(seed: int) -> bool:
+    return transactions_plan_of(seed).thief
+
+
+@mutant("transactions", likely=_has_thief)
+def two_ids_of_a_producer(patch: Patch) -> None:
+    """What is staged beside another transactional id is dropped with all that the producer has staged."""
+
+    def dropped(self: Participant, transaction: Transaction, last: tuple[int, int]) -> list[Any]:
+        return [
+            ReferencesEntry(transaction.producer_id, *pair, n, None)
+            for pair, staged in self._state.of_producer(transaction.producer_id).items()
+            if pair <= last
+            for n in staged.records
+        ]
+
+    patch.setattr(Participant, "other_id", lambda self, transaction: None)
+    patch.setattr(Participant, "_dropped", dropped)
+
+
 @mutant("transactions", likely=_has_twins)
 def repeated_by_another_program(patch: Patch) -> None:
     """Two programs begin one xid, and the second is told what became of the first one's transaction."""

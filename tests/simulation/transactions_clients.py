@@ -16,7 +16,12 @@ from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.staged_offsets import StagedOffsets
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.producing.producer import Producer
+from ledgermq.client.record import row_bytes, row_of
+from ledgermq.client.settings import ClientSettings, ProducerSettings
+from ledgermq.client.transactions.decisions import Decisions
+from ledgermq.client.transactions.lane import Lane
+from ledgermq.client.transactions.staging import Staging
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.transactions import Transactions
 from ledgermq.client.transactions.two_phase import TwoPhase
@@ -31,6 +36,7 @@ from ledgermq.errors import (
     TransactionUnknown,
 )
 from ledgermq.offset_stores.contract import OffsetEntry
+from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.half_truth import LocalDatabase
@@ -68,6 +74,8 @@ class TransactionsPlan:
     """Processors now and then stage offsets under an assignment of before they lost a partition and got it again."""
     twins: bool
     """Two programs at a time use one xid."""
+    thief: bool
+    """A program that has learned producer ids of others stages under them."""
     far_clocks: bool
     """When all has healed, the clocks of the brokers are a day ahead for some seconds."""
 
@@ -99,6 +107,7 @@ def transactions_plan_of(seed: int) -> TransactionsPlan:
         outlives=r.random() < 0.5,
         stages_stale=random.Random(f"stale stages plan {seed}").random() < 0.5,
         twins=random.Random(f"twins plan {seed}").random() < 0.4,
+        thief=random.Random(f"thief plan {seed}").random() < 0.4,
         far_clocks=random.Random(f"far clocks plan {seed}").random() < 0.3,
     )
 
@@ -110,6 +119,8 @@ class Shared:
     sent: list[Sent] = field(default_factory=list)
     prepared: dict[str, Sent] = field(default_factory=dict)
     """By transactional id: branches that may be prepared, and are not known to be over."""
+    lanes: list[Lane] = field(default_factory=list)
+    """Of senders and members: what a thief has learned of them."""
     half: list[str] = field(default_factory=list)
     """Transactional ids of half messages."""
     database: LocalDatabase = field(default_factory=LocalDatabase)
@@ -176,6 +187,10 @@ class TransactionalClient(SimulatedClient):
             request_timeout_s=self._plan.request_timeout_s,
         )
 
+    def _note_lane(self, transactions: Transactions) -> None:
+        assert transactions._lane is not None
+        self._shared.lanes.append(transactions._lane)
+
     def _send(self, transaction: Transaction | TwoPhase, sent: Sent, topic: str, number: int, value: str) -> None:
         self._note_send(sent, topic, number, value)
         transaction.send(topic, value, key=value, partition=number)
@@ -224,6 +239,7 @@ class Transactor(TransactionalClient):
 
     async def _session(self) -> None:
         async with self._transactions() as transactions:
+            self._note_lane(transactions)
             while not self.stopped.is_set():
                 sent = Sent(self.name, self._id)
                 self._shared.sent.append(sent)
@@ -282,6 +298,7 @@ class Processor(TransactionalClient):
         )
         try:
             async with self._transactions() as transactions:
+                self._note_lane(transactions)
                 while not self.stopped.is_set() and (loop.time() < over or self._world.healed):
                     messages = await consumer.fetch(self.random.choice((1, 5, 50)), timeout=1.0)
                     if messages and not await self._process(transactions, consumer, messages):
@@ -426,6 +443,44 @@ class Twins(TransactionalClient):
             raise
         sent.prepared = True
         self._world.coverage.saw("a twin was prepared")
+
+
+class Thief(TransactionalClient):
+    """Stages under the producer ids of others, beside a transactional id of its own, as if the ids had leaked.
+
+    It may delay the others for a moment, and changes nothing of what they are told.
+    """
+
+    async def _session(self) -> None:
+        own = await Decisions(self.client._connections, self._id).init(0, self.client._connections.deadline())
+        while not self.stopped.is_set():
+            await asyncio.sleep(self.random.expovariate(self._plan.records_s / 2))
+            if self._shared.lanes:
+                lane = self.random.choice(self._shared.lanes[-4:])
+                await self._stage(
+                    pb.TransactionRef(
+                        transactional_id=self._id,
+                        coordinator=own.coordinator,
+                        producer_id=lane.identity.producer_id,
+                        epoch=lane.identity.epoch,
+                        number=lane._number + self.random.choice((0, 1, 100)),
+                    )
+                )
+
+    async def _stage(self, reference: pb.TransactionRef) -> None:
+        staging = Staging()
+        staging.begin(reference)
+        producer = Producer(self.client._context, ProducerSettings(delivery_timeout_s=2.0), staging)
+        value, now_us = f"{self.name}/{self._incarnation}/{self.next_value()}", self.client._sources.now_us()
+        row = row_of(value, None, None, None, None, now_us, None)
+        try:
+            await producer.add_row(self.random.choice(self.outputs), row, row_bytes(row), 0)
+            self._world.coverage.saw("a thief has staged")
+        except LedgerMQError as error:
+            self._world.judge_error(error)
+            self._world.coverage.saw("a thief was refused")
+        finally:
+            await producer.abort()
 
 
 class Resolver(TransactionalClient):

@@ -29,6 +29,7 @@ from tests.simulation.transactions_clients import (
     Processor,
     Resolver,
     Shared,
+    Thief,
     TransactionalClient,
     Transactor,
     Twins,
@@ -45,6 +46,7 @@ KINDS: dict[str, type[TransactionalClient]] = {
     "p": Processor,
     "x": Manager,
     "z": Twins,
+    "s": Thief,
     "y": Resolver,
     "h": Program,
 }
@@ -97,6 +99,7 @@ class TransactionsRun(ClusterRun):
             "h1",
             *(f"p{number}" for number in range(self.own.processors)),
             *(("z0",) if self.own.twins else ()),
+            *(("s0",) if self.own.thief else ()),
         ):
             self._start(name)
         return [client.start() for client in self._clients]
@@ -126,7 +129,7 @@ class TransactionsRun(ClusterRun):
         """Before that: the input is worked off, and every transaction comes to its end."""
         if self.own.far_clocks:
             await self._stamp_ahead()
-        await self._stop_members("txz")
+        await self._stop_members("txzs")
         await self._work_off(GROUP, "the input is not worked off")
         await self._stop_members("p")
         await self._until_no_transaction_is_open(lambda: self._truth().open)

@@ -120,7 +120,7 @@ class Desk:
 
     def settle(self, key: PendingKey, *commit_groups: str) -> None:
         """A transaction is complete: committed for these groups; without any, aborted."""
-        self.decided(self.coordinator.settle_pending(*key, commit_groups, self.now_ms))
+        self.decided(self.coordinator.settle_pending(*key, commit_groups, self.now_ms, id_of(key)))
 
     def reset(self, group: str, *resets: pb.OffsetReset) -> list[str]:
         request = pb.ResetOffsetsRequest(group=group, resets=resets)
@@ -141,10 +141,15 @@ def replayed(batches: Iterable[list[LogRecord]], limits: GroupLimits, catalog: C
     return coordinator
 
 
+def id_of(key: PendingKey) -> str:
+    """Return the transactional id under which tests stage offsets of a producer."""
+    return f"id-{key.producer_id.hex()[:4]}"
+
+
 def staged_in(key: PendingKey, request: pb.CommitOffsetsRequest) -> pb.StageOffsetsRequest:
     """The same offsets, staged by a transaction instead of committed."""
     ref = pb.TransactionRef(
-        transactional_id=f"id-{key.producer_id.hex()[:4]}",
+        transactional_id=id_of(key),
         coordinator=3,
         producer_id=key.producer_id,
         epoch=key.epoch,

@@ -13,6 +13,7 @@ from tests.models.transactions.bundle import (
     keep_unresolved,
     next_chunk,
     show,
+    stage,
     staged_values,
 )
 from tests.models.transactions.coordinator import ask, confirm, expire, finish, is_expired, may_expire
@@ -41,6 +42,23 @@ from tests.models.transactions.state import (
 from tests.models.walk import Process
 
 CARRY_AGE = 150
+THIEF = "thief"
+
+
+def thief(world: World) -> Process:
+    """A program that has learned producer ids of others, and stages under them beside an id of its own."""
+    made = 0
+    while not world.healed:
+        yield
+        bundle = world.walk.random.choice(OUTPUTS)
+        staged = [each for each in world.owner(bundle).state.staged if not each.name.startswith(THIEF)]
+        if staged and world.walk.chance(0.02):
+            made += 1
+            other = world.walk.random.choice(staged)
+            number = other.number + world.walk.random.randrange(2)
+            stolen = other._replace(name=f"{THIEF}{made}", number=number)
+            if (yield from world.call(world.walk.random.choice(OUTPUTS), stage, stolen, 0, (-made,))) == OK:
+                world.walk.saw("a thief has staged")
 
 
 def background(world: World) -> list[Process]:

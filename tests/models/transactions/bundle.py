@@ -50,6 +50,8 @@ def not_after(term: Term[State], one: tuple[int, int], other: tuple[int, int]) -
 
 def stage(term: Term[State], transaction: TransactionId, sequence: int, values: tuple[int, ...]) -> str:
     """Store a batch, durable and invisible. Sequences count from 0 in each transaction."""
+    if has_other_id(term, transaction) and not term.world.breaks("two-ids-of-a-producer"):
+        return RETRY  # the coordinator of what is staged is asked which of the two ids is false
     if is_over(term, transaction) or (is_begun(term, transaction) and not term.world.breaks("stage-when-begun")):
         return term.final(OVER)
     now = term.world.now
@@ -64,6 +66,13 @@ def stage(term: Term[State], transaction: TransactionId, sequence: int, values: 
     return OK if term.append(lambda state: state.staged.update({transaction: new})) else NOT_OWNER
 
 
+def has_other_id(term: Term[State], transaction: TransactionId) -> bool:
+    """Has another transactional id something here under this producer id?"""
+    kept = [*term.state.staged, *term.state.group.pending]
+    kept += [note.transaction for note in (term.state.notes.get(transaction.producer),) if note is not None]
+    return any(each.producer == transaction.producer and each.name != transaction.name for each in kept)
+
+
 def complete(term: Term[State], transaction: TransactionId, outcome: str, part: Part, confirmed: bool = False) -> str:
     """Drop what is staged (abort), or begin to copy it (commit), one chunk in each segment."""
     world = term.world
@@ -72,7 +81,7 @@ def complete(term: Term[State], transaction: TransactionId, outcome: str, part: 
         return DONE if not left or term.append(lambda state: drop_at_or_below(term, state, transaction)) else NOT_OWNER
     if outcome == ABORT:
         known = term.state.notes.get(transaction.producer)
-        moves = known is not None and known.transaction.epoch == transaction.epoch
+        moves = known is not None and known.transaction[:3] == transaction[:3]
         if not moves and not world.breaks("note-by-abort"):
             return DONE if term.append(lambda state: drop_at_or_below(term, state, transaction)) else NOT_OWNER
         dropped = Note(transaction, Part(0, False), 0, finished=True)
@@ -145,12 +154,15 @@ def note_and_drop(term: Term[State], state: State, note: Note) -> None:
 
 
 def drop_at_or_below(term: Term[State], state: State, last: TransactionId, being_copied: bool = False) -> None:
-    """A producer's transactions are completed in turn: what is older is a late double."""
+    """A producer's transactions are completed in turn: what is older is a late double. A call that names
+    the producer id beside another transactional id drops nothing of it.
+    """
     for kept in (state.staged, state.group.pending):
         for old in [
             old
             for old in kept
             if old.producer == last.producer
+            and (old.name == last.name or term.world.breaks("two-ids-of-a-producer"))
             and not_after(term, (old.epoch, old.number), (last.epoch, last.number))
             and not (being_copied and old in (last, offset_key(term, last)))
         ]:

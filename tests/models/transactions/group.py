@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.models.terms import NOT_OWNER, Term
-from tests.models.transactions.bundle import is_begun, is_over, offset_key
+from tests.models.transactions.bundle import has_other_id, is_begun, is_over, offset_key
 from tests.models.transactions.state import (
     FENCED,
     OK,
@@ -19,6 +19,8 @@ def stage_offset(
 ) -> str:
     """Judge an offset now, apply it when the transaction is completed. None: the one in force."""
     group, world = term.state.group, term.world
+    if has_other_id(term, transaction) and not world.breaks("two-ids-of-a-producer"):
+        return RETRY
     if is_over(term, transaction) or is_begun(term, transaction):
         return term.final(OVER)
     if (group.member, group.epoch) != (member, group_epoch) and not term.world.breaks("offsets-not-fenced"):

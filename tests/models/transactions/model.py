@@ -20,7 +20,7 @@ end nothing is staged, pending or undecided.
 
 from __future__ import annotations
 
-from tests.models.transactions.background import background
+from tests.models.transactions.background import background, thief
 from tests.models.transactions.group import assign
 from tests.models.transactions.managers import check_xids, manager, resolver, rival
 from tests.models.transactions.state import OUTPUTS, STEPS, World
@@ -63,6 +63,7 @@ MUTANTS = {
     "stage-when-begun": "a commit that has begun stages nothing more",
     "counts-behind-given-up": "a batch that was given up ends its stream: nothing behind it is counted",
     "pending-of-others": "staged offsets of other producers wait while one of their partition is pending",
+    "two-ids-of-a-producer": "a producer id belongs to one transactional id; a call beside another one drops nothing",
     "begun-by-another": "an id that is used once belongs to the object that began it",
     "staged-offset-goes-back": "a call that arrives late takes no offset of its transaction back",
 }
@@ -73,6 +74,7 @@ def run(walk: Walk) -> None:
     processes = [
         *(worker(world, name, transactional_id) for name, transactional_id in (("a", "t1"), ("b", "t1"), ("c", "t2"))),
         *background(world),
+        *((thief(world),) if walk.chance(0.4) else ()),
         other_producer(world, "t3"),
         rebalancer(world),
         plain_committer(world),
@@ -115,6 +117,7 @@ TRANSACTIONS = Model(
         "a plain commit",
         "an id expired",
         "a note went",
+        "a thief has staged",
         "a late commit was not confirmed",
         "a batch was carried forward",
         "a reference died while its bytes were read",

@@ -15,6 +15,7 @@ from ledgermq.errors import (
     UnknownMember,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.producer_ids import shown_producer_id
 from offsets.limits import GroupLimits
 from offsets.records import PendingKey
 from tests.worlds.coordinators import Catalog, Consumer, Desk, settle, staged_in
@@ -103,7 +104,10 @@ def test_a_pending_partition_answers_who_keeps_it_waiting(desk: Desk, alone: Con
     ]
     described = desk.coordinator.describe("g", desk.now_s)
     assert [(part.partition, part.offset) for part in described.committed] == [(0, 5), (3, 5)]
-    assert [(s.partition, s.offset, s.transaction.producer_id) for s in described.pending] == [(0, 9, ONE), (1, 9, ONE)]
+    assert [(s.partition, s.offset, s.transaction.producer_id) for s in described.pending] == [
+        (0, 9, shown_producer_id(ONE)),
+        (1, 9, shown_producer_id(ONE)),
+    ]
 
 
 def test_everything_else_waits_while_an_offset_is_pending(desk: Desk, alone: Consumer) -> None:
@@ -184,6 +188,20 @@ def test_a_transaction_replaces_its_own_offsets_and_keeps_the_others(desk: Desk,
     assert alone.stage(FIRST, {(1, 1): 7}) == ["COMMIT_GOES_BACK"]
     desk.settle(FIRST, "g")
     assert [desk.committed("g", "t", p).offset for p in range(3)] == [5, 8, 8]
+
+
+def test_another_offset_under_the_same_counter_is_no_repetition(desk: Desk, alone: Consumer) -> None:
+    """It is of another program that uses the same transaction."""
+    request = staged_in(FIRST, alone.commit_request({(1, 0): 5}))
+    assert desk.stage(request) == desk.stage(request) == [""]
+    for change in ({"offset": 6}, {"metadata": "other"}):
+        other = pb.StageOffsetsRequest()
+        other.CopyFrom(request)
+        for name, value in change.items():
+            setattr(other.commits[0], name, value)
+        assert desk.stage(other) == ["STALE_ASSIGNMENT"]
+    desk.settle(FIRST, "g")
+    assert desk.committed("g", "t", 0).offset == 5
 
 
 def test_a_late_offset_behind_a_plain_commit_is_refused(desk: Desk, alone: Consumer) -> None:

@@ -116,6 +116,24 @@ def test_batches_of_one_call_are_one_record(bundle: Bundle) -> None:
     assert (info.transaction.transactional_id, info.batches, info.bytes, info.oldest_ms) == ("t", 3, 300, NOW)
 
 
+def test_a_call_under_another_id_drops_nothing_and_leaves_no_note(bundle: Bundle) -> None:
+    """One that names the producer id of a transaction beside another transactional id."""
+    bundle.stage(batch(0))
+    false = TX._replace(transactional_id="mine")
+    assert bundle.participant.other_id(false) == TX.transactional_id
+    assert bundle.participant.other_id(TX) is None
+    for transaction in (false, false._replace(number=7)):
+        assert bundle.complete(State.ABORTED, Part(2), transaction=transaction) is Completion.DONE
+    assert bundle.participant.staged_batches == 1
+    bundle.commit(1)
+    with pytest.raises(InvalidRequest, match="another transactional id"):
+        bundle.stage(batch(0), transaction=false._replace(number=2))
+    for number in (1, 2):
+        bundle.complete(State.ABORTED, Part(2), transaction=false._replace(number=number))
+    bundle.take_over()
+    assert bundle.stage(batch(0), transaction=TX._replace(number=2)) == [None]
+
+
 def test_x13_a_gap_is_out_of_order_and_a_batch_behind_it_too(bundle: Bundle) -> None:
     gap, behind, other = bundle.stage(batch(1), batch(2), batch(0, partition=1))
     assert isinstance(gap, OutOfOrderSequence)
