@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from ledgermq.client.queues.message import QueueMessage, Reply
     from ledgermq.client.queues.queue import Queue
     from ledgermq.client.queues.runner import QueueHandler
-    from ledgermq.client.quotas import QuotaDescription, Quotas
+    from ledgermq.client.quotas import QuotaDescription, Quotas, QuotaUse
     from ledgermq.client.record import Outgoing, Record
     from ledgermq.client.serializers import Serializer
     from ledgermq.client.spill import Spill, SpillState
@@ -149,6 +149,7 @@ __all__ = [
     "QueueMessage",
     "QueuePartition",
     "QuotaDescription",
+    "QuotaUse",
     "Quotas",
     "RecallOutcome",
     "Record",
@@ -271,6 +272,7 @@ _MODULES = {
     "client.queues.runner": ("QueueHandler",),
     "client.quotas": (
         "QuotaDescription",
+        "QuotaUse",
         "Quotas",
     ),
     "client.record": (

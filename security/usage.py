@@ -100,16 +100,21 @@ class Usage:
         if bucket is not None:
             bucket.take(amount, now_s)
 
+    def used(self, now_s: float) -> dict[Limit, int]:
+        """Return what is used now, by limit; of rates, in the last second, and only where there is a limit."""
+        found = {Limit.CONNECTIONS: len(self._connections), Limit.CALLS: self.calls}
+        if self.quota.open_transactions:
+            found[Limit.OPEN_TRANSACTIONS] = len(self._transactions)
+        for limit, bucket in self._buckets.items():
+            found[limit] = round(max(0.0, bucket.per_s * BURST_S - bucket.level(now_s)))
+        return found
+
     def has_room_for(self, connection: str) -> bool:
         bound = self.quota.connections
         return not bound or connection in self._connections or len(self._connections) < bound
 
     def has_room_for_call(self) -> bool:
         return not self.quota.calls or self.calls < self.quota.calls
-
-    @property
-    def connections(self) -> int:
-        return len(self._connections)
 
     def may_stage(self, transaction: OpenTransaction, now_s: float, is_open: Callable[[OpenTransaction], bool]) -> bool:
         bound, known = self.quota.open_transactions, self._transactions
@@ -172,6 +177,11 @@ class Usages:
         if quotas is not self.quotas:
             self.quotas = quotas
             self.generation += 1
+
+    def used_by(self, principal: str, now_s: float) -> dict[Limit, int]:
+        """Return what a principal uses now, all of its client ids together."""
+        found = self._usages.get((principal, None))
+        return {Limit.CONNECTIONS: 0, Limit.CALLS: 0} if found is None else found.used(now_s)
 
     def usage(self, principal: str, client_id: str | None = None) -> Usage:
         found = self._usages.get((principal, client_id))

@@ -413,7 +413,7 @@ class Broker:
             self.shares,
             self.holders,
             rule_path,
-            QuotaPath(at_controller, self.metadata, rule_path.put, self.context.sources),
+            QuotaPath(at_controller, self.metadata, rule_path.put, self.context.sources, self.rules.usages),
         )
 
     def _features(self) -> tuple[str, ...]:

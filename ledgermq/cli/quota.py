@@ -1,4 +1,4 @@
-"""`ledgermq quota …`: set, unset and list quotas."""
+"""`ledgermq quota …`: set, unset, list and describe quotas."""
 
 from __future__ import annotations
 
@@ -65,10 +65,11 @@ COLUMNS = ("principal", "client_id", *LIMITS, "changed", "changed_by", "trouble"
 
 def register(app: typer.Typer) -> None:
     quota = typer.Typer(no_args_is_help=True, epilog=EPILOG)
-    app.add_typer(quota, name="quota", help="Set, unset and list quotas: what callers may use at each broker.")
+    app.add_typer(quota, name="quota", help="Set, unset and show quotas: what callers may use at each broker.")
     command(quota, "set")(set_quota)
     command(quota, "unset")(unset_quota)
     command(quota, "list")(list_quotas)
+    command(quota, "describe")(describe_quota)
 
 
 async def set_quota(
@@ -146,6 +147,28 @@ async def list_quotas(
         notes().print("There is no quota yet. `ledgermq quota set` stores one.")
         return
     show(Report("", tables=[Rows("quotas", COLUMNS, [_facts(quota) for quota in quotas])]), output)
+
+
+async def describe_quota(
+    principal: Who,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Show what a principal uses at each broker now, and the limits that bind it.
+
+    Rates are those of the last second, and are known only where there is a limit.
+    """
+    async with connected(target, timeout_s) as client:
+        uses = await client.quotas.describe(principal)
+    rows = [
+        {"broker": use.broker, "limit": name, "bound": use.limits.get(name), "used": use.used.get(name)}
+        for use in uses
+        for name in LIMITS
+        if name in use.limits or name in use.used
+    ]
+    show(Report("", tables=[Rows("use", ("broker", "limit", "bound", "used"), rows)]), output)
 
 
 def _facts(quota: QuotaDescription) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -10,7 +10,9 @@ from ledgermq.client.connections import Connections
 from ledgermq.client.context import ClientContext
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.runtime.tasks import all_of
 
+CALLS_AT_ONCE = 16
 LIMITS = ("bytes_in", "bytes_out", "requests", "connections", "calls", "open_transactions")
 
 
@@ -36,6 +38,19 @@ class QuotaDescription:
     changed: datetime | None = None
     changed_by: str = ""
     trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUse:
+    """What a principal uses at one broker now, all of its client ids together, by the names of limits.
+
+    `limits`: those that bind it, of its own quota or of that for `*`. `used`: of `bytes_in`, `bytes_out` and
+    `requests` what came in the last second, which is known only where there is a limit.
+    """
+
+    broker: str
+    limits: Mapping[str, int]
+    used: Mapping[str, int]
 
 
 class Quotas:
@@ -94,6 +109,25 @@ class Quotas:
             lambda at: at.list_quotas(pb.ListQuotasRequest()), self._connections.deadline()
         )
         return [_from_wire(stored) for stored in answer.quotas]
+
+    async def describe(self, principal: str) -> Sequence[QuotaUse]:
+        """Return what a principal uses at each broker that is alive, and what binds it; brokers of earlier
+        releases are left out. Raises Unauthorized, Unavailable.
+        """
+        deadline = self._connections.deadline()
+        cluster = await self._connections.ask(lambda at: at.describe_cluster(pb.DescribeClusterRequest()), deadline)
+        addresses = [broker.address for broker in cluster.brokers if broker.alive]
+        request = pb.ListQuotasRequest(use_of=principal)
+
+        async def ask(address: str) -> pb.ListQuotasResponse:
+            return await self._connections.ask_at(address, lambda at: at.list_quotas(request), deadline)
+
+        answers = await all_of(map(ask, addresses), CALLS_AT_ONCE)
+        return [
+            QuotaUse(address, dict(answer.use.limits), dict(answer.use.used))
+            for address, answer in zip(addresses, answers, strict=True)
+            if answer.HasField("use")
+        ]
 
     async def _change(self, request: pb.ChangeQuotaRequest) -> pb.ChangeQuotaResponse:
         return await self._connections.ask(lambda at: at.change_quota(request), self._connections.deadline())

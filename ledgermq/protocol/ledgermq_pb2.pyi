@@ -1824,14 +1824,40 @@ class ChangeQuotaResponse(_message.Message):
     def __init__(self, quota: _Optional[_Union[StoredQuota, _Mapping]] = ...) -> None: ...
 
 class ListQuotasRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("use_of",)
+    USE_OF_FIELD_NUMBER: _ClassVar[int]
+    use_of: str
+    def __init__(self, use_of: _Optional[str] = ...) -> None: ...
 
 class ListQuotasResponse(_message.Message):
-    __slots__ = ("quotas",)
+    __slots__ = ("quotas", "use")
     QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    USE_FIELD_NUMBER: _ClassVar[int]
     quotas: _containers.RepeatedCompositeFieldContainer[StoredQuota]
-    def __init__(self, quotas: _Optional[_Iterable[_Union[StoredQuota, _Mapping]]] = ...) -> None: ...
+    use: QuotaUse
+    def __init__(self, quotas: _Optional[_Iterable[_Union[StoredQuota, _Mapping]]] = ..., use: _Optional[_Union[QuotaUse, _Mapping]] = ...) -> None: ...
+
+class QuotaUse(_message.Message):
+    __slots__ = ("limits", "used")
+    class LimitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class UsedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    limits: _containers.ScalarMap[str, int]
+    used: _containers.ScalarMap[str, int]
+    def __init__(self, limits: _Optional[_Mapping[str, int]] = ..., used: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class StoredQuota(_message.Message):
     __slots__ = ("principal", "client_id", "limits", "created_ms", "created_by", "trouble")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledgermq.client.quotas import QuotaDescription
+from ledgermq.client.quotas import QuotaDescription, QuotaUse
 from ledgermq.client.quotas import Quotas as AsyncQuotas
 from ledgermq.sync.background import Background
 
@@ -49,3 +49,7 @@ class Quotas:
     def list(self) -> Sequence[QuotaDescription]:
         """See `ledgermq.Quotas.list`."""
         return self._background.run(self._inner.list())
+
+    def describe(self, principal: str) -> Sequence[QuotaUse]:
+        """See `ledgermq.Quotas.describe`."""
+        return self._background.run(self._inner.describe(principal))

@@ -6,6 +6,7 @@ names the limits that it wants, so repeating one is safe.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from ledger.topics.catalog import Catalog
@@ -26,6 +27,7 @@ from security.quotas import (
 )
 from security.records import QUOTA_PREFIX, encode_quota, quota_key, quota_set_of
 from security.rules import PRINCIPAL_CHARS_MAX
+from security.usage import Usages
 from stateless_broker.at_controller import AtController
 from stateless_broker.controller import Decide
 from stateless_broker.heartbeat import QUOTAS
@@ -36,7 +38,7 @@ Change = tuple[bytes, bytes | None]
 
 class QuotaPath:
     """`put(decide, feature)` writes records that need a feature of every broker, and returns when they are
-    in force everywhere.
+    in force everywhere. `usages`: what callers use at this broker.
     """
 
     def __init__(
@@ -45,11 +47,13 @@ class QuotaPath:
         metadata: Metadata,
         put: Callable[[Decide, str], Awaitable[None]],
         sources: Sources,
+        usages: Usages,
     ) -> None:
         self._at_controller = at_controller
         self._metadata = metadata
         self._put = put
         self._sources = sources
+        self._usages = usages
 
     async def change_quota(self, request: pb.ChangeQuotaRequest) -> pb.ChangeQuotaResponse:
         """Set and drop limits of one subject. Raises InvalidRequest, ResourceExhausted, Unavailable."""
@@ -92,7 +96,14 @@ class QuotaPath:
         for text, why in sorted(found.unreadable.items()):
             principal, _, client_id = text.partition(" ")
             quotas.append(pb.StoredQuota(principal=principal, client_id=client_id, trouble=why))
-        return pb.ListQuotasResponse(quotas=quotas)
+        return pb.ListQuotasResponse(quotas=quotas, use=self._use_of(request.use_of) if request.use_of else None)
+
+    def _use_of(self, principal: str) -> pb.QuotaUse:
+        used = self._usages.used_by(principal, asyncio.get_running_loop().time())
+        return pb.QuotaUse(
+            limits=_limits(self._usages.quotas.of_principal(principal)),
+            used={limit.value: amount for limit, amount in used.items()},
+        )
 
 
 def _to_wire(subject: Subject, stored: StoredQuota) -> pb.StoredQuota:

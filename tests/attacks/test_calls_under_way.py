@@ -65,6 +65,8 @@ async def test_a_quota_bounds_calls_under_way(tmp_path: Path) -> None:
             assert (await root.quotas.set("user:mallory", calls=40)).calls == 40
             _, held, refused, channels = await hold(at, 100)
             assert (held, refused) == (40, 60)
+            [use] = await root.quotas.describe("user:mallory")
+            assert (use.limits["calls"], use.used["calls"], use.used["connections"]) == (40, 40, LINES)
             async with raw_channel(at) as channel:
                 call = channel.unary_unary(FETCH_ONCE.path)(b"", metadata=at.metadata("mallory"), timeout=SLOW_S)
                 assert "calls 40" in (await status_of(call))[1]

@@ -59,6 +59,21 @@ def now_s() -> float:
 
 
 @in_cluster("a:1", "b:1")
+async def test_use_is_described_at_each_broker(cluster: Cluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("t", 4)
+        await client.quotas.set("anonymous", bytes_in=1000, calls=70)
+        async with client.producer() as producer:
+            await producer.send("t", b"x" * 300)
+        uses = await client.quotas.describe("anonymous")
+        assert [use.broker for use in uses] == ["a:1", "b:1"]
+        assert all(use.limits == {"bytes_in": 1000, "calls": 70} for use in uses)
+        assert 300 <= sum(use.used["bytes_in"] for use in uses) <= 1000
+        assert all(use.used["connections"] == use.used["calls"] == 0 for use in uses), "this network has none"
+        assert (await client.quotas.describe("user:other"))[0].limits == {}
+
+
+@in_cluster("a:1", "b:1")
 async def test_a_change_binds_every_broker_when_it_is_answered(cluster: Cluster) -> None:
     async with cluster.client() as client:
         made = await client.quotas.set("anonymous", bytes_in=1000, requests=5)
