@@ -1,6 +1,6 @@
 """One hostile program: `python -m bench.attacker KIND HOST:PORT --token TOKEN --admin HOST:PORT --seconds 10`.
 
-It needs no SDK: raw HTTP/2 and raw gRPC. It begins at once, and ends after the time.
+It needs no SDK: raw HTTP/2 and raw gRPC. It says that it is warm, begins, and ends after the time.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 import pyarrow as pa
 
+from bench.load import WARM
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import GRPC_OPTIONS, MESSAGE_BYTES_MAX
 from ledgermq.protocol.methods import DESCRIBE_TOPICS, FETCH, LIST_OFFSETS
@@ -150,7 +151,9 @@ def main() -> None:
     parser.add_argument("--admin", default="")
     parser.add_argument("--seconds", type=float, default=10.0)
     given = parser.parse_args()
-    getattr(Attacker(given.address, given.token, given.admin, given.seconds), given.kind)()
+    attacker = Attacker(given.address, given.token, given.admin, given.seconds)
+    print(WARM, flush=True)
+    getattr(attacker, given.kind)()
 
 
 if __name__ == "__main__":

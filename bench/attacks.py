@@ -64,6 +64,8 @@ class Attacked:
             name = FLOODS.get(kind, ALONE)
             before, most = cluster.rss_bytes(), _Most(cluster)
             flood = self._flood(cluster, kind, hostile_token) if kind else None
+            if flood is not None:
+                wait_until_warm(flood)
             begin_s = time.time()
             most.follow(self._seconds + SETTLE_S)
             end_s = time.time()
@@ -73,10 +75,11 @@ class Attacked:
             if flood is not None:
                 flood.wait(timeout=120)
 
-    def _flood(self, cluster: Cluster, kind: str, token: str) -> subprocess.Popen[bytes]:
+    def _flood(self, cluster: Cluster, kind: str, token: str) -> subprocess.Popen[str]:
         broker = cluster.brokers.running[0]
         options = [f"--token={token}", f"--admin={AdminPort(broker).address}", f"--seconds={self._seconds}"]
-        return subprocess.Popen([sys.executable, "-m", "bench.attacker", kind, broker.address, *options])
+        command = [sys.executable, "-m", "bench.attacker", kind, broker.address, *options]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 class _Most:

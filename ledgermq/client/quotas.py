@@ -44,7 +44,7 @@ class QuotaDescription:
 class QuotaUse:
     """What a principal uses at one broker now, all of its client ids together, by the names of limits.
 
-    `limits`: those that bind it, of its own quota or of that for `*`. `used`: of `bytes_in`, `bytes_out` and
+    `limits`: those that bind it, by a quota of the principal or by that of `*`. `used`: of `bytes_in`, `bytes_out` and
     `requests` what came in the last second, which is known only where there is a limit.
     """
 
