@@ -9,7 +9,8 @@ docs/decisions/0004-parquet-columns.md says why. zstd level 1, page index, stati
 and timestamp; row groups of about 64 MB. The footer's key-value metadata names cluster, bundle,
 topic id, partition, offsets, plan and its put id, by which a process knows whether the file
 is the plan's; and the outcome: "done", or "failed" for a file without rows that stands for a batch
-that cannot be read. Pages, footer and body have checksums.
+that cannot be read. Another key says which calendar times are in. Pages, footer and body have
+checksums.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ and keeps everything alive that was read with it.
 """
 BLOOM_FALSE_POSITIVES = 0.01
 _METADATA_KEY = b"ledgermq"
+PROLEPTIC_CALENDAR = {b"org.apache.spark.version": b"3.0.0"}
+"""Spark takes times of such files as they are. Without this key Spark 3 refuses times before 1900 by default,
+because they may be in the calendar that Spark 2 wrote. Other readers ignore it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +228,6 @@ def open_writer(sink: FileSink | pa.NativeFile, bloom: dict[str, int]) -> pq.Par
 
 
 def close_writer(writer: pq.ParquetWriter, sink: FileSink, note: Note) -> NewFile:
-    writer.add_key_value_metadata(note.encode())
+    writer.add_key_value_metadata({**note.encode(), **PROLEPTIC_CALENDAR})
     writer.close()
     return sink.whole()

@@ -6,6 +6,7 @@ import datetime as dt
 import os
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.accumulators import _accumulatorRegistry
@@ -200,3 +201,21 @@ def test_workers_of_our_session_keep_their_memory(spark: SparkSession, monkeypat
         spark.sparkContext.parallelize([0], 1).map(lambda _: {name: os.environ.get(name) for name in names}).collect()
     )
     assert found == WORKER_ENVIRONMENT
+
+
+async def test_times_before_1900_are_read_by_the_default_of_spark_3(spark: SparkSession, tmp_path: Path) -> None:
+    """EXCEPTION is the default of Spark 3, and refuses a file that does not say which calendar it is in."""
+    moment = dt.datetime(1850, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+    async with file_store(tmp_path / "root") as store:
+        root = await Root.open(store, Sources(), bundles=2)
+        await root.create_topic("old")
+        await root.produce("old", (0, [b"v"]), timestamp_ms=round(moment.timestamp() * 1000))
+        await root.compact()
+    frame = spark.read.option("datetimeRebaseMode", "EXCEPTION").parquet(str(tmp_path / "root" / "parquet"))
+    [row] = frame.selectExpr("cast(timestamp as string) as time").collect()
+    assert row.time == "1850-01-02 03:04:05"
+    [file] = (tmp_path / "root" / "parquet").glob("topic=old/*/*.parquet")
+    pq.write_table(pq.read_table(file, partitioning=None).replace_schema_metadata(None), tmp_path / "without.parquet")
+    without = spark.read.option("datetimeRebaseMode", "EXCEPTION").parquet(str(tmp_path / "without.parquet"))
+    with pytest.raises(PySparkException):
+        without.select("timestamp").collect()

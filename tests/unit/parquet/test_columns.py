@@ -152,3 +152,11 @@ def test_files_of_others_have_no_note() -> None:
     assert FooterNote.decode(None) is None
     assert FooterNote.decode({b"ledgermq": b"{}"}) is None
     assert FooterNote.decode({b"ledgermq": b"[1]"}) is None
+
+
+def test_a_file_says_to_spark_which_calendar_its_times_are_in() -> None:
+    """Spark looks for this key, and compares its value with 3.0.0 as text (DataSourceUtils.datetimeRebaseSpec)."""
+    metadata = pq.read_metadata(pa.BufferReader(_file((10, 10)))).metadata
+    assert metadata is not None
+    assert metadata[b"org.apache.spark.version"] == b"3.0.0"
+    assert b"org.apache.spark.legacyDateTime" not in metadata
