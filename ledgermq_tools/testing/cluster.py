@@ -1,7 +1,7 @@
 """A cluster of brokers in this process and in virtual time, on a store in memory.
 
-Clients connect by direct calls. Nothing listens on a port, nothing is written to a disk, and no
-thread is started: virtual time does not wait for threads.
+Clients connect by direct calls. Nothing listens on a port, nothing is written to a disk, and brokers
+start no thread.
 """
 
 from __future__ import annotations
@@ -128,6 +128,7 @@ class LedgermqCluster:
         self.clock = Clock(self._runner.get_loop())
         self._cluster = VirtualCluster(MemoryStore("", virtual_sources(0)), chosen)
         self._numbers = count(1)
+        self._clients: set[ledgermq.Client] = set()
         try:
             self.run(self._begin(brokers))
         except BaseException:
@@ -157,12 +158,20 @@ class LedgermqCluster:
         given = settings_from(ClientSettings, settings)
         connector = InProcessConnector(self._cluster.network)
         async with ledgermq.Client(connector, self.addresses, given, sources) as client:
-            yield client
+            self._clients.add(client)
+            try:
+                yield client
+            finally:
+                self._clients.discard(client)
 
-    async def start_broker(self) -> str:
-        """Start one more broker, and return its address."""
-        address = f"broker-{next(self._numbers)}:9650"
+    async def start_broker(self, address: str = "") -> str:
+        """Start one more broker, and return its address. `address`: of a broker that was stopped, which starts
+        again. Clients find it, also if it is the only one.
+        """
+        address = address or f"broker-{next(self._numbers)}:9650"
         await self._cluster.start(address)
+        for client in self._clients:
+            client._connections.learn(address)
         return address
 
     async def stop_broker(self, address: str) -> None:

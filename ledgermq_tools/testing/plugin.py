@@ -37,6 +37,8 @@ def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
     for item in made if isinstance(made, list) else [made]:
         if isinstance(item, pytest.Function) and CLUSTER in item.fixturenames and inspect.iscoroutinefunction(item.obj):
             item.obj = _in_virtual_time(item, item.obj)
+            # pytest-asyncio would warn that it is no coroutine any longer.
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "asyncio"]
     return made
 
 

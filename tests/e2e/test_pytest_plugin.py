@@ -126,3 +126,79 @@ def test_the_entry_point_names_the_plugin() -> None:
     program = f"import {PLUGIN}, sys; print(sorted(n for n in sys.modules if n.startswith('ledger')))"
     done = subprocess.run([sys.executable, "-c", program], cwd=Path(CLONE), capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['ledgermq_tools', 'ledgermq_tools.testing', 'ledgermq_tools.testing.plugin']"
+
+
+def test_functions_in_threads_work_and_time_stands_still_meanwhile(suite: pytest.Pytester) -> None:
+    """Offsets in a file, handlers that are no coroutines, and functions of the test."""
+    suite.makepyfile(
+        """
+        import asyncio, time, ledgermq
+        from ledgermq.offset_stores import FileOffsetStore
+
+        async def test_store(ledgermq_cluster, ledgermq_client, tmp_path):
+            await ledgermq_client.create_topic("t", partitions=2)
+            async with ledgermq_client.producer() as producer:
+                await producer.send("t", "1")
+            store = FileOffsetStore(str(tmp_path / "a.json"))
+            where = {"group": "a", "broadcast": True, "start": "earliest", "offset_store": store}
+            async with ledgermq_client.consumer("t", **where) as c:
+                assert [m.value for m in await c.fetch(timeout=5)] == [b"1"]
+
+        async def test_handler(ledgermq_cluster, ledgermq_client):
+            seen, stop = [], asyncio.Event()
+            await ledgermq_client.create_topic("t", partitions=1)
+
+            @ledgermq_client.handler("t", group="g")
+            def handle(message):
+                time.sleep(0.1)
+                seen.append(message.value)
+
+            running = asyncio.create_task(ledgermq_client.run_handlers(stop=stop))
+            async with ledgermq_client.producer() as producer:
+                await producer.send("t", "1")
+            await ledgermq_cluster.clock.advance(10)
+            assert seen == [b"1"]
+            stop.set()
+            await running
+
+        async def test_thread(ledgermq_cluster):
+            before = ledgermq_cluster.clock.now
+            sleeping = asyncio.create_task(asyncio.sleep(3600))
+            assert await asyncio.to_thread(lambda: time.sleep(0.2) or "done") == "done"
+            assert ledgermq_cluster.clock.now == before
+            sleeping.cancel()
+        """
+    )
+    passed(suite, *ALONE, count=3)
+
+
+def test_a_broker_that_starts_again_is_found(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("same", [True, False])
+        async def test_it(ledgermq_cluster, ledgermq_client, same):
+            await ledgermq_client.create_topic("t")
+            (address,) = ledgermq_cluster.addresses
+            await ledgermq_cluster.kill_broker(address)
+            assert (await ledgermq_cluster.start_broker(address if same else "") == address) == same
+            async with ledgermq_client.producer() as producer:
+                await producer.send("t", "1")
+            assert [topic.name for topic in await ledgermq_client.list_topics()] == ["t"]
+        """
+    )
+    passed(suite, *ALONE, count=2)
+
+
+def test_the_marker_of_pytest_asyncio_is_accepted(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.asyncio
+        async def test_it(ledgermq_client):
+            assert await ledgermq_client.list_topics() == []
+        """
+    )
+    passed(suite, *WITH_ASYNCIO)

@@ -50,3 +50,8 @@ def test_a_failed_assertion_at_the_end_of_a_world_fails_the_test() -> None:
 def test_a_test_in_which_every_task_waits_fails_at_once() -> None:
     with pytest.raises(AllTasksWait):
         run_virtual(lambda: asyncio.Event().wait())
+
+
+def test_waiting_for_nothing_says_what_may_be_waited_for() -> None:
+    with pytest.raises(AllTasksWait, match="Code that waits for a thread of its own"):
+        run_virtual(lambda: asyncio.Event().wait())
