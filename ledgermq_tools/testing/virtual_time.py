@@ -14,7 +14,7 @@ import random
 import selectors
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from ledgermq.sources import Sources
 
@@ -28,6 +28,7 @@ THREAD_S_MAX = 120
 """How long the loop waits for a function in a thread, in real time."""
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class AllTasksWait(Exception):
@@ -50,8 +51,8 @@ class _JumpingSelector(selectors.SelectSelector):
         if not ready and timeout is None:
             raise AllTasksWait(
                 "every task waits, and nothing will ever wake one. In virtual time a task may wait for other tasks, for"
-                " time, and for functions in asyncio.to_thread or run_in_executor. Code that waits for a thread of its"
-                " own, a socket or a process does not work there: use a cluster in real time,"
+                " time, and for functions in asyncio.to_thread or run_in_executor. Code that waits for another thread,"
+                " a socket or a process does not work there: use a cluster in real time,"
                 " ledgermq.connect(tmp_path.as_uri())"
             )
         if not ready and timeout:
@@ -68,7 +69,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now_s
 
-    def run_in_executor(self, executor: Executor | None, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         running = super().run_in_executor(executor, func, *args)
         self._jumping.threads += 1
         running.add_done_callback(self._thread_ended)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import ledgermq
+from ledgermq.client.consuming.lanes import Lanes
+from ledgermq.client.consuming.prefetch import DecodeAhead
+from ledgermq.client.consuming.reading import FetchedRun, Reading
+from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import InvalidConfig, InvalidRecord
+from ledgermq.protocol.methods import FETCH, Method
+from stateless_broker.in_process import InProcessConnection
 from tests.broker.cluster import Cluster, in_cluster
 
 LEVELS = {"priority.levels": "3"}
@@ -287,3 +294,54 @@ async def test_rows_of_a_table_go_to_the_levels_of_their_headers(cluster: Cluste
         async with client.consumer("next", until_end=True) as consumer:
             found = {message.value: message.partition % 2 async for message in consumer}
         assert found == {b"0": 0, b"1": 1, b"2": 1, b"3": 1, b"4": 0, b"5": 1}
+
+
+@pytest.mark.parametrize("late_s", [0.5, 30.0])
+def test_a_consumer_that_has_just_started_waits_a_moment_for_the_answers_about_high_levels(
+    monkeypatch: pytest.MonkeyPatch, late_s: float
+) -> None:
+    """Another broker than that of the backlog may answer late; but only so late."""
+
+    @in_cluster("a:1", "b:1")
+    async def scenario(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            await fill(client, 2000, batch_bytes_max=1 << 20)
+            owners = {await cluster.owner_of("t", partition) for partition in (2, 5)}
+            stream = InProcessConnection._stream
+
+            async def slow(self: InProcessConnection, method: Method, request: Any) -> AsyncIterator[Any]:
+                wanted = {part.partition % 3 for part in request.partitions} if method is FETCH else set()
+                if wanted == {2} and self.address in owners:
+                    await asyncio.sleep(late_s)
+                async for answer in stream(self, method, request):
+                    yield answer
+
+            monkeypatch.setattr(InProcessConnection, "_stream", slow)
+            begun_s = asyncio.get_running_loop().time()
+            async with client.consumer("t", start="earliest") as consumer:
+                levels = Counter(level_of(message) for message in await consumer.fetch(700, timeout=20))
+                took_s = asyncio.get_running_loop().time() - begun_s
+                if late_s < 1:
+                    assert took_s < late_s + 0.1
+                    assert levels[2] > levels[1] > levels[0] > 0
+                else:
+                    assert took_s < 1.1
+                    assert levels[2] == 0
+                assert await consumer.fetch(1, timeout=0.01)
+
+    scenario()
+
+
+@in_cluster("a:1")
+async def test_a_first_fetch_with_little_time_gets_what_is_there(cluster: Cluster) -> None:
+    lanes = Lanes(1 << 20, DecodeAhead(None, 1 << 20))
+    lanes.expect({0, 1})
+    low = FetchedRun(Reading(TopicPartition("t", 0), 1, 0, cluster.client()._connections.backoff()), 0, 0, 1, 0, b"")
+    lanes.lane(0, 2).add(low)
+    assert lanes.head() is None
+    answered = lanes.lane(1, 2).opens()
+    assert lanes.head() is None
+    assert lanes.wait_no_longer()
+    assert lanes.head() is low
+    assert not lanes.wait_no_longer()
+    answered()

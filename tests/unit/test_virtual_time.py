@@ -53,5 +53,5 @@ def test_a_test_in_which_every_task_waits_fails_at_once() -> None:
 
 
 def test_waiting_for_nothing_says_what_may_be_waited_for() -> None:
-    with pytest.raises(AllTasksWait, match="Code that waits for a thread of its own"):
+    with pytest.raises(AllTasksWait, match="Code that waits for another thread"):
         run_virtual(lambda: asyncio.Event().wait())

@@ -66,6 +66,7 @@ class FetchStream:
         is_moved: Callable[[], Coroutine[Any, Any, bool]],
         direct: DirectReads | None = None,
         wanted_of: AtBrokersOf = lambda topic: ALL_RECORDS,
+        answered: Callable[[], None] = lambda: None,
     ) -> None:
         self._connection = connection
         self._prefetch = prefetch
@@ -74,6 +75,7 @@ class FetchStream:
         self._is_moved = is_moved
         self._direct = direct
         self._wanted_of = wanted_of
+        self._answered = answered
         self._readings: dict[TopicPartition, tuple[Reading, int]] = {
             reading.partition: (reading, reading.generation) for reading in readings
         }
@@ -114,6 +116,7 @@ class FetchStream:
                         any(part.batches or part.next_offset for part in frame.header.partitions),
                     )
                     self._take(frame, await self._read_located(frame.header))
+                    self._answered()
                     if not await self._prefetch.wait_for_room(FULL_S):
                         return False
                 return True

@@ -124,8 +124,9 @@ class Fetcher:
                 self._refresh(group, reading.partition.topic)
             else:
                 levels = self._routing.levels_of(reading.partition.topic)
-                level = level_of(reading.partition.partition, levels)
-                feeds.setdefault((owner, level, levels), []).append(reading)
+                feeds.setdefault((owner, self._level_of(reading), levels), []).append(reading)
+        if any(levels > 1 for _, _, levels in feeds):
+            self._prefetch.expect({self._level_of(reading) for reading in self._readings if not reading.paused})
         for (owner, level, levels), readings in feeds.items():
             lane = self._prefetch.lane(level, levels)
             for first in range(0, len(readings), PARTITIONS_PER_STREAM_MAX):
@@ -133,8 +134,14 @@ class Fetcher:
         # A moment later, because timers may fire a moment early.
         return min(due_s) + 0.001 if due_s else None
 
+    def _level_of(self, reading: Reading) -> int:
+        return level_of(reading.partition.partition, self._routing.levels_of(reading.partition.topic))
+
     def _open(self, group: asyncio.TaskGroup, owner: str, lane: Prefetch, readings: Sequence[Reading]) -> None:
-        self._fed_by(group.create_task(self._feed(owner, lane, readings)), readings)
+        answered = lane.opens()
+        stream = group.create_task(self._feed(owner, lane, readings, answered))
+        stream.add_done_callback(lambda _: answered())
+        self._fed_by(stream, readings)
 
     def _fed_by(self, stream: asyncio.Task[None], readings: Sequence[Reading]) -> None:
         """Let a task feed these partitions until it ends. A task that `moved` cancels before its first step
@@ -151,7 +158,9 @@ class Fetcher:
 
         stream.add_done_callback(ended)
 
-    async def _feed(self, owner: str, lane: Prefetch, readings: Sequence[Reading]) -> None:
+    async def _feed(
+        self, owner: str, lane: Prefetch, readings: Sequence[Reading], answered: Callable[[], None]
+    ) -> None:
         own = asyncio.current_task()
 
         def refused(reading: Reading, error: LedgerMQError) -> None:
@@ -178,6 +187,7 @@ class Fetcher:
             is_moved,
             direct,
             self._wanted_of,
+            answered,
         )
         try:
             if await stream.run():

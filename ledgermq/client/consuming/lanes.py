@@ -1,7 +1,8 @@
 """Batches that were fetched ahead, in a lane for each level of priority (`ledgermq.protocol.levels`).
 
 Each lane has its own streams and its own share of the memory, so that a full lane of low priority keeps no
-other from being fetched. While there is more than one lane, the program gets pieces of at most
+other from being fetched. At the beginning, messages of lower levels wait a moment for the first answers about
+higher ones, which other brokers may have. While there is more than one lane, the program gets pieces of at most
 `PIECE_RECORDS` messages, so a message of a high level waits for one piece at most. Consumers of topics without
 levels have one lane, and nothing changes for them.
 """
@@ -9,6 +10,7 @@ levels have one lane, and nothing changes for them.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 import pyarrow as pa
 
@@ -17,6 +19,8 @@ from ledgermq.client.consuming.reading import FetchedRun
 from ledgermq.protocol.levels import Turns
 
 PIECE_RECORDS = 64
+FIRST_WAIT_S = 1.0
+"""How long messages of lower levels wait at the beginning for the first answers about higher ones."""
 
 
 class Lanes:
@@ -32,6 +36,9 @@ class Lanes:
         self._turns = Turns()
         self._decoded: dict[FetchedRun, pa.RecordBatch] = {}
         """Of batches that the program gets in pieces."""
+        self._expected: set[int] | None = None
+        """Levels that were read at the beginning, while not all of them have answered; None: nothing is read yet."""
+        self._waiting: asyncio.TimerHandle | None = None
 
     def lane(self, level: int, levels: int) -> Prefetch:
         """Return the lane of a level, of a topic with so many levels."""
@@ -41,6 +48,28 @@ class Lanes:
         for lane in self._lanes.values():
             lane.bytes_max = max(1, self._bytes_max // self._levels)
         return self._lanes[level]
+
+    def expect(self, levels: Collection[int]) -> None:
+        """Note which levels are read, at the beginning: all of them should answer soon."""
+        if self._expected is None:
+            self._expected = set(levels)
+            self._waiting = asyncio.get_running_loop().call_later(FIRST_WAIT_S, self.wait_no_longer)
+
+    def wait_no_longer(self) -> bool:
+        """Stop waiting for the first answers about higher levels. Return whether that was going on."""
+        waited, self._expected = bool(self._expected), set()
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if waited:
+            self.changed.set()
+        return waited
+
+    def _silent(self) -> set[int]:
+        """Return levels whose first answers should come soon."""
+        silent = {level for level in self._expected or () if level not in self._lanes or self._lanes[level].opening}
+        if self._expected and not silent:
+            self.wait_no_longer()
+        return silent
 
     @property
     def runs(self) -> list[FetchedRun]:
@@ -57,7 +86,10 @@ class Lanes:
 
     def head(self) -> FetchedRun | None:
         """Return the batch whose turn it is: in its lane the oldest one that is wanted, and not held back."""
-        heads = {level: head for level, lane in self._lanes.items() if (head := lane.head()) is not None}
+        silent = max(self._silent(), default=-1) if self._expected else -1
+        heads = {
+            level: head for level, lane in self._lanes.items() if level >= silent and (head := lane.head()) is not None
+        }
         if len(heads) <= 1:
             return next(iter(heads.values()), None)
         return heads[self._turns.first(heads)]
@@ -91,6 +123,7 @@ class Lanes:
             lane.drop_unwanted()
 
     def clear(self) -> None:
+        self.wait_no_longer()
         self._decoded.clear()
         for lane in self._lanes.values():
             lane.clear()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from itertools import islice
@@ -86,7 +86,23 @@ class Prefetch:
     runs: deque[FetchedRun] = field(default_factory=deque)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when batches were added, and when waiting calls must check their conditions again."""
+    opening: int = 0
+    """Streams that have not answered yet."""
     _room: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def opens(self) -> Callable[[], None]:
+        """Note that a stream is opened for this queue. Return a function to call at its first answer and at its end."""
+        self.opening += 1
+        waits = True
+
+        def answered() -> None:
+            nonlocal waits
+            if waits:
+                waits = False
+                self.opening -= 1
+                self.changed.set()
+
+        return answered
 
     def add(self, run: FetchedRun) -> None:
         self.runs.append(run)

@@ -254,6 +254,8 @@ class Reader(Generic[M]):
             self._make_room()
             self.raise_trouble(loop.time())
             if deadline is not None and loop.time() >= deadline:
+                if self._prefetch.wait_no_longer():
+                    continue
                 return None
             await wait_until(self._prefetch.changed, self._next_look(deadline))
 
