@@ -30,6 +30,7 @@ from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS, Kind, Method, UnaryCalls
 from ledgermq.protocol.status import NOT_CONNECTED, error_from_rpc
 from ledgermq.protocol.tokens import AUTHORIZATION
+from ledgermq.runtime.tasks import shared
 
 REQUEST_TIMEOUT_S = 30.0
 _PROBE_TIMEOUT_S = 2.0
@@ -246,7 +247,7 @@ class GrpcConnection(UnaryCalls):
         """
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._channel.wait_for_state_change(state))
-        await asyncio.shield(self._watch)
+        await shared(self._watch, "the connection")
 
     async def close(self) -> None:
         """Close the channel, and wait for the watch: an event of a closed loop makes gRPC raise in

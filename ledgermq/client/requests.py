@@ -99,7 +99,7 @@ class Requests:
     def _sender(self) -> Producer:
         if self.closed:
             raise Closed("the client is closed")
-        if self._producer is None or self._producer.closed:
+        if self._producer is None or self._producer.has_ended:
             self._producer = self._make_producer()
         return self._producer
 
@@ -167,6 +167,9 @@ class _Inbox:
                     self._take(number, message)
         except LedgerMQError as error:
             self._fail(Unavailable(f"replies cannot be read: {error}"))
+        except asyncio.CancelledError:
+            self._fail(Unavailable("replies are no longer read"))
+            raise
 
     def _take(self, number: str, message: Message) -> None:
         """Pass a reply to its request; without one it is late, or a repetition."""
@@ -181,8 +184,8 @@ class _Inbox:
         self._waiting.clear()
 
     async def close(self) -> None:
-        await end(self._reading)
         self._fail(Unavailable("the client was closed"))
+        await end(self._reading)
         await self._consumer.close()
 
 

@@ -33,7 +33,7 @@ from ledgermq.protocol.limits import PARTITIONS_PER_CALL_MAX, RECORD_BYTES_MAX
 from ledgermq.protocol.record_rules import TIMESTAMP_AFTER_MS
 from ledgermq.protocol.records import Compression
 from ledgermq.protocol.status import error_from_proto
-from ledgermq.runtime.tasks import all_of, end, retrieve_error
+from ledgermq.runtime.tasks import all_of, end, retrieve_error, shared
 
 UNKNOWN_TOPIC_GRACE_S = 5.0
 """A broker may not know a topic yet that another broker has described to the client: its refusal
@@ -165,7 +165,7 @@ class Routing:
         while (task := self._asking.get(topic)) is not None:
             try:
                 async with asyncio.timeout_at(deadline):
-                    return await asyncio.shield(task)
+                    return await shared(task, "a look-up")
             except TimeoutError:
                 raise Unavailable(f"no broker has described topic {topic!r} in time") from None
             except RetriableError:
@@ -175,7 +175,7 @@ class Routing:
         task = loop.create_task(self._ask(topic, deadline, auto_create, avoid))
         self._asking[topic] = task
         task.add_done_callback(lambda done: self._asked(topic, done))
-        return await asyncio.shield(task)
+        return await shared(task, "a look-up")
 
     def _asked(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
         del self._asking[topic]

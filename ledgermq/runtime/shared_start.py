@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from ledgermq.errors import Unavailable
 from ledgermq.runtime.tasks import end, retrieve_error
 
 FIRST_CALL_S_MIN = 1.0
@@ -37,6 +38,8 @@ class SharedStart:
         await asyncio.wait([running], timeout=timeout_s)
         if not running.done():
             return False
+        if running.cancelled():
+            raise Unavailable("the start was cancelled from outside; the next call begins again")
         running.result()
         return True
 

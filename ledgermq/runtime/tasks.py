@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
+
+from ledgermq.errors import Closed, LedgerMQError
 
 T = TypeVar("T")
 
@@ -89,6 +91,36 @@ def retrieve_error(done: asyncio.Future[Any]) -> None:
     """
     if not done.cancelled():
         done.exception()
+
+
+def ended_by(task: asyncio.Task[Any], of: str) -> BaseException | None:
+    """Return what ended a done task that should go on: its error, or Closed if another part of the program has
+    cancelled it. `of`: what the task works for, for the text.
+    """
+    return cancelled_outside(of) if task.cancelled() else task.exception()
+
+
+def raise_end(task: asyncio.Task[Any], of: str) -> NoReturn:
+    """Raise what ended a done task that should go on, as an error of `ledgermq.errors`."""
+    error = ended_by(task, of)
+    raise error if isinstance(error, Closed) else LedgerMQError(f"the background task of {of} failed") from error
+
+
+def cancelled_outside(of: str) -> Closed:
+    return Closed(f"the task of {of} was cancelled from outside, as by code that cancels all tasks: make another one")
+
+
+async def shared(task: asyncio.Future[T], of: str) -> T:
+    """Wait for a task that others wait for, too: it goes on if this caller is cancelled. Raises what the task
+    raises, and Closed if another part of the program has cancelled the task, and not the caller.
+    """
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        caller = asyncio.current_task()
+        if task.cancelled() and caller is not None and not caller.cancelling():
+            raise cancelled_outside(of) from None
+        raise
 
 
 def first_of(failures: BaseExceptionGroup[BaseException]) -> BaseException:

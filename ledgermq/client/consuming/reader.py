@@ -29,7 +29,7 @@ from ledgermq.client.offsets import At
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
 from ledgermq.filters.filter import parse_filter
-from ledgermq.runtime.tasks import end
+from ledgermq.runtime.tasks import end, raise_end
 from ledgermq.runtime.wait import wait_until
 
 
@@ -296,7 +296,7 @@ class Reader(Generic[M]):
 
     def raise_if_dead(self) -> None:
         if self._background is not None and self._background.done():
-            raise LedgerMQError("the consumer's background task failed") from self._background.exception()
+            raise_end(self._background, "the consumer")
 
     def _current(self, *, wait_for_error: bool = False) -> DecodedRun[M] | None:
         """Return the batch to take messages from; None: there is none, or the filter has left out all of one.

@@ -36,7 +36,7 @@ from ledgermq.offset_stores.contract import OffsetStore
 from ledgermq.offset_stores.memory import MemoryOffsetStore
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.shared_start import SharedStart
-from ledgermq.runtime.tasks import end
+from ledgermq.runtime.tasks import end, raise_end
 
 
 class Member:
@@ -189,7 +189,7 @@ class Member:
 
     def raise_if_dead(self) -> None:
         if self._background is not None and self._background.done():
-            raise LedgerMQError("the member's background task failed") from self._background.exception()
+            raise_end(self._background, "the consumer")
 
     def raise_trouble(self) -> None:
         """Raise each error that stops this member, once. A start that the program must choose is

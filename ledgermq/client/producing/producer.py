@@ -55,7 +55,7 @@ from ledgermq.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from ledgermq.runtime.tasks import all_of, end, first_of
+from ledgermq.runtime.tasks import all_of, end, ended_by, first_of
 
 DRAINED = "the producer is drained and takes no further records: make another one"
 
@@ -623,13 +623,18 @@ class Producer:
             raise Closed("the producer is closed")
         self._check_alive()
 
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the producer has failed, or was closed: it takes no further records."""
+        return self.closed or (self._background is not None and self._background.done())
+
     def _check_alive(self) -> None:
         if self._background is None:
             self._background = asyncio.get_running_loop().create_task(self._dispatcher.run(), name="ledgermq producer")
             self._background.add_done_callback(self._ended)
         elif self._background.done():
             failure = _failure(self._background)
-            raise again(failure) from self._background.exception()
+            raise again(failure) from ended_by(self._background, "the producer")
 
     def _check_takes_records(self) -> None:
         self._check_usable()
@@ -640,8 +645,8 @@ class Producer:
         self._close_fast_path()
         if self._keeps:
             return
-        failed = not background.cancelled() and background.exception() is not None
-        self._abandon(_failure(background) if failed else Unavailable("the producer was closed"))
+        was_closed = self.closed and background.cancelled()
+        self._abandon(Unavailable("the producer was closed") if was_closed else _failure(background))
 
     def _abandon(self, error: LedgerMQError) -> None:
         self._topics.abandon(error)
@@ -731,7 +736,7 @@ def _calling(callback: OnDelivery, delivery: Delivery) -> Delivery:
 
 def _failure(background: asyncio.Task[None]) -> LedgerMQError:
     """Return why the background task failed: an error of the spill, or one that is a bug."""
-    error = background.exception()
+    error = ended_by(background, "the producer")
     first = first_of(error) if isinstance(error, BaseExceptionGroup) else error
     if isinstance(first, LedgerMQError):
         return first

@@ -35,7 +35,7 @@ from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.spill import Spill, SpillState
 from ledgermq.errors import LedgerMQError, RetriableError, StoreUnusable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.runtime.tasks import retrieve_error
+from ledgermq.runtime.tasks import retrieve_error, shared
 
 
 class Spilling:
@@ -146,7 +146,7 @@ class Spilling:
         """Open the file; every caller waits for the same opening. Raises what `SpillFile.open` raises."""
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
-        await asyncio.shield(self._opening)
+        await shared(self._opening, "the producer's spill")
 
     async def _open(self) -> None:
         contents = await self._lanes.file.open()

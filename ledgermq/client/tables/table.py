@@ -22,7 +22,7 @@ from ledgermq.client.home import Home
 from ledgermq.client.record import as_bytes
 from ledgermq.client.tables.rows import Change, Rows
 from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError, OffsetOutOfRange
-from ledgermq.runtime.tasks import end
+from ledgermq.runtime.tasks import cancelled_outside, end
 
 FETCH_RECORDS = 5000
 FETCH_WAIT_S = 1.0
@@ -212,6 +212,10 @@ class Table:
                     must_reload = True
         except LedgerMQError as error:
             self._failure = error
+        except asyncio.CancelledError:
+            if not self.closed:
+                self._failure = cancelled_outside(f"the table of {self.topic!r}")
+            raise
         except Exception as error:  # a bug must not look like a topic without new messages
             self._failure = LedgerMQError(f"the table of {self.topic!r} ended because of a bug: {error!r}")
             raise
