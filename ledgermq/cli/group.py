@@ -72,7 +72,7 @@ FromGroup = Annotated[
         autocompletion=complete_group,
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would change.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON file.")]
 
 LIST_COLUMNS = ("group", "state", "members", "assignor")

@@ -21,7 +21,7 @@ from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq_tools.ledger.root import Root
 
-DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would be removed, but remove nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, but remove nothing.")]
 Grace = Annotated[
     str | None,
     typer.Option(

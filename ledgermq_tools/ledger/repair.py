@@ -40,7 +40,7 @@ By = Annotated[
     str | None, typer.Option("--by", help="Name of the person who decides, for the record. Default: user and machine.")
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", "-n", help="Only show what is parked and what is damaged; change nothing.")
+    bool, typer.Option("--dry-run", help="Only show what is parked and what is damaged; change nothing.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation before records are abandoned.")]
 

@@ -81,3 +81,12 @@ def test_the_page_names_every_command() -> None:
     named = {word for cell in table for word in cell.replace("`", " ").replace("\\|", " ").replace(",", " ").split()}
     for words in PAGES:
         assert set(words) <= named, f"docs/cli.md has no row for {' '.join(words)}"
+
+
+@pytest.mark.parametrize(
+    ("letter", "name"),
+    [("-n", "--max"), ("-o", "--output"), ("-f", "--format"), ("-y", "--yes"), ("-k", "--key"), ("-s", "--set")],
+)
+def test_a_letter_means_the_same_in_every_command(letter: str, name: str) -> None:
+    found = {opt for page in PAGES.values() for param in page.params if letter in param.opts for opt in param.opts}
+    assert found == {letter, name}
