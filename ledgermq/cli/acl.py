@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+import ledgermq
 from ledgermq.cli.exit_codes import EPILOG, ExitCode
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
 from ledgermq.cli.report import Report, Rows, show, show_rows
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
 from ledgermq.cli.terminal import confirm, notes
-from ledgermq.client.access import AccessRule
 
 Who = Annotated[
     str,
@@ -133,7 +133,7 @@ async def try_out(
         raise typer.Exit(ExitCode.REFUSED)
 
 
-def _row(rule: AccessRule) -> dict[str, Any]:
+def _row(rule: ledgermq.AccessRule) -> dict[str, Any]:
     return {
         "id": rule.id,
         "effect": "" if rule.trouble else "deny" if rule.deny else "allow",

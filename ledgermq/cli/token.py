@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
+import ledgermq
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
 from ledgermq.cli.report import Report, Rows, show, show_rows
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
 from ledgermq.cli.terminal import confirm, notes
-from ledgermq.client.access import TokenDescription
 from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import InvalidConfig, InvalidRequest
 
@@ -139,7 +139,7 @@ async def list_tokens(
     show_rows(Rows("tokens", COLUMNS, [_row(token) for token in tokens]), output, none)
 
 
-def _row(token: TokenDescription) -> dict[str, Any]:
+def _row(token: ledgermq.TokenDescription) -> dict[str, Any]:
     return {
         "id": token.token_id,
         "user": token.user,

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+import ledgermq
 from ledgermq.cli import unresolved
 from ledgermq.cli.completion import complete_transaction
 from ledgermq.cli.exit_codes import EPILOG, ExitCode
@@ -18,7 +19,6 @@ from ledgermq.cli.report import Report, Rows, at_time, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected, connected_session
 from ledgermq.cli.terminal import confirm, notes
-from ledgermq.client.transactions.admin import StagedTransaction, TransactionDescription
 from ledgermq.errors import LedgerMQError
 
 Id = Annotated[
@@ -212,7 +212,7 @@ def finish(unanswered: Mapping[int, LedgerMQError]) -> None:
         raise typer.Exit(ExitCode.UNAVAILABLE)
 
 
-def facts_of(found: TransactionDescription) -> dict[str, Any]:
+def facts_of(found: ledgermq.TransactionDescription) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "id": found.transactional_id,
         "kind": found.kind,
@@ -233,7 +233,7 @@ def facts_of(found: TransactionDescription) -> dict[str, Any]:
     return facts
 
 
-def transaction_row(found: TransactionDescription) -> dict[str, Any]:
+def transaction_row(found: ledgermq.TransactionDescription) -> dict[str, Any]:
     return {
         "id": found.transactional_id,
         "kind": found.kind,
@@ -249,16 +249,16 @@ def transaction_row(found: TransactionDescription) -> dict[str, Any]:
     }
 
 
-def state_of(found: TransactionDescription) -> str | None:
+def state_of(found: ledgermq.TransactionDescription) -> str | None:
     """Return the state; None if the coordinator has recorded no transaction in this epoch."""
     return found.state if found.number else None
 
 
-def staged_rows(staged: Iterable[StagedTransaction]) -> list[dict[str, Any]]:
+def staged_rows(staged: Iterable[ledgermq.StagedTransaction]) -> list[dict[str, Any]]:
     return [staged_row(one) for one in staged]
 
 
-def staged_row(staged: StagedTransaction) -> dict[str, Any]:
+def staged_row(staged: ledgermq.StagedTransaction) -> dict[str, Any]:
     return {
         "bundle": staged.bundle,
         "id": staged.transactional_id,
@@ -272,7 +272,7 @@ def staged_row(staged: StagedTransaction) -> dict[str, Any]:
     }
 
 
-def part_rows(found: TransactionDescription, topics: Mapping[int, str]) -> list[dict[str, Any]]:
+def part_rows(found: ledgermq.TransactionDescription, topics: Mapping[int, str]) -> list[dict[str, Any]]:
     """Return a row for each partition of each part; `topics`: names by id."""
     rows = []
     for part in found.parts:

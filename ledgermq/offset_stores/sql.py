@@ -21,23 +21,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    Engine,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    TypeDecorator,
-    insert,
-    inspect,
-    select,
-    text,
-    update,
-)
+try:
+    from sqlalchemy import (
+        BigInteger,
+        Column,
+        ColumnElement,
+        Connection,
+        Engine,
+        Integer,
+        MetaData,
+        String,
+        Table,
+        TypeDecorator,
+        insert,
+        inspect,
+        select,
+        text,
+        update,
+    )
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f'SqlOffsetStore needs SQLAlchemy: pip install "ledgermq[sql]" ({error})', name=error.name
+    ) from error
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError

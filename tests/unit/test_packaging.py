@@ -134,6 +134,11 @@ def test_a_command_of_a_missing_extra_says_what_to_install(command: str) -> None
     assert "Traceback" not in done.stderr
 
 
+def test_a_store_of_offsets_without_its_library_says_what_to_install() -> None:
+    done = python("import sys; sys.modules['sqlalchemy'] = None; import ledgermq.offset_stores.sql")
+    assert 'SqlOffsetStore needs SQLAlchemy: pip install "ledgermq[sql]"' in done.stderr.splitlines()[-1]
+
+
 def test_the_client_alone_has_no_command_of_an_entry_points_name() -> None:
     done = without_extras("ledger")
     assert done.returncode == 2

@@ -62,6 +62,10 @@ def test_the_version_needs_neither_client_nor_rich() -> None:
         "ledgermq topic create --",
         "ledgermq consume --",
         "ledgermq cluster re",
+        "ledgermq acl ",
+        "ledgermq token ",
+        "ledgermq transaction ",
+        "ledgermq queue describe --",
     ],
 )
 def test_completion_needs_no_client(line: str) -> None:
