@@ -56,7 +56,7 @@ from ledgermq.client.groups.admin.group_admin import GroupAdmin
 from ledgermq.client.groups.assignment import GivenRule, Topics, check_rule, subscription_of, topics_of
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.calls import HandlerCalls
-from ledgermq.client.groups.handlers.handler import Handler, HandlerFunction, handler_settings
+from ledgermq.client.groups.handlers.handler import BatchFunction, Handler, HandlerFunction, handler_settings
 from ledgermq.client.groups.handlers.local_store import LocalStore
 from ledgermq.client.groups.handlers.recovery import Recovery
 from ledgermq.client.groups.handlers.retry import Levels, MetaQ, check_consumer_retry, check_levels
@@ -77,7 +77,13 @@ from ledgermq.client.producing.sessions import Session, open_sessions
 from ledgermq.client.queues.admin import QueueAdmin
 from ledgermq.client.queues.dead_letters import DeadLetters
 from ledgermq.client.queues.queue import Queue
-from ledgermq.client.queues.runner import QueueFunction, QueueHandler, QueueRunner, queue_handler_settings
+from ledgermq.client.queues.runner import (
+    QueueBatchFunction,
+    QueueFunction,
+    QueueHandler,
+    QueueRunner,
+    queue_handler_settings,
+)
 from ledgermq.client.quotas import Quotas
 from ledgermq.client.record import Bytes, Headers
 from ledgermq.client.requests import Requests
@@ -641,7 +647,7 @@ class Client:
         *,
         group: str,
         **settings: Unpack[HandlerOptions],
-    ) -> Callable[[HandlerFunction], Handler]:
+    ) -> Callable[[HandlerFunction | BatchFunction], Handler]:
         """Declare a function that handles the messages of a group; `run_handlers` runs it.
 
             @client.handler("orders", group="billing", concurrency=8, ordered_by="key")
@@ -656,6 +662,11 @@ class Client:
             async def bill(message):
                 return ledgermq.Outgoing("invoices", invoice(message), key=message.key)
 
+            @client.handler("orders", group="archive", batch=True, batch_records_max=500)
+            async def store(messages): ...
+
+        With batch=True the function gets lists of messages that follow each other in one partition.
+
         With transactional=True, what the function returns is sent, and the message acknowledged, in
         one transaction: None, an `Outgoing`, or several of them (a list, a generator, an
         asynchronous generator). Several messages share a transaction. Raises InvalidConfig,
@@ -663,7 +674,7 @@ class Client:
         """
         parsed = handler_settings(topics, group, settings)
 
-        def declare(function: HandlerFunction) -> Handler:
+        def declare(function: HandlerFunction | BatchFunction) -> Handler:
             handler = Handler(function, parsed)
             self._handlers.append(handler)
             return handler
@@ -676,7 +687,7 @@ class Client:
         *,
         group: str,
         **settings: Unpack[QueueHandlerOptions],
-    ) -> Callable[[QueueFunction], QueueHandler]:
+    ) -> Callable[[QueueFunction | QueueBatchFunction], QueueHandler]:
         """Declare a function that handles the messages of a queue group; `run_handlers` runs it.
 
             @client.queue_handler("jobs", group="workers", concurrency=8)
@@ -689,7 +700,7 @@ class Client:
         """
         parsed = queue_handler_settings(topics, group, settings)
 
-        def declare(function: QueueFunction) -> QueueHandler:
+        def declare(function: QueueFunction | QueueBatchFunction) -> QueueHandler:
             handler = QueueHandler(function, parsed)
             self._handlers.append(handler)
             return handler

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ledgermq.client.groups.assignment import GivenRule
     from ledgermq.client.groups.handlers.handler import OnFailure
     from ledgermq.client.groups.handlers.lanes import Ordering
+    from ledgermq.client.groups.handlers.middleware import Middleware
     from ledgermq.client.groups.handlers.retry import Retry
     from ledgermq.client.partitioner import Keyless
     from ledgermq.client.queues.message import QueueMessage
@@ -166,6 +167,11 @@ class HandlerOptions(TypedDict, total=False):
     retry_ms_first: int
     retry_ms_max: int
     waiting_max: int
+    batch: bool
+    batch_records_max: int
+    batch_wait_ms: float
+    rate_per_s: float | None
+    middleware: Sequence[Middleware]
     on_failure: OnFailure | None
     transactional: bool
     transactional_id: str
@@ -212,6 +218,10 @@ class QueueHandlerOptions(TypedDict, total=False):
     timeout_s: float | None
     wait_ms_first: int
     wait_ms_max: int
+    batch: bool
+    batch_records_max: int
+    rate_per_s: float | None
+    middleware: Sequence[Middleware]
     on_failure: Callable[[QueueMessage, Exception, int], Awaitable[object] | object] | None
     lease_s: float
     attempts_max: int

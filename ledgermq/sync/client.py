@@ -22,10 +22,10 @@ from ledgermq.client.consuming.start import Start
 from ledgermq.client.deletion import Before
 from ledgermq.client.finding import BYTES_MAX, MAX, TIMEOUT_S, GivenKey, Order, Partitions, Place
 from ledgermq.client.groups.assignment import GivenRule, Topics
-from ledgermq.client.groups.handlers.handler import HandlerFunction, handler_settings
+from ledgermq.client.groups.handlers.handler import BatchFunction, HandlerFunction, handler_settings
 from ledgermq.client.grpc_connection import refuse_after_fork
 from ledgermq.client.home import refuse_green_threads
-from ledgermq.client.queues.runner import QueueFunction
+from ledgermq.client.queues.runner import QueueBatchFunction, QueueFunction
 from ledgermq.client.record import Bytes, Headers
 from ledgermq.client.setting_types import (
     ClientOptions,
@@ -372,7 +372,7 @@ class Client:
         *,
         group: str,
         **settings: Unpack[HandlerOptions],
-    ) -> Callable[[HandlerFunction], ledgermq.Handler]:
+    ) -> Callable[[HandlerFunction | BatchFunction], ledgermq.Handler]:
         """See `ledgermq.Client.handler`; the function, and the functions of `on_failure` and `retry`, run in
         threads.
         """
@@ -384,7 +384,7 @@ class Client:
         *,
         group: str,
         **settings: Unpack[QueueHandlerOptions],
-    ) -> Callable[[QueueFunction], ledgermq.QueueHandler]:
+    ) -> Callable[[QueueFunction | QueueBatchFunction], ledgermq.QueueHandler]:
         """See `ledgermq.Client.queue_handler`; the function, and `on_failure`, run in threads."""
         return self._inner.queue_handler(topics, group=group, **_in_threads(settings, self._callers))
 
@@ -404,7 +404,7 @@ class Client:
     def listen(
         self,
         topics: Topics,
-        function: HandlerFunction,
+        function: HandlerFunction | BatchFunction,
         *,
         group: str,
         **settings: Unpack[HandlerOptions],
@@ -415,7 +415,8 @@ class Client:
         """
         callers = Callers()
         handler = ledgermq.Handler(
-            callers.noting(function), handler_settings(topics, group, _in_threads(settings, callers))
+            cast(HandlerFunction, callers.noting(function)),
+            handler_settings(topics, group, _in_threads(settings, callers)),
         )
         listener = self._background.run(as_coroutine(lambda: Listener(self._background, self._inner, handler, callers)))
         self._listeners = [*(made for made in self._listeners if not made.reported), listener]

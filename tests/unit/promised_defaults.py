@@ -185,6 +185,11 @@ HANDLER: dict[str, Any] = {
     "retry_ms_first": 200,
     "retry_ms_max": 30_000,
     "waiting_max": 256,
+    "batch": False,
+    "batch_records_max": 100,
+    "batch_wait_ms": 100,
+    "rate_per_s": NOT_SET,
+    "middleware": (),
     "on_failure": NOT_SET,
     "transactional": False,
     "transactional_id": NOT_SET,
@@ -213,6 +218,10 @@ QUEUE_HANDLER: dict[str, Any] = {
     "timeout_s": NOT_SET,
     "wait_ms_first": 1_000,
     "wait_ms_max": 60_000,
+    "batch": False,
+    "batch_records_max": 100,
+    "rate_per_s": NOT_SET,
+    "middleware": (),
     "on_failure": NOT_SET,
 }
 

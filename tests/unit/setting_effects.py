@@ -177,6 +177,11 @@ HANDLER = {
     "retry_ms_first": "broker/test_setting_effects.py::test_a_failed_message_is_handled_again_within_retry_ms_max",
     "retry_ms_max": "broker/test_setting_effects.py::test_a_failed_message_is_handled_again_within_retry_ms_max",
     "waiting_max": "e2e/test_handlers.py::test_a_partition_whose_handler_hangs_keeps_no_other_back",
+    "batch": "e2e/test_batch_handlers.py::test_batches_are_messages_of_one_partition_in_their_order",
+    "batch_records_max": "e2e/test_batch_handlers.py::test_batches_are_messages_of_one_partition_in_their_order",
+    "batch_wait_ms": "e2e/test_batch_handlers.py::test_a_batch_waits_for_more_but_not_longer_than_set",
+    "rate_per_s": "e2e/test_batch_handlers.py::test_a_rate_spreads_the_calls",
+    "middleware": "e2e/test_batch_handlers.py::test_middleware_sees_each_call_and_its_outcome",
     "on_failure": "e2e/test_handlers.py::test_a_message_that_on_failure_acknowledges_is_finished",
     "transactional": "e2e/test_transactional_handlers.py::test_what_a_handler_returns_is_sent_with_the_acknowledgement",
     "transactional_id": "e2e/test_transactional_handlers.py::test_a_second_process_with_the_same_id_stops_the_first",
@@ -251,6 +256,10 @@ QUEUE_HANDLER = {
     "timeout_s": "e2e/test_queues.py::test_settings_of_handlers",
     "wait_ms_first": "e2e/test_queues.py::test_handlers",
     "wait_ms_max": "e2e/test_queues.py::test_settings_of_handlers",
+    "batch": "e2e/test_batch_handlers.py::test_a_queue_s_handler_takes_batches_too",
+    "batch_records_max": "e2e/test_batch_handlers.py::test_a_queue_s_handler_takes_batches_too",
+    "rate_per_s": "e2e/test_batch_handlers.py::test_a_rate_spreads_the_calls",
+    "middleware": "e2e/test_batch_handlers.py::test_middleware_sees_each_call_and_its_outcome",
     "on_failure": "e2e/test_queues.py::test_settings_of_handlers",
 }
 EFFECTS: dict[str, dict[str, str]] = {

@@ -279,6 +279,8 @@ SDK_VALUES: dict[str, Any] = {
     "on_failure": _nothing,
     "retry": Retry.in_order(max_attempts=3, then="stop"),
     "transactional": True,
+    "batch": True,
+    "middleware": [_nothing],
     "transactional_id": "i",
     "dead_letters": False,
 }

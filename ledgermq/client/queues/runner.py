@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
-from ledgermq.client.declared import above_zero, check_fields, function, having, whole
+from ledgermq.client.declared import above_zero, check_fields, function, functions, having, switch, whole
 from ledgermq.client.groups.assignment import check_group, topics_of
 from ledgermq.client.groups.handlers.calls import place_of, report_failure, text_of
+from ledgermq.client.groups.handlers.middleware import Middleware, around
+from ledgermq.client.groups.handlers.pace import Pace
 from ledgermq.client.groups.handlers.retry import WAIT_MS_MAX
 from ledgermq.client.queues.message import QueueMessage
 from ledgermq.client.queues.queue import Queue
@@ -27,9 +29,13 @@ from ledgermq.runtime.tasks import end, retrieve_error
 from ledgermq.sources import Sources
 
 QueueFunction = Callable[[QueueMessage], Awaitable[object] | object]
+QueueBatchFunction = Callable[[list[QueueMessage]], Awaitable[object] | object]
+"""The function of a handler with `batch=True`."""
 
 CONCURRENCY_MAX = 2_000
 FETCH_WAIT_S = 1.0
+FETCH_RECORDS_MAX = 2_000
+"""Messages that are leased by one call."""
 RENEWALS = 3
 """Renewals in the time of a lease."""
 
@@ -52,6 +58,18 @@ class QueueHandlerSettings:
     """Wait before a failed message comes again; it doubles with each attempt, with jitter."""
     wait_ms_max: int = whole(60_000, WAIT_MS_MAX)
     """Longest such wait."""
+    batch: bool = switch(False)
+    """Call the function with a list of messages, of any partitions. If the call fails, each of them is
+    handled alone, in a list of one.
+    """
+    batch_records_max: int = whole(100, 100_000)
+    """Messages of a batch, at most. A batch takes those that are there."""
+    rate_per_s: float | None = above_zero(None)
+    """Calls that begin in a second in this process, at most, spread evenly. Not set: no limit."""
+    middleware: Sequence[Middleware] = functions("a message and the next call")
+    """Asynchronous functions around each call, the first outermost: called as (message, call_next), they
+    `await call_next(message)`, and return its result. What they raise counts as a failure of the call.
+    """
     on_failure: Callable[[QueueMessage, Exception, int], Awaitable[object] | object] | None = function(
         "message, error and attempt"
     )
@@ -85,7 +103,7 @@ def queue_handler_settings(topics: str | Iterable[str], group: str, given: Mappi
 class QueueHandler:
     """A function that handles the messages of a queue group, and its counts. Made by `client.queue_handler(…)`."""
 
-    function: QueueFunction
+    function: QueueFunction | QueueBatchFunction
     settings: QueueHandlerSettings
     handled: int = 0
     """Number of calls that succeeded."""
@@ -98,8 +116,9 @@ class QueueHandler:
     last_error: Exception | None = None
     """The error of the last failed attempt, or why no messages come at present."""
 
-    def __call__(self, message: QueueMessage) -> Awaitable[object] | object:
-        return self.function(message)
+    def __call__(self, given: Any) -> Awaitable[object] | object:
+        """Call the function with a message, or with a list of messages if it takes batches."""
+        return cast(Callable[[Any], Awaitable[object] | object], self.function)(given)
 
     @property
     def is_async(self) -> bool:
@@ -116,6 +135,8 @@ class QueueRunner:
         self._queue = queue
         self._sources = sources
         self._running: set[asyncio.Task[None]] = set()
+        self._pace = Pace(handler.settings.rate_per_s)
+        self._through = around(handler.settings.middleware, self._function)
         self._warned_s: float | None = None
         """When a warning was last logged that no messages come; None: they come, or may."""
 
@@ -145,7 +166,14 @@ class QueueRunner:
             if not free:
                 await asyncio.wait([stopped, *self._running], return_when=asyncio.FIRST_COMPLETED)
                 continue
-            fetching = asyncio.create_task(self._queue.fetch(free, FETCH_WAIT_S), name="fetch of a queue's handler")
+            now_s = asyncio.get_running_loop().time()
+            free = self._pace.room(now_s, free)
+            if not free:
+                await asyncio.wait([stopped], timeout=self._pace.wait_s(now_s))
+                continue
+            size = self._settings.batch_records_max if self._settings.batch else 1
+            most = min(free * size, FETCH_RECORDS_MAX)
+            fetching = asyncio.create_task(self._queue.fetch(most, FETCH_WAIT_S), name="fetch of a queue's handler")
             try:
                 await asyncio.wait([stopped, fetching], return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -165,10 +193,13 @@ class QueueRunner:
             if self._warned_s is not None:
                 self._warned_s = None
                 _log.info("handler of queue %s is served again", self._settings.group)
-            for message in found:
-                task = asyncio.create_task(self._handle(message), name=f"call for {place_of(message)}")
+            for first in range(0, len(found), size):
+                given = found[first : first + size]
+                work = self._handle_batch(given) if self._settings.batch else self._handle(given[0])
+                task = asyncio.create_task(work, name=f"call for {place_of(given[0])}")
                 self._running.add(task)
                 task.add_done_callback(self._running.discard)
+                self._pace.begun(asyncio.get_running_loop().time())
 
     def _warn(self, error: LedgerMQError) -> None:
         """Log that no messages come: at once, and then each `request_timeout_s`."""
@@ -177,11 +208,41 @@ class QueueRunner:
             self._warned_s = now_s
             _log.warning("handler of queue %s got no messages: %s", self._settings.group, error.message)
 
-    async def _handle(self, message: QueueMessage) -> None:
+    async def _handle_batch(self, messages: list[QueueMessage]) -> None:
+        """Call the function with all messages; if that fails, with each of them alone."""
+        renewing = [self._renewing(message) for message in messages]
+        try:
+            if len(messages) > 1:
+                try:
+                    await self._call(messages)
+                except Exception as error:
+                    self._handler.failures += 1
+                    self._handler.last_error = error
+                    of, place = self._settings.group, place_of(messages[0])
+                    text = (
+                        "handler of queue %s failed at a batch of %d messages, the first one %s; each is handled alone"
+                    )
+                    _log.warning(text + " now: %r", of, len(messages), place, error)
+                else:
+                    self._handler.handled += len(messages)
+                    for message in messages:
+                        message.ack()
+                    return
+            for message in messages:
+                await self._handle(message)
+        finally:
+            for each in renewing:
+                each.cancel()
+
+    def _renewing(self, message: QueueMessage) -> asyncio.Task[None]:
         renewing = asyncio.create_task(self._renew(message), name=f"lease of {place_of(message)}")
         renewing.add_done_callback(retrieve_error)
+        return renewing
+
+    async def _handle(self, message: QueueMessage) -> None:
+        renewing = self._renewing(message)
         try:
-            await self._call(message)
+            await self._call([message] if self._settings.batch else message)
         except Exception as error:
             self._handler.failures += 1
             self._handler.last_error = error
@@ -195,13 +256,16 @@ class QueueRunner:
             renewing.cancel()
             self._handler.dead_lettered = self._queue.dead_lettered
 
-    async def _call(self, message: QueueMessage) -> None:
+    async def _call(self, given: object) -> None:
+        """Call the function with a message, or with a list of messages, through the middleware."""
+        async with asyncio.timeout(self._settings.timeout_s if self._handler.is_async else None):
+            await self._through(given)
+
+    async def _function(self, given: object) -> object:
         if self._handler.is_async:
-            async with asyncio.timeout(self._settings.timeout_s):
-                await cast(Awaitable[object], self._handler.function(message))
-        else:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._settings.executor, self._handler.function, message)
+            return await cast(Awaitable[object], self._handler(given))
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._settings.executor, self._handler, given)
 
     async def _renew(self, message: QueueMessage) -> None:
         """Renew the lease until it is lost."""

@@ -17,6 +17,7 @@ from ledgermq.client.consuming.message import made_as, partition_of
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes
+from ledgermq.client.groups.handlers.middleware import around
 from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letters
 from ledgermq.client.record import Outgoing
 from ledgermq.errors import InvalidRecord
@@ -44,6 +45,7 @@ class Calls:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self._settings = handler.settings
+        self._through = around(handler.settings.middleware, self._called)
         self.attempts: dict[Place, int] = {}
         self._instead: dict[Place, Sequence[Outgoing]] = {}
         """Records to send for messages whose results the cluster has refused."""
@@ -96,17 +98,19 @@ class Calls:
         return await self._report(message, error, attempt)
 
     async def _returned(self, message: GroupMessage) -> Sequence[Outgoing]:
-        function = self._handler.function
+        bound_s = self._settings.timeout_s if self._handler.is_async or self._handler.yields_async else None
+        async with asyncio.timeout(bound_s):
+            return records_of(await self._through(message))
+
+    async def _called(self, message: GroupMessage) -> object:
+        """Call the function; return all records of a generator as a list."""
         if self._handler.is_async or self._handler.yields_async:
-            async with asyncio.timeout(self._settings.timeout_s):
-                returned = function(message)
-                if not self._handler.yields_async:
-                    returned = await cast(Awaitable[object], returned)
-                if isinstance(returned, AsyncIterable):
-                    return records_of([record async for record in returned])
-                return records_of(returned)
+            returned = self._handler(message)
+            if not self._handler.yields_async:
+                returned = await cast(Awaitable[object], returned)
+            return [record async for record in returned] if isinstance(returned, AsyncIterable) else returned
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._settings.executor, lambda: records_of(function(message)))
+        return await loop.run_in_executor(self._settings.executor, lambda: records_of(self._handler(message)))
 
     async def _report(self, message: GroupMessage, error: Exception, attempt: int) -> Sequence[Outgoing] | None:
         name = f"{partition_of(message)}, offset {message.offset}"

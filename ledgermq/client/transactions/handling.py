@@ -19,6 +19,7 @@ from ledgermq.client.consuming.message import partition_of
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import Handler
+from ledgermq.client.groups.handlers.pace import Pace
 from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.record import Outgoing
@@ -67,6 +68,7 @@ class TransactionalRunner:
         self._sources = sources
         self._transactions: Transactions | None = None
         self._calls = Calls(handler)
+        self._pace = Pace(handler.settings.rate_per_s)
         self._waiting: deque[GroupMessage] = deque()
         """Messages that the consumer has returned, and that are not begun."""
         self._failing: dict[TopicPartition, int] = {}
@@ -175,9 +177,13 @@ class TransactionalRunner:
         while len(taken) < self._settings.transaction_messages_max:
             if not self._waiting:
                 await self._fetch(transaction, wait_s=0.0 if taken else FETCH_WAIT_S)
-            chosen = self._choose(self._settings.transaction_messages_max - len(taken), is_first=not taken)
+            most = self._pace.room(loop.time(), self._settings.transaction_messages_max - len(taken))
+            chosen = self._choose(most, is_first=not taken)
             if not chosen:
+                if not taken and not most:
+                    await self._rest(self._pace.wait_s(loop.time()))
                 break
+            self._pace.begun(loop.time(), len(chosen))
             until_s = until_s or loop.time() + self._settings.transaction_ms_max / 1000
             taken += chosen
             self._send(transaction, await self._calls.call(chosen))
@@ -268,9 +274,13 @@ class TransactionalRunner:
             return
         self._troubles += 1
         _log.warning("a transaction of group %s did not commit: %s", self._settings.group, error.message)
+        await self._rest(self._pause_s(self._troubles))
+
+    async def _rest(self, pause_s: float) -> None:
+        """Wait, unless the handler is stopped."""
         self._idle = True
         try:
-            await asyncio.sleep(self._pause_s(self._troubles))
+            await asyncio.sleep(pause_s)
         finally:
             self._idle = False
 

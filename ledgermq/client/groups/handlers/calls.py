@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar, cast
 
 from ledgermq.client.consuming.message import Message, partition_of
 from ledgermq.client.groups.handlers.handler import Handler
+from ledgermq.client.groups.handlers.middleware import around
 from ledgermq.client.groups.handlers.retry import Then
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.runtime.log import get_log
@@ -59,21 +60,12 @@ class HandlerCalls:
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
         self._settings = handler.settings
+        self._through = around(handler.settings.middleware, self._function)
 
     async def call(self, message: GroupMessage, attempt: int) -> Exception | None:
         """Call the handler. Return the error that it raised, or None if it succeeded."""
-        function = self.handler.function
         try:
-            if self.handler.is_async:
-                async with asyncio.timeout(self._settings.timeout_s) as bound:
-                    if bound.when() is not None:
-                        message.handout.bounds[message.offset] = bound
-                    try:
-                        await cast(Awaitable[object], function(message))
-                    finally:
-                        message.handout.bounds.pop(message.offset, None)
-            else:
-                await asyncio.get_running_loop().run_in_executor(self._settings.executor, function, message)
+            await self._call([message] if self._settings.batch else message, [message])
         except Exception as error:
             self.handler.failures += 1
             self.handler.last_error = error
@@ -82,6 +74,42 @@ class HandlerCalls:
             return error
         self.handler.handled += 1
         return None
+
+    async def call_batch(self, messages: list[GroupMessage]) -> bool:
+        """Call the handler with several messages. Return whether it succeeded."""
+        try:
+            await self._call(messages, messages)
+        except Exception as error:
+            self.handler.failures += 1
+            self.handler.last_error = error
+            _log.warning(
+                "handler of group %s failed at a batch of %d messages, from %s on; each is handled alone now: %r",
+                self._settings.group,
+                len(messages),
+                place_of(messages[0]),
+                error,
+            )
+            return False
+        self.handler.handled += len(messages)
+        return True
+
+    async def _call(self, given: object, messages: Sequence[GroupMessage]) -> None:
+        """Call the handler through its middleware. `messages`: those that the call is about."""
+        async with asyncio.timeout(self._settings.timeout_s if self.handler.is_async else None) as bound:
+            if bound.when() is not None:
+                for message in messages:
+                    message.handout.bounds[message.offset] = bound
+            try:
+                await self._through(given)
+            finally:
+                for message in messages:
+                    message.handout.bounds.pop(message.offset, None)
+
+    async def _function(self, given: object) -> object:
+        if self.handler.is_async:
+            return await cast(Awaitable[object], self.handler(given))
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._settings.executor, self.handler, given)
 
     async def end(self, then: Then, message: GroupMessage, error: Exception) -> bool:
         """Do what follows the last attempt. Return whether the message is finished.

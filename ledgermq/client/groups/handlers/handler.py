@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
-from ledgermq.client.declared import above_zero, check_fields, function, having, switch, text, whole
+from ledgermq.client.declared import above_zero, between, check_fields, function, functions, having, switch, text, whole
 from ledgermq.client.groups.assignment import Topics, check_group, check_rule, topics_of
 from ledgermq.client.groups.handlers.lanes import Ordering
-from ledgermq.client.groups.handlers.retry import WAIT_MS_MAX, InOrder, Retry
+from ledgermq.client.groups.handlers.middleware import Middleware
+from ledgermq.client.groups.handlers.retry import WAIT_MS_MAX, InOrder, MetaQ, Retry
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.settings import GroupSettings, settings_from
 from ledgermq.errors import InvalidConfig
@@ -20,6 +21,8 @@ from ledgermq.hints import nearest
 from ledgermq.protocol.names import NAME_CHARS_MAX
 
 HandlerFunction = Callable[[GroupMessage], Awaitable[object] | object]
+BatchFunction = Callable[[list[GroupMessage]], Awaitable[object] | object]
+"""The function of a handler with `batch=True`."""
 OnFailure = Callable[[GroupMessage, Exception, int], Awaitable[object] | object]
 """Called as (message, error, attempt): the error that the handler raised, and the number of calls
 so far, from 1 on. What it returns is sent if the handler is transactional.
@@ -60,7 +63,25 @@ class HandlerSettings:
     retry_ms_max: int = whole(RETRY_MS_MAX, WAIT_MS_MAX)
     """Longest such wait. Raise it if what fails takes long to recover."""
     waiting_max: int = whole(256, 1_000_000)
-    """Messages of a partition that may wait for their turn; above it the partition is not read."""
+    """Messages of a partition that may wait for their turn; above it the partition is not read. A handler
+    of batches holds at least two batches.
+    """
+    batch: bool = switch(False)
+    """Call the function with a list of messages that follow each other in one partition. If the call fails,
+    each of them is handled alone, in a list of one, and `retry` decides about each.
+    """
+    batch_records_max: int = whole(100, 100_000)
+    """Messages of a batch, at most."""
+    batch_wait_ms: float = between(100, 0, 60_000)
+    """How long a batch that is not full waits for more messages."""
+    rate_per_s: float | None = above_zero(None)
+    """Calls that begin in a second in this process, at most, spread evenly; also those that repeat a failed
+    one. Not set: no limit.
+    """
+    middleware: Sequence[Middleware] = functions("a message and the next call")
+    """Asynchronous functions around each call, the first outermost: called as (message, call_next), they
+    `await call_next(message)`, and return its result. What they raise counts as a failure of the call.
+    """
     on_failure: OnFailure | None = function("message, error and attempt")
     """Called, and awaited if asynchronous, after each failed attempt. A message that it acknowledges
     is finished; for any other `retry` decides. Not set: a warning is logged. If the handler is
@@ -92,6 +113,8 @@ class HandlerSettings:
         check_fields(self)
         if self.ordered_by not in ("partition", "key", None):
             raise InvalidConfig(f"ordered_by must be 'partition', 'key' or None, not {self.ordered_by!r}")
+        if self.batch:
+            self._check_batch()
         if self.transactional:
             self._check_transactional()
         elif self.transactional_id:
@@ -102,6 +125,22 @@ class HandlerSettings:
             )
         if self.retry is not None:
             self._check_retry(self.retry)
+
+    @property
+    def held_max(self) -> int:
+        """Return how many messages of a partition may wait."""
+        return max(self.waiting_max, 2 * self.batch_records_max) if self.batch else self.waiting_max
+
+    def _check_batch(self) -> None:
+        if self.ordered_by == "key":
+            raise InvalidConfig("a batch has messages of one partition, in their order: leave out ordered_by='key'")
+        if self.transactional:
+            raise InvalidConfig(
+                "a transactional handler takes up to transaction_messages_max messages in one transaction already:"
+                " leave out batch"
+            )
+        if isinstance(self.retry, MetaQ):
+            raise InvalidConfig("Retry.metaq keeps single messages: use Retry.in_order or Retry.levels with batch")
 
     @property
     def policy(self) -> Retry:
@@ -156,7 +195,7 @@ class Handler:
     calls the function.
     """
 
-    function: HandlerFunction
+    function: HandlerFunction | BatchFunction
     settings: HandlerSettings
     handled: int = 0
     """Number of messages that succeeded."""
@@ -175,8 +214,9 @@ class Handler:
     last_error: Exception | None = None
     """The error of the last failed attempt, or why no messages come at present."""
 
-    def __call__(self, message: GroupMessage) -> Awaitable[object] | object:
-        return self.function(message)
+    def __call__(self, given: Any) -> Awaitable[object] | object:
+        """Call the function with a message, or with a list of messages if it takes batches."""
+        return cast(Callable[[Any], Awaitable[object] | object], self.function)(given)
 
     @property
     def is_async(self) -> bool:

@@ -1,8 +1,9 @@
 """Decide which message may be handled next. Pure.
 
 A lane holds messages that must be handled one by one: those of a partition, of one key of a
-partition, or a single message. Invariants: at most one message of a lane is handled at a time, and
-only after all earlier ones have succeeded. Lanes do not wait for each other.
+partition, or a single message. Invariants: at most one message of a lane, or one batch of its first
+messages, is handled at a time, and only after all earlier ones have succeeded. Lanes do not wait for
+each other.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ M = TypeVar("M", bound=Message)
 class Lane(Generic[M]):
     """`queue`: the first message is the next to handle, or is being handled."""
 
-    __slots__ = ("attempts", "busy", "name", "queue")
+    __slots__ = ("alone", "attempts", "busy", "is_ripe", "name", "queue", "running")
 
     def __init__(self, name: Hashable) -> None:
         self.name = name
@@ -31,6 +32,12 @@ class Lane(Generic[M]):
         """Whether its first message is being handled, or waits for its next attempt."""
         self.attempts = 0
         """Failed attempts of the first message."""
+        self.running = 1
+        """Number of messages, from the first on, that are handled while it is busy."""
+        self.is_ripe = False
+        """Whether its next batch has waited for more messages."""
+        self.alone = 0
+        """Number of messages, from the first on, that are handled alone, because their batch has failed."""
 
 
 class Lanes(Generic[M]):
@@ -57,13 +64,15 @@ class Lanes(Generic[M]):
         while self._ready:
             lane = self._ready.popleft()
             if lane.queue and not lane.busy:
-                lane.busy = True
+                lane.busy, lane.running = True, 1
                 return lane, lane.queue[0]
         return None
 
     def succeeded(self, lane: Lane[M]) -> None:
-        """Remove the lane's first message, so that the next may follow."""
-        self._count(lane.queue.popleft(), -1)
+        """Remove the messages of a lane that were handled, so that the next may follow."""
+        for _ in range(lane.running):
+            self._count(lane.queue.popleft(), -1)
+        lane.alone = max(0, lane.alone - lane.running)
         lane.attempts = 0
         self.freed(lane)
 
@@ -95,7 +104,8 @@ class Lanes(Generic[M]):
         for lane in list(self._lanes.values()):
             if not lane.queue or partition_of(lane.queue[0]) not in gone:
                 continue
-            keep = 1 if lane.busy and not busy_too(lane) else 0
+            keep = lane.running if lane.busy and not busy_too(lane) else 0
+            lane.alone = min(lane.alone, keep)
             while len(lane.queue) > keep:
                 message = lane.queue.pop()
                 self._count(message, -1)

@@ -1,6 +1,6 @@
 """Run one handler on one member of its group: call it with messages in the requested order,
 acknowledge those that succeed, and do with those that fail what its retry policy says. A message that
-has expired before a call is skipped.
+has expired before a call is skipped. If a batch fails, each of its messages is handled alone.
 
 Invariants: the next message of a lane begins only after the one before it is finished. At most
 `concurrency` calls run at a time. At most `waiting_max` messages of a partition wait; other
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from ledgermq.client.consuming.message import partition_of
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.calls import HandlerCalls, text_of
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes
+from ledgermq.client.groups.handlers.pace import Pace
 from ledgermq.client.groups.handlers.recovery import Recovery
 from ledgermq.client.groups.handlers.retry import InOrder, Levels
 from ledgermq.client.groups.holdings import LettingGo
@@ -60,7 +61,12 @@ class HandlerRunner:
             consumer.settings.broadcast and self._settings.retry is None
         )
         """Whether a failed message is only reported, and not handled again."""
-        self._lanes: Lanes[GroupMessage] = Lanes(self._settings.ordered_by)
+        self._lanes: Lanes[GroupMessage] = Lanes("partition" if self._settings.batch else self._settings.ordered_by)
+        self._filling: dict[Lane[GroupMessage], asyncio.Event] = {}
+        """Lanes whose next batch waits for more messages; the event is set when it is full."""
+        self._pace = Pace(self._settings.rate_per_s)
+        self._paced: asyncio.TimerHandle | None = None
+        """Begins calls when the rate allows it."""
         self._retrying: dict[Lane[GroupMessage], asyncio.Task[None]] = {}
         self._held_back: set[TopicPartition] = set()
         self._running = 0
@@ -89,6 +95,9 @@ class HandlerRunner:
                     await end(stopped, reading)
         except BaseExceptionGroup as failures:
             raise first_of(failures) from failures
+        finally:
+            if self._paced is not None:
+                self._paced.cancel()
 
     async def _finish(self, reading: asyncio.Task[None], drain_timeout_s: float) -> None:
         until_s = asyncio.get_running_loop().time() + drain_timeout_s
@@ -127,7 +136,8 @@ class HandlerRunner:
         if self._recovery is not None:  # before the first message, because it may be stored already
             await self._recovery.open()
             self._recovering = self._tasks.create_task(self._recovery.run(self._hand_over))
-        records = min(FETCH_RECORDS_MAX, max(1, self._settings.waiting_max // 2))
+        records = max(1, self._settings.held_max // 2)
+        records = min(max(FETCH_RECORDS_MAX, self._settings.batch_records_max * self._settings.batch), records)
         while True:
             try:
                 messages = await self._consumer.fetch(records, timeout=FETCH_WAIT_S)
@@ -139,16 +149,16 @@ class HandlerRunner:
                 continue
             self._lanes.add(messages)
             for partition in dict.fromkeys(partition_of(message) for message in messages):
-                if self._lanes.by_partition.get(partition, 0) >= self._settings.waiting_max:
+                if self._lanes.by_partition.get(partition, 0) >= self._settings.held_max:
                     self._held_back.add(partition)
                     self._member.hold_back(partition, True)
+            for lane, full in self._filling.items():
+                if len(lane.queue) >= self._settings.batch_records_max:
+                    full.set()
             self._begin()
 
     def _make_room(self, partition: TopicPartition) -> None:
-        if (
-            partition in self._held_back
-            and self._lanes.by_partition.get(partition, 0) <= self._settings.waiting_max // 2
-        ):
+        if partition in self._held_back and self._lanes.by_partition.get(partition, 0) <= self._settings.held_max // 2:
             self._held_back.discard(partition)
             self._member.hold_back(partition, False)
 
@@ -169,9 +179,71 @@ class HandlerRunner:
         self._begin()
 
     def _begin(self) -> None:
-        while self._running < self._settings.concurrency and (taken := self._lanes.take()) is not None:
+        while self._running < self._settings.concurrency and self._may_begin() and (taken := self._lanes.take()):
+            lane, message = taken
+            if self._settings.batch and not lane.alone and not self._fill(lane):
+                continue
+            self._pace.begun(asyncio.get_running_loop().time())
             self._running += 1
-            self._tasks.create_task(self._handle(*taken))
+            self._tasks.create_task(self._handle(lane, message) if lane.running == 1 else self._handle_batch(lane))
+
+    def _may_begin(self) -> bool:
+        """Return whether the rate allows a call now; if not, `_begin` is called when it does."""
+        if self._paced is not None:
+            return False
+        loop = asyncio.get_running_loop()
+        wait_s = self._pace.wait_s(loop.time())
+        if not wait_s:
+            return True
+        self._paced = loop.call_later(wait_s, self._begin_paced)
+        return False
+
+    def _begin_paced(self) -> None:
+        self._paced = None
+        self._begin()
+
+    # -- batches
+
+    def _fill(self, lane: Lane[GroupMessage]) -> bool:
+        """Make the lane's first messages a batch; if they are few, wait for more, and return False."""
+        most = self._settings.batch_records_max
+        if len(lane.queue) < most and self._settings.batch_wait_ms and not lane.is_ripe:
+            self._filling[lane] = asyncio.Event()
+            self._retrying[lane] = self._tasks.create_task(self._ripen(lane))
+            return False
+        lane.is_ripe = False
+        lane.running = min(most, len(lane.queue))
+        return True
+
+    async def _ripen(self, lane: Lane[GroupMessage]) -> None:
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.batch_wait_ms / 1000):
+                    await self._filling[lane].wait()
+        finally:
+            del self._filling[lane], self._retrying[lane]
+        lane.is_ripe = True
+        self._lanes.freed(lane)
+        self._begin()
+
+    async def _handle_batch(self, lane: Lane[GroupMessage]) -> None:
+        given = list(lane.queue)[: lane.running]
+        messages = [message for message in given if not self._consumer.expire(message)]
+        try:
+            succeeded = not messages or await self._calls.call_batch(messages)
+        finally:
+            self._running -= 1
+            self._done.set()
+        self._member.polling.signs += 1
+        if succeeded or self._goes_on:
+            for message in given:
+                message.ack()
+            self._lanes.succeeded(lane)
+            self._make_room(partition_of(given[0]))
+        else:
+            lane.alone, lane.running = lane.running, 1
+            self._lanes.freed(lane)
+        self._begin()
 
     async def _handle(self, lane: Lane[GroupMessage], message: GroupMessage) -> None:
         try:
@@ -216,6 +288,8 @@ class HandlerRunner:
         if recovery is not None and recovery.keeps(message):
             return None
         if self._consumer.expire(message):
+            return None
+        if self._settings.batch and message.handout.is_finished(message.offset):  # the program did that in a batch
             return None
         if isinstance(self._policy, Levels):
             attempt = message.attempt
