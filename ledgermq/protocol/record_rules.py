@@ -48,18 +48,18 @@ def check_timestamp(timestamp_us: Any) -> int:
     return timestamp_us
 
 
-def check_records(rows: pa.RecordBatch) -> tuple[int, int] | None:
-    """Check the records of a validated batch of the record schema.
+def check_records(rows: pa.RecordBatch, first_row: int = 0) -> tuple[int, int] | None:
+    """Check the records of a validated batch of the record schema. `first_row`: the number of its first row in errors.
 
     Return the smallest and largest timestamp in microseconds; None: no record has one. Raises
     InvalidRecord, naming the first wrong row.
     """
-    _check_names(rows.column("headers"))
-    _check_types(rows.column("timestampType"))
+    _check_names(rows.column("headers"), first_row)
+    _check_types(rows.column("timestampType"), first_row)
     return timestamps_of(rows)
 
 
-def _check_names(headers: pa.Array) -> None:
+def _check_names(headers: pa.Array, first_row: int) -> None:
     if headers.null_count == len(headers):
         return
     pairs = headers.values
@@ -67,13 +67,13 @@ def _check_names(headers: pa.Array) -> None:
         return
     names = pc.list_flatten(headers).flatten()[0]  # only what the rows refer to
     if names.null_count:
-        row = pc.list_parent_indices(headers).filter(names.is_null())[0]
+        row = pc.list_parent_indices(headers).filter(names.is_null())[0].as_py()
         raise InvalidRecord(
-            f"row {row} has a header without a name; the key of a header must be text, its value may be null"
+            f"row {first_row + row} has a header without a name; its key must be text, its value may be null"
         )
 
 
-def _check_types(types: pa.Array) -> None:
+def _check_types(types: pa.Array, first_row: int) -> None:
     """Compare bytes: Arrow's functions cost more than that for the small batches of a low rate."""
     if types.null_count == len(types):
         return
@@ -85,6 +85,6 @@ def _check_types(types: pa.Array) -> None:
         return
     row = pc.index(wrong, True).as_py()
     raise InvalidRecord(
-        f"row {row} has timestampType {types[row].as_py()}; producers send {PRODUCERS_TYPE}, and the broker sets"
-        " 1 in topics with message.timestamp.type=LogAppendTime"
+        f"row {first_row + row} has timestampType {types[row].as_py()}; producers send {PRODUCERS_TYPE}, and the broker"
+        " sets 1 in topics with message.timestamp.type=LogAppendTime"
     )

@@ -110,7 +110,7 @@ class Pieces:
         at = 0
         for part in _parts(self._given):
             for batch in _joined(part):
-                for rows in split(_made(batch, self._now_us), PIECE_BYTES_MAX):
+                for rows in split(_made(batch, self._now_us, at), PIECE_BYTES_MAX):
                     yield Piece(rows, self._partitions(at, rows.num_rows))
                     at += rows.num_rows
 
@@ -201,7 +201,7 @@ def conform(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
     return _made(batch, now_us)
 
 
-def _made(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
+def _made(batch: pa.RecordBatch, now_us: int, first_row: int = 0) -> pa.RecordBatch:
     """Return the rows of valid data that fits."""
     columns = {
         name: column_of(batch.column(name), name)
@@ -215,7 +215,7 @@ def _made(batch: pa.RecordBatch, now_us: int) -> pa.RecordBatch:
         )
     columns["timestampType"] = pa.repeat(pa.scalar(PRODUCERS_TYPE, pa.int32()), batch.num_rows)
     rows = pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
-    check_records(rows)
+    check_records(rows, first_row)
     return rows
 
 

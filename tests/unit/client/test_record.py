@@ -4,7 +4,7 @@ refused with a reason.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import pandas as pd
@@ -15,7 +15,7 @@ import pytest
 from ledgermq.client.producing.arrow_rows import PIECE_ROWS_MAX, conform, pieces_of
 from ledgermq.client.record import datetime_of, row_bytes, row_of, rows_to_arrow
 from ledgermq.errors import InvalidRecord
-from ledgermq.protocol.records import SCHEMA, record_bytes
+from ledgermq.protocol.records import HEADERS, SCHEMA, record_bytes
 
 NOW_US = 1_700_000_000_000_000
 
@@ -215,6 +215,10 @@ def test_data_of_every_library_gives_the_same_rows(made: Any) -> None:
     assert [number for part in numbers for number in part] == [1, None]
 
 
+PAIR = {"key": "region", "value": b"eu"}
+MANY = [None] * (PIECE_ROWS_MAX + 1) + [[{"key": None, "value": b"eu"}]]
+
+
 def test_large_data_comes_in_pieces_that_keep_the_order_and_the_partitions() -> None:
     count = PIECE_ROWS_MAX + 10
     frame = pl.DataFrame({"value": [f"{n}" for n in range(count)], "partition": [n % 7 for n in range(count)]})
@@ -250,6 +254,20 @@ def test_large_data_comes_in_pieces_that_keep_the_order_and_the_partitions() -> 
         (pd.DataFrame({"value": ["a", 1]}), "the DataFrame cannot be read"),
         (pd.DataFrame({"value": ["a"], "partition": [0.5]}), "the column partition must have whole numbers"),
         (pd.DataFrame({"value": ["a"], "partition": ["x"]}), "the column partition must have whole numbers"),
+        (pa.table({"value": ["a"], "timestamp": [1764330000000]}), "timestamp has type int64.*cast it"),
+        (pa.table({"value": ["a"], "timestamp": [1.5]}), "timestamp has type double"),
+        (pa.table({"value": ["a"], "timestamp": [date(2020, 1, 1)]}), "timestamp has type date32"),
+        (pa.table({"value": ["a"], "timestamp": ["2020-01-01T00:00:00Z"]}), "timestamp has type string"),
+        (pa.table({"value": ["a"], "tag": [5]}), "tag has type int64; it must be text"),
+        (
+            pa.table({"value": ["a"], "headers": pa.array([[PAIR]], pa.list_view(HEADERS.value_type))}),
+            "headers has type",
+        ),
+        (pa.table({"value": ["a", "b"], "headers": pa.array([[PAIR], [None]], HEADERS)}), "row 1 has a header without"),
+        (
+            pa.table({"value": ["a"] * (PIECE_ROWS_MAX + 2), "headers": pa.array(MANY, HEADERS)}),
+            f"row {PIECE_ROWS_MAX + 1} has a header without",
+        ),
         (pl.Series("value", ["a"]), "the Series cannot be read"),
         (pa.array([1]), "the Int64Array cannot be read"),
         ([b"v"], "expected Arrow data: .*; not list"),
