@@ -37,7 +37,7 @@ from ledgermq.client.groups.retry_topics import (
     without_failures,
 )
 from ledgermq.client.transactions.transactions import Transactions
-from ledgermq.errors import InvalidRequest, UnknownTopic
+from ledgermq.errors import InvalidRequest, UnknownGroup, UnknownTopic
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 
 SETTLED = HEADER_PREFIX + "settled"
@@ -256,9 +256,27 @@ async def _target(client: ledgermq.Client, group: str, to: str) -> str:
     try:
         await client.describe_topic(name)
     except UnknownTopic:
-        hint = "" if to else "; name another topic with --to"
-        raise InvalidRequest(f"topic {name!r} does not exist{hint}") from None
+        if to:
+            raise InvalidRequest(f"topic {name!r} does not exist") from None
+        raise InvalidRequest(
+            f"group {group!r} has no retry topic, which only groups with retry=Retry.levels(…) have. --to TOPIC sends"
+            " dead letters of a queue group to a topic that it reads, where every group that reads the topic gets them"
+        ) from None
     return name
+
+
+async def check_known(client: ledgermq.Client, group: str) -> None:
+    """Raise UnknownGroup if there is neither a group of this name, nor a topic of its dead letters."""
+    try:
+        await client.describe_topic(dead_letter_topic(group))
+        return
+    except UnknownTopic:
+        known = {each.name for each in await client.groups.list()} | {each.group for each in await client.queues.list()}
+    if group not in known:
+        raise UnknownGroup(
+            f"there is no group {group!r}, and no topic {dead_letter_topic(group)!r} of its dead letters: `ledgermq dlq"
+            " list` shows all dead letters"
+        )
 
 
 async def _messages(client: ledgermq.Client, group: str) -> AsyncIterator[ledgermq.Message]:

@@ -103,6 +103,8 @@ async def list_letters(
     wanted = filter_of((), since, before, error, key, topic)
     async with connected_session(target, timeout_s) as session:
         session.progress = session.while_in_trouble
+        if group is not None:
+            await dead_letters.check_known(session.client, group)
         names = [group] if group is not None else await dead_letters.groups(session.client)
         rows: list[dict[str, Any]] = []
         left_out = 0
@@ -162,6 +164,7 @@ async def redrive(
     debug: Debug = False,
 ) -> None:
     """Send dead letters to be handled again: to the group's retry topic, which only this group reads.
+    A queue group has none: name a topic that it reads with --to; other groups that read it get them, too.
     Attempts count from 1 again.
 
     Each letter is sent once, however often the command is repeated. It stays readable in GROUP.dlq.
@@ -211,6 +214,7 @@ async def settle(
 ) -> None:
     async with connected_session(target, timeout_s) as session:
         session.progress = session.while_in_trouble
+        await dead_letters.check_known(session.client, group)
         if dry_run or not yes:
             known = await dead_letters.survey(session.client, group)
             rows, count = await preview(session, group, wanted, known, maximum)

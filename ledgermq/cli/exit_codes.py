@@ -121,8 +121,8 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def hint(error: BaseException) -> str | None:
-    """Return a one-line remedy for an error, or None if there is none."""
-    if isinstance(error, errors.LedgerMQError):
+    """Return a one-line remedy for an error, or None if there is none, or its text names a command itself."""
+    if isinstance(error, errors.LedgerMQError) and "`ledgermq " not in error.message:
         if isinstance(error, errors.Unauthorized) and error.object_key:
             return _STORE_REFUSES
         return _HINTS.get(error.code)

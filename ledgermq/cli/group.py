@@ -131,12 +131,17 @@ async def describe(
         "assignor": summary.assignor,
         "filter": next((member.filter for member in found.members if member.filter), ""),
         "coordinator": found.coordinator,
-        "lag": sum(lag.messages for lag in lags.values()),
+        "lag": sum(lag.messages for lag in lags.values()) if lags else None,
     }
     members = Rows("members", MEMBER_COLUMNS, member_rows(found))
     offsets = Rows("offsets", OFFSET_COLUMNS, offset_rows(found, lags))
     staged = Rows("staged_offsets", STAGED_COLUMNS, staged_rows(found), if_any=True)
     show(Report("", facts, [members, offsets, staged]), output)
+    if not lags:
+        notes().print(
+            f"Group {summary.name} has committed no offset in the cluster, so its lag is not known. A group with an"
+            " offset store of its own commits there."
+        )
 
 
 async def retries(

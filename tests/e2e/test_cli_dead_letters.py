@@ -15,6 +15,7 @@ from ledgermq.cli.dead_letters import Filter, Place
 from ledgermq.cli.report import at_time
 from ledgermq.client.groups.retry_topics import DUE_MS, Failures, Origin, headers_of
 from ledgermq.errors import TransactionError
+from ledgermq.offset_stores import MemoryOffsetStore
 from tests.e2e.test_cli import Shell, shell
 from tests.waiting import until, wait_until
 
@@ -162,3 +163,49 @@ async def test_a_second_command_stops_the_first(shell: Shell) -> None:
         assert (settled, found.waiting, found.total) == (600, 0, 1200)
         assert found.settled[Place(0, 0)] == "redriven"
     assert len(read(shell, "s.retry", 1200)) == 1200
+
+
+@pytest.mark.slow
+def test_dead_letters_of_a_queue_group_are_redriven_to_a_topic_that_is_named(shell: Shell) -> None:
+    """It has no retry topic. What the error says to do works."""
+    shell.json("topic", "create", "jobs", "--partitions", 1)
+    with ledgermq.sync.connect(shell.address) as client:
+        with client.producer() as producer:
+            producer.send("jobs", "bad")
+        with client.queue("jobs", group="workers") as queue:
+            (message,) = queue.fetch(timeout=30)
+            assert message.dead_letter("bad").result(30)
+        wait_until(lambda: places(shell, "workers") == [("0:0", "waits")])
+        refused = shell("dlq", "redrive", "workers", "--all", "--yes")
+        assert (refused.code, "--to TOPIC sends dead letters of a queue group" in refused.err) == (2, True)
+        assert shell("dlq", "redrive", "workers", "--all", "--to", "jobs", "--yes").code == 0
+        with client.queue("jobs", group="workers") as queue:
+            (message,) = queue.fetch(timeout=30)
+            assert (message.value, message.attempt) == (b"bad", 1)
+            assert message.ack().result(30)
+
+
+@pytest.mark.parametrize("words", [("list",), ("redrive", "--all", "--yes"), ("drop", "--all", "--yes")])
+def test_a_mistyped_group_is_an_error_with_one_hint(shell: Shell, words: tuple[str, ...]) -> None:
+    result = shell("dlq", words[0], "nosuch", *words[1:])
+    assert result.code != 0
+    assert "there is no group 'nosuch'" in result.err
+    described = shell("queue", "describe", "nosuch")
+    assert described.err.count("`ledgermq ") == 1, described.err
+    assert "`ledgermq queue list`" in described.err
+
+
+def test_the_lag_of_a_group_without_committed_offsets_is_not_known(shell: Shell) -> None:
+    shell.json("topic", "create", "t", "--partitions", 1)
+    with ledgermq.sync.connect(shell.address) as client:
+        with client.producer() as producer:
+            producer.send_many("t", ["1", "2"])
+        with client.consumer("t", group="elsewhere", commit="manual", offset_store=MemoryOffsetStore()) as consumer:
+            assert consumer.fetch(timeout=30)
+            assert shell.json("group", "describe", "elsewhere")["lag"] is None
+            assert "its lag is not known" in shell("group", "describe", "elsewhere").err
+        with client.consumer("t", group="here", commit="manual") as consumer:
+            assert consumer.fetch(timeout=30)
+            assert consumer.commit({ledgermq.TopicPartition("t", 0): 1})
+            assert shell.json("group", "describe", "here")["lag"] == 1
+            assert "not known" not in shell("group", "describe", "here").err
