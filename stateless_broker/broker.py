@@ -422,12 +422,12 @@ class Broker:
         """
         others = [heartbeat for name, heartbeat in self.membership.present().items() if name != self.broker_id]
         if self._settings.security == "auto" and any(ENFORCING in heartbeat.features for heartbeat in others):
-            self.rules.enforced = True
-        return (*FEATURES, ENFORCING) if self.rules.enforced else FEATURES
+            self.rules.enforced, self.rules.undecided = True, False
+        return (*FEATURES, ENFORCING) if self.rules.enforced and not self.rules.undecided else FEATURES
 
     def _refuse_to_enforce_beside_old_brokers(self) -> None:
         """Raise InvalidConfig if rules are to be enforced while a broker is present that ignores them."""
-        lacking = self.membership.lacking(RULES) if self.rules.enforced else ()
+        lacking = self.membership.lacking(RULES) if self.rules.enforced and not self.rules.undecided else ()
         for heartbeat in lacking:
             raise InvalidConfig(
                 f"security = rules: broker {heartbeat.broker} at {heartbeat.address} runs"

@@ -21,6 +21,7 @@ from ledger.view.find import Finder, FoundRecord, KeySearch, SearchResult, segme
 from ledgermq.errors import InvalidRequest, NotOwner, ResourceExhausted, SubscribeNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX, OFFSET_MAX
+from ledgermq.protocol.producer_ids import shown_producer_id
 from ledgermq.protocol.records import encode_batch
 from stateless_broker.bundle.budgets import AnswerBudget, AnswerReader
 from stateless_broker.bundle.owner import BundleOwner
@@ -115,7 +116,7 @@ class FindPath:
                         epoch=index.epoch,
                         base_offset=entry.base_offset,
                         record_count=entry.record_count,
-                        producer_id=entry.producer_id,
+                        producer_id=shown_producer_id(entry.producer_id),
                         producer_epoch=entry.producer_epoch,
                         sequence=entry.sequence,
                     )

@@ -144,6 +144,7 @@ class BatchChecks:
             timestamp_max_us=timestamp_max_us,
             data=data,
             producer=producer,
+            sent_crc=header.crc,
             tag_summary=summary_of(records.column("tag")),
         )
         return topic, bundle, batch, records

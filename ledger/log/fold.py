@@ -158,11 +158,13 @@ class LedgerState:
         )
         return None if self.moves.is_void(seal) else seal
 
-    def judge(self, session: ProducerSession, key: PartitionId, record_count: int) -> RememberedBatch | None:
+    def judge(
+        self, session: ProducerSession, key: PartitionId, record_count: int, sent_crc: int
+    ) -> RememberedBatch | None:
         """Judge a batch as `Producers.judge` does; an opened slot of another ledger counts as 0."""
         slot = self.moves.slot_here(key, session.opened_slot)
         here = session if slot == session.opened_slot else replace(session, opened_slot=slot)
-        return self.producers.judge(here, *key, record_count)
+        return self.producers.judge(here, *key, record_count, sent_crc)
 
     def append(self, entry: fmt.BatchEntry, key: PartitionId) -> None:
         """Append a batch of partition `key` to the segment that was opened."""

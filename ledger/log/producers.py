@@ -8,6 +8,10 @@ such slot.
 A batch of an unknown producer is accepted only if it is the producer's first in the partition, and
 the producer learned the ledger's end after that slot. So no batch of a dropped state can be stored
 twice (design P4).
+
+A batch counts as stored only if it is the one that was: its sequence, its number of records and its
+checksum are compared. Otherwise a program that states another's id would have its batch acknowledged in
+the place of the other's, which would be dropped as a repetition.
 """
 
 from __future__ import annotations
@@ -42,13 +46,15 @@ class RememberedBatch:
     record_count: int
     base_offset: int
     slot: int
+    crc: int = 0
+    """Of the batch as its producer sent it; 0: not known."""
 
 
 OLDEST_AT_ONCE = 1000
 
 _HEAD = struct.Struct("<QQ")
 """The producer's epoch, and the slot of its last batch."""
-_BATCH = struct.Struct("<QIQQ")
+_BATCH = struct.Struct("<QIQQI")
 """The fields of RememberedBatch; the last batch comes last."""
 _SPAN = struct.Struct("<QI")
 _PLACE = struct.Struct("<QI")
@@ -123,8 +129,10 @@ class ProducerMemory:
             epoch=self.epoch,
             last_slot=self.last_slot,
             batches=[
-                fmt.ProducerBatch(sequence=sequence, record_count=record_count, base_offset=base_offset, slot=slot)
-                for sequence, record_count, base_offset, slot in _BATCH.iter_unpack(self.packed_batches)
+                fmt.ProducerBatch(
+                    sequence=sequence, record_count=record_count, base_offset=base_offset, slot=slot, crc=crc
+                )
+                for sequence, record_count, base_offset, slot, crc in _BATCH.iter_unpack(self.packed_batches)
             ],
         )
 
@@ -138,7 +146,7 @@ class ProducerMemory:
 def _pack(batches: Iterable[fmt.ProducerBatch], slot: int | None = None) -> bytes:
     """`slot`: in which the batches count as stored; None: in their own."""
     return b"".join(
-        _BATCH.pack(b.sequence, b.record_count, b.base_offset, b.slot if slot is None else slot) for b in batches
+        _BATCH.pack(b.sequence, b.record_count, b.base_offset, b.slot if slot is None else slot, b.crc) for b in batches
     )
 
 
@@ -167,10 +175,11 @@ class Producers:
         return twin
 
     def judge(
-        self, session: ProducerSession, topic_id: int, partition: int, record_count: int
+        self, session: ProducerSession, topic_id: int, partition: int, record_count: int, sent_crc: int = 0
     ) -> RememberedBatch | None:
         """Return None if the batch is the next one and has to be appended, or the RememberedBatch
-        if it is stored already. The session's opened slot is one of this ledger.
+        if it is stored already. The session's opened slot is one of this ledger. `sent_crc`: checksum of
+        the batch as it was sent; 0: not known.
 
         Raises UnknownProducer (take a new id unless something is in doubt) and OutOfOrderSequence.
         """
@@ -192,6 +201,11 @@ class Producers:
         batches = memory.batches
         for batch in batches:
             if (batch.sequence, batch.record_count) == (session.sequence, record_count):
+                if batch.crc and sent_crc and batch.crc != sent_crc:
+                    raise OutOfOrderSequence(
+                        f"sequence {session.sequence} is stored at offset {batch.base_offset} with other content than"
+                        " this batch has: another program used the producer's id. This batch is not stored"
+                    )
                 return batch
         raise OutOfOrderSequence(
             f"sequence {session.sequence} with {record_count} records: {memory.next_sequence} is next, "
@@ -220,7 +234,7 @@ class Producers:
             return
         key = memory_key(entry.producer_id, entry.topic_id, entry.partition)
         memory = self._memory.pop(key, None)
-        batches = _BATCH.pack(entry.sequence, entry.record_count, entry.base_offset, slot)
+        batches = _BATCH.pack(entry.sequence, entry.record_count, entry.base_offset, slot, entry.sent_crc)
         if memory is not None and memory.epoch == entry.producer_epoch:
             batches = (memory.packed_batches + batches)[-WINDOW_BATCHES * _BATCH.size :]
         self._memory[key] = ProducerMemory(_HEAD.pack(entry.producer_epoch, slot) + batches)

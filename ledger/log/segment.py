@@ -54,6 +54,8 @@ class Batch:
     timestamp_max_us: int
     data: Buffer
     producer: ProducerSession | None = None
+    sent_crc: int = 0
+    """The checksum of an idempotent batch as its producer sent it; 0: not known."""
     tag_summary: int = 0
     """See `ledger.log.tag_summary`; 0: not known."""
     append_us: int = 0
@@ -86,6 +88,7 @@ class Batch:
             entry.producer_id = self.producer.id
             entry.producer_epoch = self.producer.epoch
             entry.sequence = self.producer.sequence
+            entry.sent_crc = self.sent_crc
         if self.ids:
             entry.message_ids = self.ids
             entry.ids_until_us = self.ids_until_us

@@ -294,7 +294,7 @@ class LedgerWriter:
         if batch.producer is None:
             return True
         try:
-            stored = self._issued.judge(batch.producer, batch.key, batch.record_count)
+            stored = self._issued.judge(batch.producer, batch.key, batch.record_count, batch.sent_crc)
         except ProducerError as error:
             self._refuse(append, error)
             return False

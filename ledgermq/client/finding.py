@@ -52,8 +52,8 @@ Order = Literal["newest", "oldest"]
 @dataclass(frozen=True, slots=True)
 class StoredBy:
     """The batch in which a message was stored. `broker`: the one that stored it, in this epoch of its
-    ownership. `producer_id`: of the producer's session; None: it was not idempotent. `sequence`: of the
-    batch's first record.
+    ownership. `producer_id`: a hash of the id of the producer's session, which itself is secret; None: it
+    was not idempotent. `sequence`: of the batch's first record.
     """
 
     broker: str

@@ -57,6 +57,8 @@ class RulesInForce:
         self.rules = RuleSet()
         self.generation = 0
         self.enforced = enforced
+        self.undecided = False
+        """Whether they are enforced only because nothing says yet whether they should be."""
         self.supers = supers
         self.signed: SignedTokens | None = None
         self.changed = asyncio.Event()
@@ -71,16 +73,19 @@ class RulesInForce:
         """Enforce from the start if the root holds rules or tokens: it was closed once, and a start without a
         setting does not open it.
 
-        `ledger`: that of bundle 0. Raises the store's errors. Rules that cannot be read are enforced, too.
+        `ledger`: that of bundle 0. Raises the store's errors. While it cannot be read, no caller is served; the
+        first catalog that is read decides.
         """
         try:
-            held = rule_set_of((await read_catalog(ledger)).others, self.rules)
+            self._decide(rule_set_of((await read_catalog(ledger)).others, self.rules))
         except (DataDamaged, FormatNotSupported) as error:
-            self.enforced = True
-            log.warning("access rules are enforced, because the root's cannot be read", error=error.message)
-            return
-        if held.rules or held.tokens or held.unreadable:
-            self.enforced = True
+            self.enforced = self.undecided = True
+            log.warning("access rules are enforced until the root's can be read", error=error.message)
+
+    def _decide(self, held: RuleSet) -> None:
+        self.undecided = False
+        self.enforced = bool(held.rules or held.tokens or held.unreadable)
+        if self.enforced:
             log.warning(
                 "access rules are enforced, because the root holds some; security = open serves every caller",
                 rules=len(held.rules),
@@ -92,6 +97,8 @@ class RulesInForce:
         others = self._metadata.catalog.others
         self.usages.take(quota_set_of(others, self.usages.quotas))
         found = rule_set_of(others, self.rules)
+        if self.undecided:
+            self._decide(found)
         if found is not self.rules:
             self.rules = found
             self.next_generation()

@@ -20,7 +20,7 @@ from ledger.object_store.memory import MemoryStore
 from ledger.parquet.engine import LocalEngine
 from ledger.root.copies import CopyingStore
 from ledger.rounds.runner import compact_root
-from ledgermq.errors import DataDamaged, LedgerMQError, RetriableError
+from ledgermq.errors import DataDamaged, LedgerMQError, RetriableError, Unauthenticated
 from ledgermq.protocol import ledgermq_pb2 as pb
 from stateless_broker.bundle import upkeep
 from tests.broker.cluster import Cluster, cluster_of, read_all
@@ -162,6 +162,27 @@ async def test_brokers_that_know_the_topics_serve_them_while_bundle_0_cannot_be_
         await cluster.settled()
         await _until_created(cluster, "waits")
         assert (await cluster.produce("waits", 0, b"at last"))[0] == 0
+
+
+@virtual
+async def test_a_broker_that_cannot_read_the_rules_serves_no_caller_until_it_can() -> None:
+    """With `security = auto` it cannot tell yet whether the root holds rules."""
+    store = over_copies()
+    async with cluster_of("a:1", store=store) as cluster:
+        await grow(cluster)
+        key = await newest(store)
+        good = await store.inner.get(key)
+        await cluster.stop("a:1", graceful=False)
+        for each in (key, key + keys.COPY):
+            await store.inner.put(each, good[:-30] + bytes([good[-30] ^ 1]) + good[-29:])
+        broker = await cluster.start("b:1")
+        assert broker.rules.enforced
+        with pytest.raises(Unauthenticated):
+            await cluster.line("b:1").list_rules(pb.ListRulesRequest())
+        await store.inner.put(key, good)
+        await asyncio.sleep(60)
+        assert not broker.rules.enforced, "the root holds none"
+        await _until_created(cluster, "served")
 
 
 async def _until_created(cluster: Cluster, name: str) -> None:

@@ -23,7 +23,13 @@ PARTITIONS = [PartitionId(1, 0), PartitionId(1, 1), PartitionId(1 << 40, 1)]
 Key = tuple[bytes, PartitionId]
 Known = tuple[int, list[RememberedBatch]]
 
-batches = st.tuples(st.sampled_from(PRODUCERS), st.sampled_from(PARTITIONS), st.integers(0, 2), st.integers(1, 1 << 31))
+batches = st.tuples(
+    st.sampled_from(PRODUCERS),
+    st.sampled_from(PARTITIONS),
+    st.integers(0, 2),
+    st.integers(1, 1 << 31),
+    st.sampled_from([0, 1, 1 << 31]),
+)
 between = st.sampled_from(["", "", "copied", "stored", "loaded", "handed over", "left", "removed"])
 
 
@@ -35,14 +41,16 @@ def few_at_once() -> Iterator[None]:
         yield
 
 
-def told(producers: Producers, key: Key, session: ProducerSession, count: int) -> RememberedBatch | str | None:
+def told(
+    producers: Producers, key: Key, session: ProducerSession, count: int, crc: int
+) -> RememberedBatch | str | None:
     try:
-        return producers.judge(session, *key[1], count)
+        return producers.judge(session, *key[1], count, crc)
     except ProducerError as error:
         return type(error).__name__
 
 
-def expected(known: Known | None, session: ProducerSession, count: int) -> RememberedBatch | str | None:
+def expected(known: Known | None, session: ProducerSession, count: int, crc: int) -> RememberedBatch | str | None:
     if known is None:
         return None if session.sequence == 0 else "UnknownProducer"
     epoch, remembered = known
@@ -51,7 +59,8 @@ def expected(known: Known | None, session: ProducerSession, count: int) -> Remem
     if session.sequence == remembered[-1].sequence + remembered[-1].record_count:
         return None
     found = (each for each in remembered if (each.sequence, each.record_count) == (session.sequence, count))
-    return next(found, "OutOfOrderSequence")
+    stored = next(found, None)
+    return stored if stored is not None and (not crc or stored.crc in (0, crc)) else "OutOfOrderSequence"
 
 
 def check(producers: Producers, model: dict[Key, Known]) -> None:
@@ -66,7 +75,8 @@ def check(producers: Producers, model: dict[Key, Known]) -> None:
         for sequence, count in tried:
             for epoch in range(3):
                 session = ProducerSession(key[0], epoch, sequence, opened)
-                assert told(producers, key, session, count) == expected(known, session, count)
+                for crc in (0, 1, 2, 1 << 31):
+                    assert told(producers, key, session, count, crc) == expected(known, session, count, crc)
 
 
 def loaded(producers: Producers) -> Producers:
@@ -76,15 +86,15 @@ def loaded(producers: Producers) -> Producers:
 
 
 @given(st.lists(st.tuples(batches, between), max_size=30))
-def test_it_judges_by_the_last_batches(steps: list[tuple[tuple[bytes, PartitionId, int, int], str]]) -> None:
+def test_it_judges_by_the_last_batches(steps: list[tuple[tuple[bytes, PartitionId, int, int, int], str]]) -> None:
     producers = Producers(STATES_MAX)
     model: dict[Key, Known] = {}
-    for slot, ((producer, partition, epoch, count), then) in enumerate(steps, 1):
+    for slot, ((producer, partition, epoch, count, crc), then) in enumerate(steps, 1):
         key = (producer, partition)
         before = model.pop(key, (epoch, []))
         remembered = before[1] if before[0] == epoch else []
         sequence = remembered[-1].sequence + remembered[-1].record_count if remembered else 0
-        newest = RememberedBatch(sequence, count, 1000 * slot, slot)
+        newest = RememberedBatch(sequence, count, 1000 * slot, slot, crc)
         entry = fmt.BatchEntry(
             topic_id=partition.topic_id,
             partition=partition.partition,
@@ -93,6 +103,7 @@ def test_it_judges_by_the_last_batches(steps: list[tuple[tuple[bytes, PartitionI
             producer_id=producer,
             producer_epoch=epoch,
             sequence=sequence,
+            sent_crc=crc,
         )
         producers.add(entry, slot)
         model[key] = (epoch, [*remembered, newest][-WINDOW_BATCHES:])
@@ -118,7 +129,7 @@ def test_it_judges_by_the_last_batches(steps: list[tuple[tuple[bytes, PartitionI
                 for gone, (its_epoch, its) in moved.items():
                     model[gone] = (
                         its_epoch,
-                        [RememberedBatch(b.sequence, b.record_count, b.base_offset, slot) for b in its],
+                        [RememberedBatch(b.sequence, b.record_count, b.base_offset, slot, b.crc) for b in its],
                     )
         elif then == "removed":
             producers.drop_topic(partition.topic_id)
