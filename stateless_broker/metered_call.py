@@ -25,7 +25,7 @@ URGENT_METHODS = frozenset(
     method.name for method in METHODS if method.attribute in NEVER_REFUSED and method is not GROUP_HEARTBEAT
 )
 """Short calls that free what others could use, or end an overload. A heartbeat is held, so it counts as others."""
-RESET_S = 1.0
+RESET_S = 0.2
 """A call that its caller ends earlier than this, before an answer, counts as reset."""
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
