@@ -16,6 +16,7 @@ from ledger.log.segment import Batch
 from ledger.log.stored_batch import StoredBatch
 from ledger.log.writer import Append
 from ledgermq.client.producing.producer import Producer
+from ledgermq.errors import TransactionAborted
 from offsets import pending
 from stateless_broker.bundle.group_commit import GroupCommit
 from stateless_broker.internal.issued_state import IssuedState
@@ -57,7 +58,12 @@ def two_ids_of_a_producer(patch: Patch) -> None:
             for n in staged.records
         ]
 
+    def check_open(self: Participant, transaction: Transaction) -> None:
+        if self._is_over(transaction) or self._is_begun(transaction):
+            raise TransactionAborted("over")
+
     patch.setattr(Participant, "other_id", lambda self, transaction: None)
+    patch.setattr(Participant, "check_open", check_open)
     patch.setattr(Participant, "_dropped", dropped)
 
 
