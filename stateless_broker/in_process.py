@@ -95,6 +95,9 @@ class InProcessConnection(UnaryCalls, Connection):
             async for answer in answers:
                 yield answer
 
+    def credential(self) -> str:
+        return self._credential(self.address)
+
     async def wait_lost(self) -> bool:
         try:
             _, gone = self._network.at(self.address)

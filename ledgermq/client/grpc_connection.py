@@ -150,8 +150,12 @@ class GrpcConnection(UnaryCalls):
             raise await self._explained(error) from error.__cause__
         return method.decode_response(answer)
 
+    def credential(self) -> str:
+        """See `Connection.credential`."""
+        return self._credential(self.address) if self._credential is not None else ""
+
     def _metadata(self) -> tuple[tuple[str, str], ...] | None:
-        found = self._credential(self.address) if self._credential is not None else ""
+        found = self.credential()
         return ((AUTHORIZATION, found), *self._named) if found else self._named or None
 
     async def _explained(self, error: Unavailable) -> Unavailable:

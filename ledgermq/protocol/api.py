@@ -155,6 +155,12 @@ class Connection(BrokerApi, Protocol):
 
     address: str
 
+    def credential(self) -> str:
+        """Return what a call that begins now carries as proof of its caller. A stream keeps the one with which it
+        began, so it must end when this changes: the program may be another principal now.
+        """
+        return ""
+
     async def wait_lost(self) -> bool:
         """Return when the peer is found to be gone: True if it refuses connections, False if only
         the line was lost.

@@ -181,6 +181,44 @@ async def test_a_stream_ends_with_its_token(cluster: Cluster) -> None:
 
 
 @in_cluster("a:1", **RULES)
+async def test_streams_are_those_of_the_present_principal(cluster: Cluster) -> None:
+    """A token file is replaced by the token of another principal while a program sends and reads."""
+    async with client_with(cluster, (await token(cluster, "root")).text) as root:
+        await root.create_topic("t", 1)
+        await root.access.grant("user:alice", "produce,consume", "t")
+        present = [(await token(cluster, "alice")).text]
+        connector = InProcessConnector(cluster.network, lambda address: bearer(present[-1]))
+        settings, sources = ClientSettings(timeout_s=30, attempt_timeout_s=5), virtual_sources(4712)
+        async with (
+            ledgermq.Client(connector, list(cluster.brokers), settings, sources) as client,
+            client.producer(delivery_timeout_s=20) as producer,
+            client.consumer("t", request_timeout_s=5) as consumer,
+        ):
+            for number in range(3):
+                await producer.send("t", b"%d" % number)
+                assert (await anext(consumer)).value == b"%d" % number
+            present.append((await token(cluster, "bob")).text)
+            with pytest.raises(Unauthorized):
+                await producer.send("t", b"bob's")
+            async with root.producer() as others:
+                await others.send("t", b"3")
+            async with root.producer() as others:
+                with pytest.raises(Unauthorized):
+                    await _read_on(consumer, others)
+            present.append(present[0])
+            assert (await producer.send("t", b"alice's")).offset > 3
+        values = await cluster_values(cluster, (await token(cluster, "root")).text, "t")
+        assert b"bob's" not in values
+
+
+async def _read_on(consumer: ledgermq.Consumer, others: ledgermq.Producer) -> None:
+    """Read what others send: an answer may have been on its way."""
+    for _ in range(10):
+        await anext(consumer)
+        await others.send("t", b"secret")
+
+
+@in_cluster("a:1", **RULES)
 async def test_an_unknown_caller_is_told_from_a_forbidden_one(cluster: Cluster) -> None:
     root, bob = (await token(cluster, "root")).text, (await token(cluster, "bob")).text
     await cluster.create("t", 1, root)

@@ -280,6 +280,9 @@ class Line(UnaryCalls, Connection):
         data = method.encode_request(request)
         return self._stream("fetch", lambda api: api.fetch(method.decode_request(data)))
 
+    def credential(self) -> str:
+        return ""
+
     async def wait_lost(self) -> bool:
         try:
             await self._travel()

@@ -102,7 +102,7 @@ class FetchStream:
             direct=self._direct is not None,
         )
         # BrokerApi promises an iterator; all our implementations are generators, which must be closed.
-        frames = cast(Any, self._connection.fetch(request))
+        frames, credential = cast(Any, self._connection.fetch(request)), self._connection.credential()
         lost = asyncio.create_task(self._connection.wait_lost())
         timeout_s, expects = FIRST_FRAME_S, True
         try:
@@ -117,6 +117,8 @@ class FetchStream:
                     )
                     self._take(frame, await self._read_located(frame.header))
                     self._answered()
+                    if self._connection.credential() != credential:
+                        return True  # the next stream is that of the present principal
                     if not await self._prefetch.wait_for_room(FULL_S):
                         return False
                 return True

@@ -110,6 +110,8 @@ class Dispatcher:
     def _turn(self, group: asyncio.TaskGroup, now_s: float) -> float | None:
         """Do all that can be done now; return when to run again at the latest."""
         not_before_s, linger_s = self._linger()
+        for stream in self._streams.values():
+            stream.look()
         drafts: dict[str, Draft] = {}
         due_s: list[float] = []
         without_session: list[PartitionQueue] = []
@@ -224,6 +226,9 @@ class Dispatcher:
 
     def _stream(self, group: asyncio.TaskGroup, address: str) -> ProduceStream:
         stream = self._streams.get(address)
+        if stream is not None and stream.outdated and stream.oldest() is None:
+            stream.give_up()
+            stream = None
         if stream is None or stream.ended:
             stream = self._streams[address] = ProduceStream(
                 self._connections.at(address), self._answered, self._publishing.call

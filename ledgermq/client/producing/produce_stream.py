@@ -56,6 +56,9 @@ class ProduceStream:
         self._watched_s = float("inf")
         """`_watch` looks at the oldest frame's deadline no later than at this time."""
         self._given_up = False
+        self._credential = connection.credential()
+        self.outdated = False
+        """Whether calls would carry another credential than this stream, as of the last look."""
         self.ended = False
         self.suspected_s = 0.0
         """When other brokers were last queried whether the broker is still the owner."""
@@ -71,8 +74,14 @@ class ProduceStream:
         self._given_up = True
         self._wake()
 
+    def look(self) -> None:
+        """Look whether the credential has changed. Then the stream takes no further frame, because it would be that
+        of the former principal.
+        """
+        self.outdated = self.outdated or self._connection.credential() != self._credential
+
     def has_room(self) -> bool:
-        return not self.ended and len(self._waiting) < FRAMES_IN_FLIGHT_MAX
+        return not self.ended and not self.outdated and len(self._waiting) < FRAMES_IN_FLIGHT_MAX
 
     def send(self, sent: SentFrame) -> None:
         """Send a frame; needs `has_room()`."""

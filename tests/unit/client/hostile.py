@@ -148,6 +148,9 @@ class HostileBroker(Connection, Connector):
     async def delete_records(self, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
         return pb.DeleteRecordsResponse(results=[pb.DeletedRecords(log_start=self.offset) for _ in request.partitions])
 
+    def credential(self) -> str:
+        return ""
+
     async def wait_lost(self) -> bool:
         await forever()
         return True

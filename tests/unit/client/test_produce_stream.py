@@ -42,6 +42,9 @@ class AnswersSome:
             await asyncio.sleep(1)
             yield pb.ProduceResponse()
 
+    def credential(self) -> str:
+        return ""
+
     async def wait_lost(self) -> bool:
         await asyncio.Event().wait()
         return True
