@@ -64,6 +64,7 @@ class ClusterBroker:
             except LedgerMQError as error:
                 self._world.note(self.name, f"did not start: {error.message[:80]}")
                 await asyncio.sleep(1.0)
+        self._network.on_start(self.broker)
         self._network.listen(self.name, self.process, self.broker.service, self.broker.door)
         self._world.note(self.name, "listens")
         error = await self.broker.failed

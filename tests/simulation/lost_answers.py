@@ -1,8 +1,8 @@
 """Lose the answers to copies of unresolved half messages, in some runs of level *transactions*.
 
 A copy that was stored, and whose answer is lost, is attempted again. Dice alone lose such an answer once in
-hundreds of seeds, because few half messages are unresolved and a copy takes one call. A seed draws whether its
-brokers lose these answers, and which share.
+hundreds of seeds: few half messages are unresolved, a copy takes one call, and the broker often makes it to
+itself. A seed draws which share of these answers its brokers lose, to themselves and to others.
 """
 
 from __future__ import annotations
@@ -10,9 +10,15 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from ledgermq.errors import Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol import unresolved
-from ledgermq.protocol.methods import PRODUCE_ONCE, Method
+from ledgermq.protocol.frames import ProduceFrame
+from stateless_broker.broker import Broker
 from tests.simulation.world import World
+
+LOST_MAX = 20
+"""Answers that one run loses, so that it comes to its end."""
 
 
 def share_lost(seed: int) -> float:
@@ -21,19 +27,45 @@ def share_lost(seed: int) -> float:
 
 
 class LostAnswers:
-    """None are lost once the world is healed."""
-
     def __init__(self, world: World) -> None:
-        self._world = world
+        self.world = world
         self._share = share_lost(world.seed)
         self._random = random.Random(f"answers to copies {world.seed}")
+        self._left = LOST_MAX
 
-    def loses(self, method: Method, request: Any) -> bool:
-        if method is not PRODUCE_ONCE or not self._share or self._world.healed:
-            return False
-        if not all(batch.topic.endswith(unresolved.SUFFIX) for batch in request.header.batches):
+    def at(self, broker: Broker) -> None:
+        """Lose answers to calls of this broker. Call it when the broker has started."""
+        calls = broker._calls
+        real = calls._broker
+
+        def losing(bundle: int, named: str) -> Any:
+            address, api = real(bundle, named)
+            return address, _Losing(api, self)
+
+        calls._broker = losing
+
+    def loses(self, request: ProduceFrame) -> bool:
+        if not self._left or not all(each.topic.endswith(unresolved.SUFFIX) for each in request.header.batches):
             return False
         lost = self._random.random() < self._share
         if lost:
-            self._world.coverage.saw("an answer to a copy of an unresolved half message was lost")
+            self._left -= 1
+            self.world.coverage.saw("an answer to a copy of an unresolved half message was lost")
         return lost
+
+
+class _Losing:
+    """A broker that is called; all but the answers that are lost is its own."""
+
+    def __init__(self, api: Any, answers: LostAnswers) -> None:
+        self._api = api
+        self._answers = answers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._api, name)
+
+    async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
+        answer: pb.ProduceResponse = await self._api.produce_once(request)
+        if self._answers.loses(request):
+            raise Unavailable("the answer to a copy was lost", retry_after_ms=200)
+        return answer

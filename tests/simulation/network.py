@@ -20,6 +20,7 @@ from ledgermq.protocol.api import BrokerApi, Connection, Connector
 from ledgermq.protocol.frames import FetchFrame, ProduceFrame, StageFrame
 from ledgermq.protocol.methods import METHODS, Method, UnaryCalls
 from ledgermq.protocol.status import error_from_proto, error_to_proto
+from stateless_broker.broker import Broker
 from stateless_broker.security.door import Admitted, Door
 from tests.simulation.loop import Process
 from tests.simulation.world import World, failed_assertions
@@ -61,8 +62,8 @@ class Network:
         self._mended = asyncio.Event()
         self.on_call: Callable[[str, Method, Any], Callable[[Any], None]] = lambda address, method, request: _ignore
         """Called where a request arrives; it returns what is called with the answer, or the error."""
-        self.loses: Callable[[Method, Any], bool] = lambda method, request: False
-        """Whether the answer to a call, which was served, does not come back."""
+        self.on_start: Callable[[Broker], None] = lambda broker: None
+        """Called with each broker that has started."""
         self.credential_of: Callable[[str], str] | None = None
         """What the calls of a caller carry, by its name; None: brokers serve everybody, without a door."""
 
@@ -164,8 +165,6 @@ class Line(UnaryCalls, Connection):
             raise Unavailable(f"{self.address} died")
         answer = method.encode_response(task.result())
         await self._travel()
-        if self._network.loses(method, arrived):
-            raise Unavailable(f"the line to {self.address} broke under the answer")
         return method.decode_response(answer)
 
     async def _call(self, host: Host, credential: str, method: Method, arrived: Any) -> Any:

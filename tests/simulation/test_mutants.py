@@ -102,6 +102,7 @@ FALL_AT_ONCE = (
     "temporary-folder-removed-before-its-plan-is-finished",
     "uncertain-commit-undone",
     "unresolved-after-the-first-check",
+    "unresolved-copies-without-a-session",
     "version-published-before-its-last-file",
     "voids-deleted",
     "waiters-of-a-failed-flush-acknowledged",

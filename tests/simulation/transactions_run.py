@@ -75,7 +75,7 @@ class TransactionsRun(ClusterRun):
             self._roaming = Roaming(self.world, self.brokers, self.bundles, OUTPUTS[0])
         self._shared = Shared()
         self.network.on_call = FormerOwners(self.world, self.brokers).arrived
-        self.network.loses = LostAnswers(self.world).loses
+        self.network.on_start = LostAnswers(self.world).at
         self._members: dict[str, TransactionalClient] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
