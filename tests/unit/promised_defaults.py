@@ -80,6 +80,7 @@ TOPIC: dict[str, Any] = {
     "compression.type": "producer",
     "max.message.bytes": MIB,
     "message.timestamp.type": "CreateTime",
+    "message.timestamp.after.max.ms": 3_600_000,
     "message.ttl.ms": NOT_SET,
     "message.ttl.ms.max": NOT_SET,
     "dedup.window.ms": 0,
