@@ -280,8 +280,10 @@ async def filled_cluster() -> AsyncIterator[Cluster]:
         yield cluster
 
 
-@pytest.mark.parametrize("calls_on", [True, False], ids=["called", "idle"])
-@pytest.mark.parametrize("away", [(kill, restart), (pause, resume)], ids=["killed", "stopped"])
+WAYS = [((kill, restart), True), ((kill, restart), False), ((pause, resume), True)]
+
+
+@pytest.mark.parametrize(("away", "calls_on"), WAYS, ids=["killed-called", "killed-idle", "stopped-called"])
 @pytest.mark.parametrize("made", OBJECTS)
 def test_it_works_again_after_a_long_outage(made: Object, away: tuple[Step, Step], calls_on: bool) -> None:
     async def scenario() -> None:
