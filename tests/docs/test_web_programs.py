@@ -61,3 +61,28 @@ def test_fastapi_serves_requests_runs_handlers_and_stops_at_sigterm(tmp_path: Pa
             group = client.groups.describe("web")
             assert [entry.stored.offset for entry in group.committed.values()] == [1]
             assert not group.members
+
+
+def test_django_sends_in_a_view_and_handles_in_a_command(tmp_path: Path) -> None:
+    with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
+        address = brokers.start().address
+        with ledgermq.sync.connect(address) as client:
+            client.create_topic("orders", partitions=1)
+            save("shop.py", tmp_path, address)
+            with served("shop:application", tmp_path) as (_, url):
+                request = urllib.request.Request(f"{url}/orders", data=b"two coffees", method="POST")
+                with urllib.request.urlopen(request, timeout=ENDS_S_MAX) as answer:
+                    assert answer.read() == b'{"partition": 0, "offset": 0}'
+            command = [sys.executable, "shop.py", "handle"]
+            process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "order 0\n"
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(ENDS_S_MAX) == 0
+            finally:
+                process.kill()
+                process.communicate()
+            group = client.groups.describe("shop")
+            assert [entry.stored.offset for entry in group.committed.values()] == [1]
+            assert not group.members
