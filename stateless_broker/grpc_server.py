@@ -335,6 +335,16 @@ def _certified(context: Context) -> list[str]:
     return [name.decode(errors="replace") for name in context.peer_identities() or ()]
 
 
+def _forget_frames(error: BaseException) -> None:
+    """Drop the frames of an error, which hold the request: gRPC keeps the error in a cycle with its call, and so
+    requests that were refused would stay in memory until the garbage collector comes by.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        found.__traceback__ = None
+        found = found.__cause__ or found.__context__
+
+
 async def _refuse(method: Method, context: Context, error: Exception, metered: MeteredCall) -> bytes:
     """End the call with the error. Any error outside `ledgermq.errors` is a bug, which the client
     sees without internal details.
@@ -346,6 +356,8 @@ async def _refuse(method: Method, context: Context, error: Exception, metered: M
     metered.code = error.code if isinstance(error, LedgerMQError) else LedgerMQError.code
     if not isinstance(error, LedgerMQError):
         log.error("call failed", method=method.name, exc_info=error)
+    _forget_frames(error)
+    if not isinstance(error, LedgerMQError):
         error = LedgerMQError(
             f"{method.name} failed inside the broker ({type(error).__name__}); see the log of the broker"
         )

@@ -5,7 +5,9 @@ broker.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -16,7 +18,7 @@ from grpc._cython import cygrpc
 from ledgermq.client.grpc_connection import GrpcConnection
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame, Frame
-from ledgermq.protocol.methods import PRODUCE
+from ledgermq.protocol.methods import DESCRIBE_TOPICS, PRODUCE
 from stateless_broker import grpc_server
 from stateless_broker.call_meter import CANCELLED, CallMeter
 from stateless_broker.grpc_server import Context, GrpcServer
@@ -95,3 +97,36 @@ async def test_a_client_that_goes_away_in_the_middle_of_an_answer_is_no_error_of
         await server.stop(0)
     assert meter.codes == [CANCELLED] * CLIENTS
     assert not caplog.records
+
+
+REFUSED, REQUEST_BYTES = 40, 1_000_000
+
+
+class Uncalled(Service):
+    async def describe_topics(self, request: object) -> None:
+        raise AssertionError("refused before")
+
+
+async def test_a_refused_request_is_freed_at_once() -> None:
+    """Not when the garbage collector comes by: a flood of them took 236 MB."""
+    server = GrpcServer(100, Meter())
+    port = await server.listen("127.0.0.1", 0)
+    await server.serve(cast(Any, Uncalled()))
+    topics = ["x" * 40] * (REQUEST_BYTES // 42)
+    data = pb.DescribeTopicsRequest(topics=topics).SerializeToString()
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.unary_unary(DESCRIBE_TOPICS.path)
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(REFUSED):
+                with pytest.raises(grpc.aio.AioRpcError, match="at most 10000"):
+                    await call(data, timeout=60)
+            kept = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert kept < 5 * REQUEST_BYTES
+    await server.stop(0)
