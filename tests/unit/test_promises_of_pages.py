@@ -72,7 +72,7 @@ TX, TIMED, SHARES, GROUPS = TransactionLimits(), TimerLimits(), ShareLimits(), G
 BROKER = BrokerSettings()
 PROMISES = (
     Promise("access.md", "Clocks may differ by a minute", jwt.SKEW_S, 60),
-    Promise("access.md", "every ten minutes, and when a token names", jwt.FETCHED_AGAIN_AFTER_S, 600.0),
+    Promise("access.md", "every 45 seconds, and when a token names", jwt.FETCHED_AGAIN_AFTER_S, 45.0),
     Promise("access.md", "at most every 30 seconds; never in a call", jwt.ASKED_AGAIN_AFTER_S, 30.0),
     Promise("access.md", "known keys count for a day", jwt.KEPT_S, 86_400.0),
     Promise("access.md", "that does not answer, it takes five seconds", freshness.LEASE_S, 5.0),
@@ -144,9 +144,9 @@ PROMISES = (
     Promise("half-messages.md", "| 2 minutes; a `commit` that is repeated later", TX.half_expiry_ms, 120_000),
     Promise(
         "half-messages.md",
-        "4 kB smaller than the largest record there can be (32 MiB)",
+        "4 kB smaller than the largest record there can be (33,488,896 bytes)",
         half_messages.BYTES_MAX,
-        32 * MIB - 4_096,
+        33_488_896 - 4_096,
     ),
     Promise("half-messages.md", "a name of at most 238 characters", half_messages.GROUP_CHARS_MAX, 238),
     Promise(
