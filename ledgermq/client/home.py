@@ -33,6 +33,11 @@ class Home:
         self._loop: asyncio.AbstractEventLoop | None = None
         _homes.add(self)
 
+    @property
+    def runs(self) -> bool:
+        """Whether the event loop still runs, in this process."""
+        return not self.left and self._loop is not None and self._loop.is_running()
+
     def check_process(self) -> None:
         """Raise UsedElsewhere in a process that was forked from the client's."""
         if self.left:

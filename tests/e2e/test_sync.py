@@ -66,7 +66,15 @@ def test_both_clients_have_the_same_names(name: str) -> None:
     }.get(name, set())
     only_async = {  # the last ones serve programs that encode and number batches by themselves
         "Client": {"open_sessions", "resumed_producer"},
-        "Producer": {"wait_for_room", "send_encoded", "settle", "start_over", "raise_unseen_calls"},
+        "Producer": {
+            "has_ended",
+            "warn_of_lost_records",
+            "wait_for_room",
+            "send_encoded",
+            "settle",
+            "start_over",
+            "raise_unseen_calls",
+        },
         "Consumer": {"expire"},
         "Queue": {"say", "refuse"},
         "GroupConsumer": {"expire"},

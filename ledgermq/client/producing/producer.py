@@ -7,6 +7,8 @@ partition.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import weakref
 from collections.abc import AsyncIterable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -55,9 +57,13 @@ from ledgermq.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from ledgermq.runtime.log import get_log
 from ledgermq.runtime.tasks import all_of, end, ended_by, first_of
 
 DRAINED = "the producer is drained and takes no further records: make another one"
+
+
+_log = get_log("ledgermq.producer")
 
 
 class Producer:
@@ -132,6 +138,9 @@ class Producer:
         self._delayed: Producer | None = None
         """Sends the records with a due time; made for the first one. It shares the buffer."""
         self.closed = False
+        self.is_part = False
+        """Whether it belongs to another producer, which counts its records."""
+        _made.add(self)
         self.draining = False
         """Whether `drain` was called."""
 
@@ -303,6 +312,7 @@ class Producer:
             settings = replace(self.settings, acks="durable", idempotent=True, spill=None)
             publishing = self._publishing.delaying(self._context.clock)
             self._delayed = Producer(self._context, settings, publishing, buffer=self._buffer)
+            self._delayed.is_part = True
         return self._delayed
 
     def _failed(self, error: Exception, topic: str) -> Delivery:
@@ -646,7 +656,18 @@ class Producer:
         if self._keeps:
             return
         was_closed = self.closed and background.cancelled()
+        if background.cancelled() and not self.closed:
+            self.warn_of_lost_records()
         self._abandon(Unavailable("the producer was closed") if was_closed else _failure(background))
+
+    def warn_of_lost_records(self) -> None:
+        """Log how many records are not answered, because nothing will send them any longer."""
+        if not self.is_part and (lost := self.unanswered_records):
+            _log.warning(
+                "%d records may not be stored: a producer was not closed before its event loop ended; use `async with`,"
+                " or call close()",
+                lost,
+            )
 
     def _abandon(self, error: LedgerMQError) -> None:
         self._topics.abandon(error)
@@ -727,6 +748,19 @@ class Producer:
             await self.close()
         else:
             await self.abort()
+
+
+_made: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+def _warn_at_exit() -> None:
+    """Warn of the records of producers whose loops have stopped. `ledgermq.sync`, whose loop runs on, warns itself."""
+    for producer in list(_made):
+        if not (producer.closed or producer._home.left or producer._home.runs):
+            producer.warn_of_lost_records()
+
+
+atexit.register(_warn_at_exit)
 
 
 def _calling(callback: OnDelivery, delivery: Delivery) -> Delivery:
