@@ -320,7 +320,7 @@ async def test_what_is_refused(cluster: Cluster) -> None:
                 await queue.fetch(timeout=20)
             with pytest.raises(errors.InvalidRequest, match="max_records"):
                 await queue.fetch(0)
-        with pytest.raises(errors.Unavailable, match="closed"):
+        with pytest.raises(errors.Closed, match="closed"):
             await queue.fetch()
 
 

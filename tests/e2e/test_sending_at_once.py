@@ -159,7 +159,7 @@ async def test_errors_are_raised_where_the_call_is_awaited_or_else_by_flush_and_
         producer.send_batch("t", pa.table({"valeu": [b"v"]}))
         with pytest.raises(errors.InvalidRecord):
             await producer.close()
-        with pytest.raises(errors.Unavailable, match="closed"):
+        with pytest.raises(errors.Closed, match="closed"):
             producer.send_many("t", [b"v"])
         assert len(await stored(client)) == 4 * COUNT, "records before the refused one stay"
 
@@ -230,9 +230,9 @@ async def test_drain_stores_what_waits_and_takes_nothing_new(cluster: Cluster, s
         producer.send_many("t", values(0, COUNT))
         draining = asyncio.create_task(producer.drain())
         await asyncio.sleep(0)
-        with pytest.raises(errors.Unavailable, match="drained"):
+        with pytest.raises(errors.Closed, match="drained"):
             producer.send_many("t", [b"v"])
-        with pytest.raises(errors.Unavailable, match="drained"):
+        with pytest.raises(errors.Closed, match="drained"):
             producer.send("t", b"v")
         assert await draining == []
         await producer.close()
