@@ -9,9 +9,9 @@ the end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, nullcontext, suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -108,7 +108,7 @@ from ledgermq.client.settings import (
     settings_from,
 )
 from ledgermq.client.tables.table import Table
-from ledgermq.client.target import is_root_url, open_embedded, parse_addresses
+from ledgermq.client.target import Embedding, is_root_url, parse_addresses
 from ledgermq.client.tls import Tls, chosen_tls
 from ledgermq.client.transactions.checks import Check
 from ledgermq.client.transactions.half_messages import HalfMessages
@@ -143,10 +143,14 @@ class Client:
         settings: ClientSettings | None = None,
         sources: Sources | None = None,
         threads: Executor | None = None,
+        embedding: Embedding | None = None,
     ) -> None:
         self.settings = settings or ClientSettings()
         self._sources = sources or Sources()
-        self._connections = Connections(connector, addresses, self.settings, self._sources, threads)
+        self._embedding = embedding
+        self._own_threads: Executor | None = None
+        """Threads that end with this client."""
+        self._connections = Connections(connector, addresses, self.settings, self._sources, threads, embedding)
         self._routing = Routing(self._connections, self.settings.metadata_age_s_max)
         self._offsets = Offsets(self._connections, self._routing)
         clock = BrokerClock(self._sources)
@@ -846,6 +850,10 @@ class Client:
         """
         self._connections.home.check()
         async with AsyncExitStack() as stack:
+            if self._own_threads is not None:
+                stack.callback(self._own_threads.shutdown)
+            if self._embedding is not None:
+                stack.push_async_callback(self._embedding.close)
             stack.push_async_callback(self._connections.close)
             stack.push_async_callback(self._routing.close)
             made, self._made = self._made, []
@@ -870,7 +878,16 @@ class Client:
         await self.close()
 
     async def __aenter__(self) -> Self:
+        if self._embedding is not None:
+            try:
+                await self._embedding.open()
+            except BaseException:
+                await self.close()
+                raise
         return self
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -878,37 +895,36 @@ class Client:
         await (self.close() if kind is None else self.abort())
 
 
-@asynccontextmanager
-async def connect(
-    target: str, *, sources: Sources | None = None, **settings: Unpack[ClientOptions]
-) -> AsyncIterator[Client]:
-    """Connect to a cluster: `async with ledgermq.connect("localhost:9650") as client`.
+def connect(target: str, *, sources: Sources | None = None, **settings: Unpack[ClientOptions]) -> Client:
+    """Connect to a cluster: `async with ledgermq.connect("localhost:9650") as client`, or
+    `client = ledgermq.connect("localhost:9650")` and at the end `await client.close()`.
 
     `target`: "host:port[,host:port]" of any brokers of a cluster, or a root URL (file:///…, s3://…,
     hdfs://…, memory://) for a broker inside this process, which needs the extra "broker". Settings:
-    the fields of `ClientSettings`. No request is sent before the first call. Raises InvalidConfig;
-    with a root URL also the errors of starting a broker.
+    the fields of `ClientSettings`. No request is sent before the first call. With a root URL `async with`
+    and `await` start the broker, otherwise the first call does. Raises InvalidConfig; the start of a
+    broker may fail, too.
     """
     refuse_after_fork()
     refuse_green_threads()
     parsed = settings_from(ClientSettings, settings)
-    async with AsyncExitStack() as stack:
-        threads = stack.enter_context(ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding"))
-        if is_root_url(target):
-            if parsed.tls is True or isinstance(parsed.tls, Tls):
-                raise InvalidConfig(
-                    f"tls is for connections to brokers, and {target} starts one in this process: leave tls out"
-                )
-            embedded = await open_embedded(target, must_exist=parsed.must_exist)
-            stack.push_async_callback(embedded.close)
-            client = Client(embedded.connector, embedded.addresses, parsed, sources, threads)
-        else:
-            addresses = parse_addresses(target)
-            connector = GrpcConnector(
-                request_timeout_s=parsed.attempt_timeout_s,
-                tls=chosen_tls(parsed.tls),
-                credential=credential_of(parsed.token, parsed.token_file),
-                client_id=parsed.client_id,
+    threads = ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding")  # none starts before it is needed
+    if is_root_url(target):
+        if parsed.tls is True or isinstance(parsed.tls, Tls):
+            raise InvalidConfig(
+                f"tls is for connections to brokers, and {target} starts one in this process: leave tls out"
             )
-            client = Client(connector, addresses, parsed, sources, threads)
-        yield await stack.enter_async_context(client)
+        embedding = Embedding(target, must_exist=parsed.must_exist)
+        return _with_threads(Client(embedding, [target], parsed, sources, threads, embedding), threads)
+    connector = GrpcConnector(
+        request_timeout_s=parsed.attempt_timeout_s,
+        tls=chosen_tls(parsed.tls),
+        credential=credential_of(parsed.token, parsed.token_file),
+        client_id=parsed.client_id,
+    )
+    return _with_threads(Client(connector, parse_addresses(target), parsed, sources, threads), threads)
+
+
+def _with_threads(client: Client, threads: Executor) -> Client:
+    client._own_threads = threads
+    return client

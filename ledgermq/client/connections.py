@@ -15,6 +15,7 @@ from typing import TypeVar
 from ledgermq.client.home import Home
 from ledgermq.client.record import datetime_of
 from ledgermq.client.settings import ClientSettings
+from ledgermq.client.target import Embedding
 from ledgermq.errors import (
     Closed,
     DeadlineExceeded,
@@ -38,7 +39,7 @@ OPEN_MAX = 256
 
 class Connections:
     """`threads`: executor of work that need not block the loop; None, as in a simulation: such
-    work runs in place.
+    work runs in place. `embedding`: the broker in this process to which they lead.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Connections:
         settings: ClientSettings,
         sources: Sources,
         threads: Executor | None = None,
+        embedding: Embedding | None = None,
     ) -> None:
         if not bootstrap:
             raise InvalidConfig("no broker address given")
@@ -58,6 +60,7 @@ class Connections:
         self._settings = settings
         self._sources = sources
         self.threads = threads
+        self._embedding = embedding
         self.home = Home()
         self._last_good: str | None = None
         self._in_trouble = False
@@ -145,6 +148,8 @@ class Connections:
         broker and no broker has ever answered: a setting is wrong. Later it may be a certificate that
         is renewed soon.
         """
+        if self._embedding is not None:
+            self._bootstrap = list(await self._embedding.open())
         backoff = self.backoff()
         refusal: ResourceExhausted | None = None
         while True:

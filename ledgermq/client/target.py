@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Protocol, cast
 
-from ledgermq.errors import InvalidConfig
-from ledgermq.protocol.api import Connector
+from ledgermq.errors import Closed, InvalidConfig
+from ledgermq.protocol.api import Connection, Connector
+from ledgermq.runtime.shared_start import SharedStart
 
 EMBEDDED_GROUP = "ledgermq.embedded"
 
@@ -66,3 +67,43 @@ async def open_embedded(url: str, *, must_exist: bool) -> Embedded:
             raise InvalidConfig(f'{url} needs an embedded broker: pip install "ledgermq[broker]" ({error})') from error
         return await opened(url, must_exist=must_exist)
     raise InvalidConfig(f'{url} needs an embedded broker: pip install "ledgermq[broker]"')
+
+
+class Embedding:
+    """An embedded broker that is started when it is first needed, and the connector to it."""
+
+    def __init__(self, url: str, *, must_exist: bool) -> None:
+        self._url = url
+        self._must_exist = must_exist
+        self._opening = SharedStart(self._open)
+        self._embedded: Embedded | None = None
+        self._closed = False
+
+    async def open(self) -> Sequence[str]:
+        """Start the broker, unless it runs, and return its addresses. Raises the errors of starting one, Closed."""
+        if self._closed:
+            raise Closed("the client is closed: make another one with ledgermq.connect")
+        await self._opening.wait()
+        return self._running().addresses
+
+    async def _open(self) -> None:
+        self._embedded = await open_embedded(self._url, must_exist=self._must_exist)
+
+    def _running(self) -> Embedded:
+        assert self._embedded is not None, "it is started before the first connection"
+        return self._embedded
+
+    def connect(self, address: str) -> Connection:
+        return self._running().connector.connect(address)
+
+    def proving(self, credential: Callable[[str], str]) -> Connector:
+        """See `Connector.proving`."""
+        return self._running().connector.proving(credential)
+
+    async def close(self) -> None:
+        """Stop the broker."""
+        self._closed = True
+        await self._opening.close()
+        embedded, self._embedded = self._embedded, None
+        if embedded is not None:
+            await embedded.close()

@@ -7,12 +7,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ledgermq
-from ledgermq.errors import Closed
+from ledgermq.errors import Closed, InvalidConfig
 
 _names = (f"closed-{number}" for number in itertools.count())
 AT_ONCE_S = 10.0
@@ -87,3 +88,20 @@ async def test_handlers_of_a_client_that_is_closed_end() -> None:
         async with asyncio.timeout(AT_ONCE_S):
             with pytest.raises(Closed):
                 await client.run_handlers()
+
+
+async def test_a_client_is_a_plain_object_too(tmp_path: Path) -> None:
+    """As classes with `start` and `stop`, and notebooks, keep one."""
+    root = tmp_path.as_uri()
+    plain = ledgermq.connect(root)
+    await asyncio.gather(plain.create_topic("t", 1), plain.list_topics())
+    awaited = await ledgermq.connect(root)
+    assert [topic.name for topic in await awaited.list_topics()] == ["t"]
+    for client in (plain, awaited):
+        await client.close()
+        with pytest.raises(Closed):
+            await client.list_topics()
+    with pytest.raises(InvalidConfig):
+        ledgermq.connect("no address")
+    never_used = ledgermq.connect(root)
+    await never_used.close()
