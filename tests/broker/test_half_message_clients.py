@@ -17,6 +17,7 @@ from ledgermq.client.settings import ClientSettings
 from ledgermq.client.transactions.checks import Resolution
 from ledgermq.client.transactions.half_messages import BYTES_MAX
 from ledgermq.errors import (
+    Closed,
     InvalidConfig,
     InvalidRecord,
     InvalidRequest,
@@ -227,7 +228,7 @@ async def test_what_cannot_be_sent_leaves_nothing_behind(cluster: Cluster) -> No
         await asyncio.sleep(60)
         assert await cluster.read_all("t", 0) == []
         assert check.asked == []
-    with pytest.raises(Unavailable, match="closed"):
+    with pytest.raises(Closed, match="closed"):
         await half.send("t", "a")
     async with client_of(cluster) as client:
         for wrong in (

@@ -263,7 +263,7 @@ async def test_an_xid_is_used_once_and_may_be_forgotten(cluster: Cluster) -> Non
             await branch.tpc_prepare()
         await branch.tpc_begin("next")
         await branch.close()
-        with pytest.raises(errors.Unavailable, match="closed"):
+        with pytest.raises(errors.Closed, match="closed"):
             await branch.tpc_begin("more")
         assert (await client.transactions.outcome("next")).state == "aborted"
 

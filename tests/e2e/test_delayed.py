@@ -201,7 +201,7 @@ async def test_a_producer_that_ends_takes_no_further_delayed_record(cluster: Clu
         producer.send("t", b"third", delay=1)
         closing = asyncio.create_task(producer.close())
         await asyncio.sleep(0)
-        with pytest.raises(errors.Unavailable, match="the producer is closed"):
+        with pytest.raises(errors.Closed, match="the producer is closed"):
             producer.send("t", b"late", delay=1)
         await closing
         assert await reader.until(3) == [b"first", b"second", b"third"]

@@ -76,7 +76,7 @@ async def test_a_consumer_that_is_closed_while_it_begins_leaves_no_member_behind
         waiting = asyncio.create_task(consumer.wait_ready())
         await asyncio.sleep(0)
         await consumer.close()
-        with pytest.raises(errors.Unavailable, match="closed"):
+        with pytest.raises(errors.Closed, match="closed"):
             await waiting
         await asyncio.sleep(2)
         assert not consumer.member.begun

@@ -134,7 +134,7 @@ async def test_the_last_commit_may_be_made_while_the_consumer_closes(cluster: Cl
         with pytest.raises(ledgermq.LedgerMQError, match="on_revoked failed"):
             await consumer.close()
         assert await committed(cluster, "g", "t") == {0: 3}
-        with pytest.raises(errors.Unavailable, match="closed"):
+        with pytest.raises(errors.Closed, match="closed"):
             await consumer.commit(messages)
 
 
@@ -192,7 +192,7 @@ async def test_close_is_bounded_and_typed_when_the_cluster_is_down(cluster: Clus
             await consumer.close()
         assert asyncio.get_running_loop().time() - begun < 5
         assert consumer.state == "closed"
-        with pytest.raises(errors.Unavailable, match="closed"):
+        with pytest.raises(errors.Closed, match="closed"):
             await consumer.fetch()
 
 
