@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ledgermq.errors import Unavailable
+from ledgermq.errors import Closed, Unavailable
 from ledgermq.runtime.tasks import end, retrieve_error
 
 FIRST_CALL_S_MIN = 1.0
@@ -22,6 +22,7 @@ class SharedStart:
         self._step = step
         self._running: asyncio.Task[None] | None = None
         self.done = False
+        self._closed = False
 
     async def wait(self, deadline: float | None = None) -> bool:
         """Return True once it has succeeded; False at `deadline`, a time of the loop's clock, or after
@@ -39,6 +40,8 @@ class SharedStart:
         if not running.done():
             return False
         if running.cancelled():
+            if self._closed:
+                raise Closed("the object was closed while it began: make another one")
             raise Unavailable("the start was cancelled from outside; the next call begins again")
         running.result()
         return True
@@ -48,4 +51,6 @@ class SharedStart:
         self.done = True
 
     async def close(self) -> None:
+        """End a start that runs; its callers get Closed."""
+        self._closed = True
         await end(self._running)
