@@ -78,6 +78,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "token revoke": ("0123456789ab", "--yes"),
     "token list": (),
     "quota set": ("user:u", "--requests", "5"),
+    "quota describe": ("user:u",),
     "quota unset": ("user:u",),
     "quota list": (),
     "cluster describe": (),
