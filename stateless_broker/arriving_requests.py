@@ -10,7 +10,8 @@ What was brought and not received, less what frames and acknowledgements of wind
                                connection where rules are not enforced
 
 A look at all connections costs some 10 us for each open file. So there is one only after the process has
-grown by `GROWTH_BYTES`, and after a pause. Where the kernel does not count, nothing is bounded here.
+grown by `GROWTH_BYTES`, and after a pause; also every `STALE_S` while more than `STALE_BYTES_MAX` are on
+their way. Where the kernel does not count, nothing is bounded here.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class ArrivingRequests:
         self._connections: dict[str, Arriving] = {}
         self._looked_at_bytes = 0
         self._kept_max = KEPT_MIN
+        self._on_way = 0
 
     @contextmanager
     def reading(self, peer: str, sharer: str) -> Iterator[Arriving]:
@@ -103,13 +105,21 @@ class ArrivingRequests:
         if not IS_COUNTED:
             return
         loop = asyncio.get_running_loop()
+        looked_s = loop.time()
         while True:
             files = 0
-            memory = _memory_bytes()
+            try:
+                memory = _memory_bytes()
+            except OSError:  # the process has no file left for it now
+                await asyncio.sleep(LOOK_S)
+                continue
             has_grown = memory >= self._looked_at_bytes + GROWTH_BYTES
-            if has_grown or len(self._connections) > self._kept_max:
-                counts, files = counts_of_connections()
-                self.judge(counts, loop.time())
+            may_be_stale = self._on_way > STALE_BYTES_MAX and loop.time() - looked_s > STALE_S
+            if has_grown or may_be_stale or len(self._connections) > self._kept_max:
+                looked_s = loop.time()
+                with suppress(OSError):
+                    counts, files = counts_of_connections()
+                    self.judge(counts, loop.time())
                 self._kept_max = 2 * len(self._connections) + KEPT_MIN
             self._looked_at_bytes = memory if files else min(memory, self._looked_at_bytes)
             await asyncio.sleep(max(LOOK_S, 5 * files * 1e-5))
@@ -130,6 +140,7 @@ class ArrivingRequests:
             most = shares.most_common(1)[0][0]
             of_most = {peer: one.on_way for peer, one in self._connections.items() if one.sharer == most}
             total -= self._break(max(of_most, key=of_most.__getitem__), broken)
+        self._on_way = total
         return broken
 
     def _take(self, counts: Counts) -> None:
