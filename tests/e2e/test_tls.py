@@ -265,15 +265,16 @@ async def test_a_call_shows_the_names_in_the_client_s_certificate(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What identities are made of: `context.auth_context()` of a call."""
-    seen: list[dict[str, list[bytes]]] = []
     from stateless_broker import grpc_server
 
-    class Seeing(grpc_server._Metered):
-        def __init__(self, meter: object, method: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-            seen.append(dict(context.auth_context()))
-            super().__init__(meter, method, context)  # type: ignore[arg-type]
+    seen: list[dict[str, list[bytes]]] = []
+    real = grpc_server._certified
 
-    monkeypatch.setattr(grpc_server, "_Metered", Seeing)
+    def seeing(context: grpc.aio.ServicerContext[bytes, bytes]) -> list[str]:
+        seen.append(dict(context.auth_context()))
+        return real(context)
+
+    monkeypatch.setattr(grpc_server, "_certified", seeing)
     settings = {"tls_client_ca_file": str(authority.ca), "tls_client_auth": "required"}
     program = authority.issue("program", "billing.example")
     async with (
