@@ -62,6 +62,16 @@ class AdminConnections:
             self._of_transport.pop(transport, None)
 
 
+def _feed(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
+    """Hand bytes over that were received before the protocol was there."""
+    while data:
+        room = memoryview(protocol.get_buffer(len(data)))
+        taken = min(len(room), len(data))
+        room[:taken] = data[:taken]
+        protocol.buffer_updated(taken)
+        data = data[taken:]
+
+
 class _Connection(asyncio.Protocol):
     """One connection: it is counted and timed here, and served by `http`."""
 
@@ -123,9 +133,15 @@ class _Connection(asyncio.Protocol):
 
     async def _shake_hands(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
         with suppress(OSError, asyncio.TimeoutError):  # the other side is no client, or went away
-            secured = await self._loop.start_tls(
-                transport, self, tls, server_side=True, ssl_handshake_timeout=REQUEST_S
+            securing = self._loop.create_task(
+                self._loop.start_tls(transport, self, tls, server_side=True, ssl_handshake_timeout=REQUEST_S)
             )
+            await asyncio.sleep(0)  # its protocol is in place
+            await asyncio.sleep(0)  # and has the transport
+            hello, self._early = b"".join(self._early), []
+            if hello and transport.get_protocol() is not self:  # uvloop reads before a connection can be paused
+                _feed(cast(asyncio.BufferedProtocol, transport.get_protocol()), hello)
+            secured = await securing
             if secured is not None:
                 self._serve(secured)
             return

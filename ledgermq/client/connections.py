@@ -107,6 +107,13 @@ class Connections:
         self.check_open()
         return asyncio.get_running_loop().time() + (self._settings.timeout_s if timeout_s is None else timeout_s)
 
+    async def ready(self) -> None:
+        """Start the embedded broker if there is one; only then `candidates` are addresses. Raises the errors of
+        starting one.
+        """
+        if self._embedding is not None:
+            self._bootstrap = list(await self._embedding.open())
+
     async def ask_at(self, address: str, call: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
         """Make one attempt. Raises DeadlineExceeded after the time of one attempt, or at the
         deadline.
@@ -148,8 +155,7 @@ class Connections:
         broker and no broker has ever answered: a setting is wrong. Later it may be a certificate that
         is renewed soon.
         """
-        if self._embedding is not None:
-            self._bootstrap = list(await self._embedding.open())
+        await self.ready()
         backoff = self.backoff()
         refusal: ResourceExhausted | None = None
         while True:

@@ -72,6 +72,7 @@ class Coordinator:
     async def _ask_any(
         self, call: Callable[[Connection], Awaitable[T]], deadline: float, avoid: str | None = None
     ) -> T:
+        await self.connections.ready()
         error: RetriableError = Unavailable("no broker address is known")
         for address in self.connections.candidates(avoid):
             try:

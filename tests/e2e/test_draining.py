@@ -10,7 +10,7 @@ import pytest
 
 import ledgermq
 import ledgermq.sync
-from ledgermq.errors import DeadlineExceeded, InvalidRecord, MessageTooLarge, Unavailable, UnknownTopic
+from ledgermq.errors import Closed, DeadlineExceeded, InvalidRecord, MessageTooLarge, UnknownTopic
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.test_client_takeover import client_of
 from tests.worlds.consumed import read_values
@@ -34,11 +34,11 @@ async def test_a_drained_producer_has_sent_everything_and_takes_nothing_more(clu
             lambda: producer.send("t", b"v", key=b"k"),
             lambda: producer.send("t", b"v", delay=1),
         ):
-            with pytest.raises(Unavailable, match="is drained"):
+            with pytest.raises(Closed, match="is drained"):
                 take()
-        with pytest.raises(Unavailable, match="is drained"):
+        with pytest.raises(Closed, match="is drained"):
             await producer.send_many("t", [b"v"])
-        with pytest.raises(Unavailable, match="is drained"):
+        with pytest.raises(Closed, match="is drained"):
             await producer.wait_for_room()
         assert await producer.drain() == []
         await producer.flush()
@@ -213,7 +213,7 @@ def test_the_synchronous_client_drains_too(tmp_path: Path) -> None:
         assert producer.drain() == []
         assert called.wait(60)
         assert [result.offset for result in results] == [0]
-        with pytest.raises(Unavailable, match="is drained"):
+        with pytest.raises(Closed, match="is drained"):
             producer.send("t", b"v")
         producer.close()
         with client.consumer("t") as consumer:

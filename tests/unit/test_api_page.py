@@ -26,5 +26,5 @@ def test_every_public_name_and_every_error_is_there() -> None:
 def test_signatures_are_shown_as_they_are_called() -> None:
     text = page()
     assert "await list_topics() -> list[TopicDescription]" in text
-    assert "async with connect(" in text
+    assert "connect(target: str, *, sources: Sources | None = None" in text
     assert "ForwardRef" not in text
