@@ -171,14 +171,15 @@ class Routing:
             except RetriableError:
                 if loop.time() >= deadline:
                     raise
-                # Another caller had less time. Look again.
+                self._asked(topic, task)  # another caller had less time: look again, and not at what has ended
         task = loop.create_task(self._ask(topic, deadline, auto_create, avoid))
         self._asking[topic] = task
         task.add_done_callback(lambda done: self._asked(topic, done))
         return await shared(task, "a look-up")
 
     def _asked(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
-        del self._asking[topic]
+        if self._asking.get(topic) is task:
+            del self._asking[topic]
         retrieve_error(task)
 
     async def _ask(self, topic: str, deadline: float, auto_create: bool, avoid: str | None) -> TopicRoute:

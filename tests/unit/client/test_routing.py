@@ -13,7 +13,7 @@ import pytest
 
 from ledgermq.client import connections as connections_module
 from ledgermq.client.connections import Connections
-from ledgermq.client.routing import Routing, ask_at_s
+from ledgermq.client.routing import Routing, TopicRoute, ask_at_s
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import NotOwner, ResourceExhausted, TopicBeingDeleted, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -238,6 +238,27 @@ async def test_callers_that_share_a_question_keep_their_own_deadlines(
     brokers.behaviour["a:1"] = well
     assert (await long).name == "t"
     assert 0 < now_s() - begun_s < 30
+
+
+@with_brokers
+async def test_a_question_that_has_just_failed_is_asked_again_and_not_waited_for(
+    brokers: Brokers, connections: Connections, routing: Routing
+) -> None:
+    """Its end is known before its callback has run; a caller that looked at it again and again never let it run."""
+    first = asyncio.create_task(routing.refresh("t", now_s() + 1))
+    await asyncio.wait([first])
+    assert isinstance(first.exception(), Unavailable)
+    brokers.behaviour = {"a:1": well}
+    failed = asyncio.create_task(_fails())
+    await asyncio.wait([failed])
+    routing._asking["t"] = failed
+    async with asyncio.timeout(60):
+        assert (await routing.refresh("t", connections.deadline())).topic_id == 1
+    assert "t" not in routing._asking
+
+
+async def _fails() -> TopicRoute:
+    raise Unavailable("another caller's time is over")
 
 
 @with_brokers
