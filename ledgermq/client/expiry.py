@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.errors import InvalidRecord
+from ledgermq.protocol.record_rules import rows_of_headers
 from ledgermq.protocol.records import TIMESTAMP_MAX_US
 
 EXPIRES_MS = "ledgermq.expires-ms"
@@ -147,7 +148,7 @@ def _own_expiries(headers: pa.ListArray) -> dict[int, int]:
     names = headers.values.field("key").buffers()[2]  # the names of all headers, one after the other
     if names is None or _NAME.search(names) is None:
         return {}
-    rows = pc.list_parent_indices(headers)
+    rows = rows_of_headers(headers)
     keys, values = pc.list_flatten(headers).flatten()
     chosen = pc.fill_null(pc.equal(keys, EXPIRES_MS), False)
     found: dict[int, int] = {}

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledgermq.protocol.record_rules import rows_of_headers
 from ledgermq.protocol.records import FEW_ROWS_MAX
 
 TAGS = "TAGS"
@@ -124,7 +125,7 @@ class Columns:
         """All headers of the batch: their rows, names and values."""
         headers = self._rows.column("headers")
         names, values = pc.list_flatten(headers).flatten()
-        return pc.list_parent_indices(headers), names, values
+        return rows_of_headers(headers), names, values
 
     def _header(self, name: str) -> pa.Array:
         count = self._rows.num_rows

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.errors import InvalidRecord
+from ledgermq.protocol.record_rules import rows_of_headers
 
 MESSAGE_ID = "ledgermq.message-id"
 """Header with the id. Of several, the first one counts."""
@@ -49,7 +50,7 @@ def ids_of(rows: pa.RecordBatch) -> bytes:
     names = headers.values.field("key").buffers()[2]  # the names of all headers, one after the other
     if names is None or _NAME.search(names) is None:
         return b""
-    parents = pc.list_parent_indices(headers)
+    parents = rows_of_headers(headers)
     keys, values = pc.list_flatten(headers).flatten()
     chosen = pc.fill_null(pc.equal(keys, MESSAGE_ID), False)
     found: dict[int, bytes] = {}

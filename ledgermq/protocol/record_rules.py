@@ -67,10 +67,20 @@ def _check_names(headers: pa.Array, first_row: int) -> None:
         return
     names = pc.list_flatten(headers).flatten()[0]  # only what the rows refer to
     if names.null_count:
-        row = pc.list_parent_indices(headers).filter(names.is_null())[0].as_py()
+        row = rows_of_headers(headers).filter(names.is_null())[0].as_py()
         raise InvalidRecord(
             f"row {first_row + row} has a header without a name; its key must be text, its value may be null"
         )
+
+
+def rows_of_headers(headers: pa.ListArray) -> pa.Array:
+    """Return the row of each header, in the order of `pc.list_flatten(headers)`."""
+    rows = pc.list_parent_indices(headers)
+    lengths = pc.fill_null(pc.list_value_length(headers), 0)
+    if len(rows) == (pc.sum(lengths).as_py() or 0):
+        return rows
+    # Lists that are null may have content behind them, which list_flatten leaves out and list_parent_indices counts.
+    return pa.array([row for row, length in enumerate(lengths.to_pylist()) for _ in range(length)], pa.int64())
 
 
 def _check_types(types: pa.Array, first_row: int) -> None:

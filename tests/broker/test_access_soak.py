@@ -250,10 +250,10 @@ async def _only_who_answers(self: Everywhere, name: str, heartbeat: Any, offset:
             await self._broker(heartbeat.address).confirm_rules(pb.ConfirmRulesRequest(offset=offset))
 
 
-def _keeps_decisions(self: Permissions, operation: Any, name: str) -> str:
+def _keeps_decisions(self: Permissions, operation: Any, name: str, *, change: bool = False) -> str:
     found = self._kept.get((operation, name))
     if found is None or found:
-        found = self._kept[(operation, name)] = self._decided(operation, name)
+        found = self._kept[(operation, name)] = self._decided(operation, name, change)
     return found
 
 

@@ -124,7 +124,7 @@ async def test_a_stopped_zombie_acknowledges_nothing_when_it_wakes_up(brokers: B
         late = asyncio.create_task(_error_of_producing(patient))
         offset, _ = await client.produce("t", 0, b"5")
         assert offset == 5
-        assert not late.done()
+        assert not late.done() or (await late).code == "UNAVAILABLE", "a silent line is given up after 15 s"
         brokers.resume(zombie)
         error = await late
         assert error.code in ("NOT_OWNER", "UNAVAILABLE"), error

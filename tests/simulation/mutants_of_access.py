@@ -112,7 +112,7 @@ def open_fetch_streams_not_judged(patch: Patch) -> None:
 
     async def fetch(may: Permissions, request: pb.FetchRequest, call: Callable[[Any], Any]) -> AsyncIterator[Any]:
         may.check_credential()
-        refused, wanted = authorized._split_partitions(may, request.partitions)
+        refused, wanted = await authorized._split_partitions(may, request.partitions)
         if refused:
             yield authorized._refusals(refused)
         if not wanted:
@@ -167,10 +167,10 @@ def revoked_tokens_stay_admitted(patch: Patch) -> None:
 def decisions_outlive_rules(patch: Patch) -> None:
     """What was allowed once is kept, whatever the rules say since."""
 
-    def refusal(self: Permissions, operation: Operation, name: str) -> str:
+    def refusal(self: Permissions, operation: Operation, name: str, *, change: bool = False) -> str:
         found = self._kept.get((operation, name))
         if found is None or found:
-            found = self._kept[(operation, name)] = self._decided(operation, name)
+            found = self._kept[(operation, name)] = self._decided(operation, name, change)
         return found
 
     patch.setattr(Permissions, "refusal", refusal)
