@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 BIN := .venv/bin
 STAMP := .venv/.complete
-PROTOS := ledgermq/protocol/ledgermq.proto ledger/format/ledgermq_format.proto offsets/format/ledgermq_offsets.proto transactions/format/ledgermq_transactions.proto timers/format/ledgermq_timers.proto shares/format/ledgermq_shares.proto holders/format/ledgermq_holders.proto security/format/ledgermq_security.proto
+PROTOS := ledgermq/protocol/ledgermq.proto ledger/ledgermq_ledger/format/ledgermq_format.proto offsets/ledgermq_offsets/format/ledgermq_offsets.proto stateless_broker/ledgermq_broker/transactions/state/format/ledgermq_transactions.proto stateless_broker/ledgermq_broker/timed/state/format/ledgermq_timers.proto stateless_broker/ledgermq_broker/queues/state/format/ledgermq_shares.proto stateless_broker/ledgermq_broker/exclusive/state/format/ledgermq_holders.proto stateless_broker/ledgermq_broker/access/state/format/ledgermq_security.proto
 # Processes that tests run side by side: two more than cores, as tests of whole processes wait as much as they work. Spark tests share one
 # session and run alone.
 WORKERS ?= 4
@@ -42,7 +42,7 @@ pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md, the 
 	$(PYTHON) -m infra.setting_types > .setting_types && mv .setting_types ledgermq/client/setting_types.py
 	$(PYTHON) -m infra.api_page > docs/api.md
 	$(PYTHON) -m ledgermq_tools.broker.settings_page > docs/settings.md
-	$(PYTHON) -m stateless_broker.metrics.page > docs/metrics.md
+	$(PYTHON) -m ledgermq_broker.metrics.page > docs/metrics.md
 	$(PYTHON) -m infra.grafana.dashboard > infra/grafana/ledgermq.json
 
 test: lint test-fast test-spark ## lint and the tests that need no server, without the slow ones (ten minutes on two cores)

@@ -15,10 +15,24 @@ from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from botocore.handlers import add_expect_header
 
-from ledger.object_store.contract import Buffer
-from ledger.object_store.s3_location import S3Location
-from ledger.object_store.s3_signed import botocore_errors, configuration, configuration_errors, raise_failed, region_of
-from ledger.object_store.s3_wire import READERS_MAX, WRITERS_MAX, S3Object, S3RangesIgnored, S3Silent, S3Wire, put_s_max
+from ledgermq_ledger.object_store.contract import Buffer
+from ledgermq_ledger.object_store.s3_location import S3Location
+from ledgermq_ledger.object_store.s3_signed import (
+    botocore_errors,
+    configuration,
+    configuration_errors,
+    raise_failed,
+    region_of,
+)
+from ledgermq_ledger.object_store.s3_wire import (
+    READERS_MAX,
+    WRITERS_MAX,
+    S3Object,
+    S3RangesIgnored,
+    S3Silent,
+    S3Wire,
+    put_s_max,
+)
 
 
 async def open_aiobotocore(location: S3Location) -> AiobotocoreWire:

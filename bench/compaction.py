@@ -32,19 +32,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from ledger.blocking import RunBlocking, run_inline
-from ledger.log.segment import Batch
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.file import FileStore
-from ledger.object_store.metered import MeteredStore
-from ledger.parquet.columns import ROW_GROUP_BYTES, SCHEMA, open_writer
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.report import CompactionReport
-from ledger.rounds.runner import compact_root
 from ledgermq.protocol.records import SCHEMA as RECORD_SCHEMA
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
-from stateless_broker.metrics.store_metrics import DELETES, NOT_SENT, S3_PRICES, WRITES
+from ledgermq_broker.metrics.store_metrics import DELETES, NOT_SENT, S3_PRICES, WRITES
+from ledgermq_ledger.blocking import RunBlocking, run_inline
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.metered import MeteredStore
+from ledgermq_ledger.parquet.columns import ROW_GROUP_BYTES, SCHEMA, open_writer
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.report import CompactionReport
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.stores.counting import CountingMeter
 from tests.worlds.ledgers import append_and_wait
 from tests.worlds.roots import Root

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from bench.compaction import Shape, compact, fill
 from bench.stores import DISTANT, stores
-from ledger.blocking import RunBlocking, run_inline
-from ledger.root.open import open_store
 from ledgermq.sources import Sources
+from ledgermq_ledger.blocking import RunBlocking, run_inline
+from ledgermq_ledger.root.open import open_store
 from tests.worlds.roots import Root
 
 SEGMENT_BYTES, PARTITIONS, VALUE_BYTES = 4_000_000, 8, 1000

@@ -28,13 +28,13 @@ from crc32c import crc32c
 
 from bench.compaction import TARGET_BYTES, Shape, batches
 from infra import java
-from ledger.log.segment import Batch
-from ledger.object_store.file import FileStore
-from ledger.parquet.report import CompactionReport
-from ledger.root.open import open_store
-from ledger.rounds.runner import compact_root
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.parquet.report import CompactionReport
+from ledgermq_ledger.root.open import open_store
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.servers.spark_cluster import SparkCluster, spark_cluster
 from tests.worlds.ledgers import append_and_wait
 from tests.worlds.roots import Root
@@ -87,8 +87,8 @@ def cpu_s(sessions: list[int]) -> float:
 
 async def compact(url: str, bundle: int, sessions: list[int]) -> dict[str, float]:
     """Compact in the driver."""
-    from spark.engine import SparkEngine
-    from spark.session import open_session
+    from ledgermq_spark.engine import SparkEngine
+    from ledgermq_spark.session import open_session
 
     spark = open_session()
     spark.sparkContext.setLogLevel("ERROR")

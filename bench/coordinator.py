@@ -16,10 +16,10 @@ import os
 import time
 from collections.abc import Sequence
 
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.root.open import open_store
 from ledgermq.sources import Sources
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.root.open import open_store
 from tests.broker.cluster import Cluster, cluster_of, until
 from tests.broker.groups import Member, Outsider, committed
 from tests.stores.counting import CountingStore

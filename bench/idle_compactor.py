@@ -13,12 +13,12 @@ import argparse
 import asyncio
 import json
 
-from ledger.blocking import run_inline
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import MeteredStore
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.service import CompactionService, ServiceEvents
-from stateless_broker.metrics.store_metrics import S3_PRICES
+from ledgermq_broker.metrics.store_metrics import S3_PRICES
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.metered import MeteredStore
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.service import CompactionService, ServiceEvents
 from tests.stores.counting import CountingMeter
 from tests.virtual_time import run_virtual, virtual_sources
 from tests.worlds.roots import Root

@@ -25,8 +25,8 @@ from bench.ours import Cluster
 from bench.peers import DISKLESS, started
 from bench.percentiles import at
 from bench.stores import FILE, HDFS, MINIO, stores
-from ledger.root.open import open_store
 from ledgermq.sources import Sources
+from ledgermq_ledger.root.open import open_store
 
 RATE = 100.0
 RECORDS, VALUE_BYTES = 500, 100

@@ -31,12 +31,12 @@ from bench.load import DISTINCT_VALUES, values
 from bench.measures import Results
 from bench.ours import cpu_s_of
 from bench.percentiles import at
-from ledger.object_store.contract import ObjectStore
-from ledger.root.open import open_store
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.records import Compression, decode_batch, encode_batch
 from ledgermq.sources import Sources
-from stateless_broker.process import loop_factory
+from ledgermq_broker.process import loop_factory
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.root.open import open_store
 from tests.worlds.batches import batch_of
 
 ROW = "raw"

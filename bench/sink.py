@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, StructType
 
 import ledgermq
 from bench import topics
-from spark.sink.writers import StagingWriter, batch_writer
+from ledgermq_spark.sink.writers import StagingWriter, batch_writer
 from tests.e2e.processes import BrokerProcesses
 
 ROWS_PER_BATCH = 10_000

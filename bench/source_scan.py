@@ -28,10 +28,10 @@ import ledgermq
 from bench import topics
 from bench.load import DISTINCT_VALUES, values
 from bench.spark_session import local_session
-from ledger.parquet.engine import LocalEngine
-from ledger.root.open import open_store
-from ledger.rounds.runner import compact_root
 from ledgermq.sources import Sources
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.root.open import open_store
+from ledgermq_ledger.rounds.runner import compact_root
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

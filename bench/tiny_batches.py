@@ -20,15 +20,15 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from ledger.cluster import read_cluster
-from ledger.log.segment import Batch
-from ledger.root.open import open_store
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
-from spark.source.batch import read_ranges
-from spark.source.followed import FollowedTopics
-from spark.source.options import SourceOptions
-from spark.source.tracking import Tracker
+from ledgermq_ledger.cluster import read_cluster
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.root.open import open_store
+from ledgermq_spark.source.batch import read_ranges
+from ledgermq_spark.source.followed import FollowedTopics
+from ledgermq_spark.source.options import SourceOptions
+from ledgermq_spark.source.tracking import Tracker
 from tests.worlds.batches import batch_of
 from tests.worlds.ledgers import append_and_wait
 from tests.worlds.roots import Root

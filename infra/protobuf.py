@@ -13,16 +13,24 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 INCLUDES = Path(grpc_tools.__file__).parent / "_proto"
+SOURCES = (ROOT / "ledger", ROOT / "offsets", ROOT / "stateless_broker", ROOT)
+"""Folders that hold packages; the name of a .proto file in its descriptor counts from there."""
 
 
 def generate(protos: list[str], out: Path) -> None:
-    """Write `<name>_pb2.py` and `<name>_pb2.pyi` under `out`, in the folders of the protos.
+    """Write `<name>_pb2.py` and `<name>_pb2.pyi` under `out`, as the protos lie under the clone.
 
     No gRPC stubs: handlers are generic.
     """
-    status = protoc.main(["protoc", f"-I{ROOT}", f"-I{INCLUDES}", f"--python_out={out}", f"--pyi_out={out}", *protos])
-    if status != 0:
-        sys.exit(f"protoc failed with status {status}")
+    for proto in protos:
+        source = next(source for source in SOURCES if Path(proto).is_relative_to(source))
+        folder = out / source.relative_to(ROOT)
+        folder.mkdir(exist_ok=True)
+        status = protoc.main(
+            ["protoc", f"-I{source}", f"-I{INCLUDES}", f"--python_out={folder}", f"--pyi_out={folder}", proto]
+        )
+        if status != 0:
+            sys.exit(f"protoc failed with status {status} on {proto}")
 
 
 def stale(protos: list[str]) -> list[str]:

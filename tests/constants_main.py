@@ -11,13 +11,13 @@ import sys
 from dataclasses import fields
 from functools import partial
 
-import stateless_broker.broker
-import stateless_broker.node
-import stateless_broker.settings
+import ledgermq_broker.broker
+import ledgermq_broker.node
+import ledgermq_broker.settings
 from ledgermq.cli.main import main
-from stateless_broker.settings import BrokerConstants
-from timers.limits import TimerLimits
-from transactions.limits import TransactionLimits
+from ledgermq_broker.settings import BrokerConstants
+from ledgermq_broker.timed.state.limits import TimerLimits
+from ledgermq_broker.transactions.state.limits import TransactionLimits
 
 LEDGERMQ_WITH_CONSTANTS = (sys.executable, "-P", __file__)
 """The command; -P, because this folder has names of packages in it."""
@@ -26,7 +26,7 @@ FLAG = "--constant-"
 
 def replace_constants(values: dict[str, int]) -> None:
     if calls_max := values.pop("calls_max", 0):
-        stateless_broker.node.CALLS_MAX = calls_max
+        ledgermq_broker.node.CALLS_MAX = calls_max
     transactions, timers = taken_by(TransactionLimits, values), taken_by(TimerLimits, values)
     others = {name: value for name, value in values.items() if name not in transactions and name not in timers}
     unknown = others.keys() - {field.name for field in fields(BrokerConstants)}
@@ -37,7 +37,7 @@ def replace_constants(values: dict[str, int]) -> None:
         transactions=TransactionLimits(**transactions),
         timers=TimerLimits(**timers),
     )
-    for module in (stateless_broker.broker, stateless_broker.settings):
+    for module in (ledgermq_broker.broker, ledgermq_broker.settings):
         module.BrokerConstants = made  # type: ignore[assignment,misc]
 
 

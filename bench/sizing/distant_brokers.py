@@ -8,14 +8,14 @@ import random
 
 from bench.distant import Distance
 from bench.sizing.distant_store import DistantStore
-from ledger.blocking import run_inline
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import MeteredStore
-from ledger.object_store.resilient import ResilientStore
 from ledgermq.client.client import Client
 from ledgermq.client.settings import ClientSettings
-from stateless_broker.broker import Broker
-from stateless_broker.settings import HEARTBEAT_MS, SPACING_MS, BrokerSettings
+from ledgermq_broker.broker import Broker
+from ledgermq_broker.settings import HEARTBEAT_MS, SPACING_MS, BrokerSettings
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.metered import MeteredStore
+from ledgermq_ledger.object_store.resilient import ResilientStore
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.world import World

@@ -8,8 +8,8 @@ from random import Random
 from typing import TypeVar
 
 from bench.distant import Distance
-from ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from bench.percentiles import at
 from bench.runs import RUN_RECORDS, VALUE_BYTES, send_runs
 from bench.sizing.distant_brokers import DistantBrokers
 from ledgermq.client.producing.producer import Producer
-from stateless_broker.metrics.store_metrics import S3_PRICES
+from ledgermq_broker.metrics.store_metrics import S3_PRICES
 from tests.simulation.loop import SimulatedLoop, run_simulated
 
 TOPIC = "load"

@@ -1,7 +1,7 @@
 """Look messages up by their key or their id: the calls of `client.find` and `client.describe_message`.
 
 The owner of a partition searches a bounded part of its log in each call, and says what is left
-(`stateless_broker.find_path`); the client repeats the call. So nothing is cut silently: a search ends when all
+(`ledgermq_broker.find_path`); the client repeats the call. So nothing is cut silently: a search ends when all
 of its range is searched, when it has returned `max` messages, or by SearchStopped.
 """
 

@@ -18,16 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from pydantic.fields import FieldInfo
 
-from ledger.open_root import root_url
 from ledgermq.cli.options import Debug
 from ledgermq.cli.reporting import command
 from ledgermq.cli.terminal import notes
 from ledgermq.environment import add_settings
 from ledgermq.errors import InvalidConfig
-from ledgermq_tools.broker import config_command
-from ledgermq_tools.broker.settings_page import range_of
-from ledgermq_tools.top import command as top_command
-from stateless_broker.settings import (
+from ledgermq_broker.settings import (
     ADMIN_PORT,
     NAMES,
     PORT,
@@ -39,9 +35,13 @@ from stateless_broker.settings import (
     load_compaction_settings,
     load_settings,
 )
+from ledgermq_ledger.open_root import root_url
+from ledgermq_tools.broker import config_command
+from ledgermq_tools.broker.settings_page import range_of
+from ledgermq_tools.top import command as top_command
 
 if TYPE_CHECKING:
-    from stateless_broker.node import Node
+    from ledgermq_broker.node import Node
 
 LOOPBACK = "127.0.0.1"
 
@@ -180,7 +180,7 @@ def _run(
     *,
     supervised: bool = False,
 ) -> None:
-    from stateless_broker.process import run_node
+    from ledgermq_broker.process import run_node
 
     run_node(
         url,
@@ -192,8 +192,8 @@ def _run(
 
 def _run_processes(root: str, config: Path | None, processes: int, flags: Mapping[str, Any], *, debug: bool) -> int:
     """Run the processes; return the exit code."""
-    from stateless_broker.siblings import arguments, shares
-    from stateless_broker.supervisor import run_brokers
+    from ledgermq_broker.siblings import arguments, shares
+    from ledgermq_broker.supervisor import run_brokers
 
     settings = load_settings(config, **flags)
     own = [*(["--config", str(config)] if config is not None else []), *(["--debug"] if debug else [])]

@@ -1,4 +1,4 @@
-"""Run `ledger.rounds.service` as a process beside the brokers, with the signals, admin port,
+"""Run `ledgermq_ledger.rounds.service` as a process beside the brokers, with the signals, admin port,
 settings and logs of a broker process.
 """
 
@@ -8,24 +8,24 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-from ledger.cluster import ClusterSettings, check_cluster_id, read_cluster
-from ledger.fsck.cluster_fit import check_fit
-from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
-from ledger.root.open import open_store
-from ledger.rounds.engines import find_engine
-from ledger.rounds.service import CompactionService, ServiceEvents
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleMetrics
-from stateless_broker.health import Health
-from stateless_broker.logs import configure_logs, get_logger
-from stateless_broker.metrics.process_metrics import ProcessMetrics
-from stateless_broker.process import admin_port, loop_factory, stop_signals, unless
-from stateless_broker.reload import LiveSettings
-from stateless_broker.settings import CompactionSettings
-from stateless_broker.store_wait import when_store_answers
-from stateless_broker.tls import followed_certificates
+from ledgermq_broker.bundle.context import BundleMetrics
+from ledgermq_broker.health import Health
+from ledgermq_broker.logs import configure_logs, get_logger
+from ledgermq_broker.metrics.process_metrics import ProcessMetrics
+from ledgermq_broker.process import admin_port, loop_factory, stop_signals, unless
+from ledgermq_broker.reload import LiveSettings
+from ledgermq_broker.settings import CompactionSettings
+from ledgermq_broker.store_wait import when_store_answers
+from ledgermq_broker.tls import followed_certificates
+from ledgermq_ledger.cluster import ClusterSettings, check_cluster_id, read_cluster
+from ledgermq_ledger.fsck.cluster_fit import check_fit
+from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq_ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
+from ledgermq_ledger.root.open import open_store
+from ledgermq_ledger.rounds.engines import find_engine
+from ledgermq_ledger.rounds.service import CompactionService, ServiceEvents
 
 log = get_logger(__name__)
 

@@ -14,10 +14,10 @@ from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
+from ledgermq_broker.settings import KINDS, LIVE, REMOVED, BrokerSettings, CompactionSettings, ProcessSettings
+from ledgermq_broker.settings_sources import read_sources, settle, shown
+from ledgermq_broker.tls import check_tls
 from ledgermq_tools.broker.settings_page import unit_of
-from stateless_broker.settings import KINDS, LIVE, REMOVED, BrokerSettings, CompactionSettings, ProcessSettings
-from stateless_broker.settings_sources import read_sources, settle, shown
-from stateless_broker.tls import check_tls
 
 COLUMNS = ("setting", "value", "unit", "from", "live")
 

@@ -16,8 +16,6 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from ledger.topics.settings import NAMES as TOPIC_NAMES
-from ledger.topics.settings import TopicSettings
 from ledgermq.client.groups.handlers.handler import HandlerSettings
 from ledgermq.client.queues.runner import QueueHandlerSettings
 from ledgermq.client.settings import (
@@ -28,7 +26,9 @@ from ledgermq.client.settings import (
     QueueSettings,
     TableSettings,
 )
-from stateless_broker.settings import LIVE, BrokerSettings, CompactionSettings, ProcessSettings
+from ledgermq_broker.settings import LIVE, BrokerSettings, CompactionSettings, ProcessSettings
+from ledgermq_ledger.topics.settings import NAMES as TOPIC_NAMES
+from ledgermq_ledger.topics.settings import TopicSettings
 
 INTRODUCTION = """\
 # Settings

@@ -26,6 +26,6 @@ def register(app: typer.Typer) -> None:
 
 
 def _topic_settings() -> Iterable[str]:
-    from ledger.topics import settings as topic_settings  # late: only completion needs it here
+    from ledgermq_ledger.topics import settings as topic_settings  # late: only completion needs it here
 
     return topic_settings.NAMES

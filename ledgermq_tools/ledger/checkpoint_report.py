@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import decode_checkpoint, newest_checkpoint
-from ledger.object_store.contract import ObjectStore
 from ledgermq.cli.report import Report, Rows
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import decode_checkpoint, newest_checkpoint
+from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.moves_table import moves_table
 from ledgermq_tools.ledger.timestamps import from_ms

@@ -9,20 +9,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ledger import keys
-from ledger.cluster import ClusterSettings
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import decode_checkpoint, partitions_by_key
-from ledger.log.ledger_ref import LedgerRef
-from ledger.log.plan_chain import decode_plan
-from ledger.log.snapshot import decode_snapshot
-from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledger.open_root import cluster_of
-from ledger.parquet.pages import decode_page
-from ledger.parquet.stored_file import list_files
-from ledger.topics.catalog import Catalog, grown, read_catalog
 from ledgermq.cli.report import Report, Rows
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import decode_checkpoint, partitions_by_key
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.log.plan_chain import decode_plan
+from ledgermq_ledger.log.snapshot import decode_snapshot
+from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq_ledger.open_root import cluster_of
+from ledgermq_ledger.parquet.pages import decode_page
+from ledgermq_ledger.parquet.stored_file import list_files
+from ledgermq_ledger.topics.catalog import Catalog, grown, read_catalog
 from ledgermq_tools.ledger.checkpoint_report import note_parked
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.ledger_report import LedgerView, ledger_facts, view_ledger

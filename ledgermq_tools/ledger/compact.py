@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from ledger.open_root import check_bundles, fitting_cluster_of, opened
-from ledger.rounds.engines import find_engine
 from ledgermq.cli.exit_codes import exit_code
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.terminal import progress_of_bytes
 from ledgermq.sources import Sources
+from ledgermq_ledger.open_root import check_bundles, fitting_cluster_of, opened
+from ledgermq_ledger.rounds.engines import find_engine
 from ledgermq_tools.ledger.compaction_report import ProgressOfRounds, compaction_report
 from ledgermq_tools.ledger.root import Root
 
@@ -53,7 +53,7 @@ async def compact(
 
     Brokers and other compactors may run meanwhile.
     """
-    from ledger.rounds.runner import compact_root
+    from ledgermq_ledger.rounds.runner import compact_root
     from ledgermq_tools.ledger.compaction_service import (
         parse_interval_s,
         serve,

@@ -11,8 +11,8 @@ from typing import Any
 from rich.progress import Progress as ProgressBar
 from rich.progress import TaskID
 
-from ledger.parquet.report import CleaningReport, CompactionReport, Lag, Progress, RoundReport
 from ledgermq.cli.report import Finding, Report, Rows
+from ledgermq_ledger.parquet.report import CleaningReport, CompactionReport, Lag, Progress, RoundReport
 
 CLEANING_COLUMNS = ("topic", "partition", "number", "end", "read", "records", "dirty_bytes", "stored_bytes")
 ROUND_COLUMNS = ("bundle", "plan", "files", "records", "segment_bytes", "parquet_bytes", "seconds")

@@ -15,16 +15,16 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from ledger.cluster import ClusterSettings
-from ledger.object_store.contract import ObjectStore
-from ledger.parquet.engine import Engine
-from ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
-from ledger.rounds.service import CompactionService, ServiceEvents
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.terminal import notes, progress_of_bytes, results
 from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet.engine import Engine
+from ledgermq_ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
+from ledgermq_ledger.rounds.service import CompactionService, ServiceEvents
 from ledgermq_tools.ledger.compaction_report import (
     ProgressOfRounds,
     cleaning_line,

@@ -4,9 +4,9 @@ and the inspection continues.
 
 from __future__ import annotations
 
-from ledger.fsck.problem import Problems, Severity
-from ledger.root.damage import CollectingDamage
 from ledgermq.cli.report import Finding
+from ledgermq_ledger.fsck.problem import Problems, Severity
+from ledgermq_ledger.root.damage import CollectingDamage
 
 
 class Findings:

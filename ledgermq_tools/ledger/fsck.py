@@ -10,10 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from ledger import keys
-from ledger.fsck.check import Checked, check_root
-from ledger.fsck.problem import Problem, Severity
-from ledger.open_root import cluster_of, opened
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import Report, Rows, show
@@ -21,6 +17,10 @@ from ledgermq.cli.reporting import command
 from ledgermq.cli.terminal import progress_of_items
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.fsck.check import Checked, check_root
+from ledgermq_ledger.fsck.problem import Problem, Severity
+from ledgermq_ledger.open_root import cluster_of, opened
 from ledgermq_tools.ledger.root import Root
 from ledgermq_tools.ledger.shares_check import add_shares
 from ledgermq_tools.ledger.timers_check import add_timers

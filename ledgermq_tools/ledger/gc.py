@@ -9,9 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from ledger.fsck.problem import time_text
-from ledger.open_root import fitting_cluster_of, opened
-from ledger.rounds.engines import find_engine
 from ledgermq.cli.exit_codes import exit_code
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import Finding, Report, Rows, show
@@ -19,6 +16,9 @@ from ledgermq.cli.reporting import command
 from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
+from ledgermq_ledger.fsck.problem import time_text
+from ledgermq_ledger.open_root import fitting_cluster_of, opened
+from ledgermq_ledger.rounds.engines import find_engine
 from ledgermq_tools.ledger.root import Root
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, but remove nothing.")]
@@ -48,11 +48,11 @@ async def gc(
     Younger objects than the grace period wait: the table shows when they may be removed. Objects
     that no LedgerMQ process puts are only listed. Brokers and compactors may run meanwhile.
     """
-    from ledger.garbage.sweep import Swept, find_removable, sweep
-    from ledger.keys import METADATA_BUNDLE
-    from ledger.log.ledger_ref import LedgerRef
-    from ledger.parquet.compaction import Compaction
-    from ledger.topics.catalog import read_catalog  # late: every command of the application loads this module
+    from ledgermq_ledger.garbage.sweep import Swept, find_removable, sweep
+    from ledgermq_ledger.keys import METADATA_BUNDLE
+    from ledgermq_ledger.log.ledger_ref import LedgerRef
+    from ledgermq_ledger.parquet.compaction import Compaction
+    from ledgermq_ledger.topics.catalog import read_catalog  # late: every command of the application loads this module
 
     chosen_ms = None if grace is None else parse_duration_ms(grace, "--grace")
     sources = Sources()

@@ -9,17 +9,17 @@ from typing import Annotated
 
 import typer
 
-from ledger import keys
-from ledger.log.ledger_ref import LedgerRef
-from ledger.object_store.contract import ObjectStore
-from ledger.open_root import check_bundles, cluster_of, opened
-from ledger.topics.catalog import Catalog, read_catalog
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import Report, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.terminal import progress_of_items
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.open_root import check_bundles, cluster_of, opened
+from ledgermq_ledger.topics.catalog import Catalog, read_catalog
 from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
 from ledgermq_tools.ledger.cluster_report import cluster_report
 from ledgermq_tools.ledger.findings import Findings

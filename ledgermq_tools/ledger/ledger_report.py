@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.history import History, read_history
-from ledger.log.ledger_ref import LedgerRef
-from ledger.log.segment import SlotIndex, decode_tail, read_index
-from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq.cli.report import Report, Rows
 from ledgermq.runtime.tasks import all_of
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.history import History, read_history
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.log.segment import SlotIndex, decode_tail, read_index
+from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.segment_report import check_batches, kind_name
 from ledgermq_tools.ledger.timestamps import from_ms

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq.cli.report import Rows
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 
 COLUMNS = ("topic_id", "partition", "move", "what", "offset", "other_bundle")
 

@@ -12,11 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledger import keys
-from ledger.log.ledger_ref import LedgerRef
-from ledger.object_store.contract import ObjectStore
-from ledger.open_root import fitting_cluster_of, opened
-from ledger.topics.catalog import read_catalog
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import Report, Rows, show
@@ -24,10 +19,15 @@ from ledgermq.cli.reporting import command
 from ledgermq.cli.terminal import confirm, notes
 from ledgermq.errors import InvalidRequest, Unavailable
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.open_root import fitting_cluster_of, opened
+from ledgermq_ledger.topics.catalog import read_catalog
 from ledgermq_tools.ledger.root import Root
 
 if TYPE_CHECKING:
-    from ledger.root.mend import Mended
+    from ledgermq_ledger.root.mend import Mended
 
 Topic = Annotated[str | None, typer.Option("--topic", "-t", help="Repair only partitions of this topic.")]
 Partition = Annotated[
@@ -69,7 +69,7 @@ async def repair(
     rows in place of the records that cannot be read. Brokers may run meanwhile. Exit code 6:
     something is still damaged.
     """
-    from ledger.parquet.repair import (
+    from ledgermq_ledger.parquet.repair import (
         find_parked,
         repair_partition,
     )  # late: every command of the application loads this module
@@ -125,8 +125,8 @@ async def repair(
 
 
 async def _mend(store: ObjectStore, *, dry_run: bool) -> list[Mended]:
-    from ledger.root.copies import copies_of
-    from ledger.root.mend import mend_copies
+    from ledgermq_ledger.root.copies import copies_of
+    from ledgermq_ledger.root.mend import mend_copies
 
     copies = copies_of(store)
     return await mend_copies(copies, dry_run=dry_run) if copies is not None else []

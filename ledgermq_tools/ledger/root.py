@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ledger.cluster import BUNDLES_MAX
+from ledgermq_ledger.cluster import BUNDLES_MAX
 
 Root = Annotated[
     str,

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.segment import SlotIndex, decode_tail
-from ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq.cli.report import Report, Rows
 from ledgermq.errors import CorruptFrame, MessageTooLarge
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch, schema_prefix
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.segment import SlotIndex, decode_tail
+from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.moves_table import moves_table
 from ledgermq_tools.ledger.timestamps import from_ms, from_us

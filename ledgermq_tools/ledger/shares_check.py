@@ -1,25 +1,25 @@
 """Check the queue groups of a root: what is known of a message is known of one that was in the log, and
 each group says where it begins.
 
-This is not in `ledger.fsck`, because `ledger` may not import `shares`.
+This is not in `ledgermq_ledger.fsck`, because `ledger` may not import `shares`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledger import keys
-from ledger.cluster import ClusterSettings
-from ledger.fsck.check import Checked
-from ledger.fsck.problem import Problems
-from ledger.keys import PartitionId
-from ledger.object_store.contract import ObjectStore
-from ledger.topics.catalog import Catalog
 from ledgermq.sources import Sources
+from ledgermq_broker.queues.state.records import Fate, ShareKey
+from ledgermq_broker.queues.state.share_partition import SharePartition
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.fsck.check import Checked
+from ledgermq_ledger.fsck.problem import Problems
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_tools.ledger.shares_view import BundleView, read_shares
 from ledgermq_tools.ledger.transactions_check import add_new
-from shares.records import Fate, ShareKey
-from shares.share_partition import SharePartition
 
 
 async def add_shares(store: ObjectStore, cluster: ClusterSettings, sources: Sources, checked: Checked) -> None:

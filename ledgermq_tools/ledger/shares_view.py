@@ -8,21 +8,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from ledger import keys
-from ledger.cluster import ClusterSettings
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import partitions_by_key
-from ledger.log.history import History, read_whole
-from ledger.log.internal_topic import read_internal
-from ledger.log.ledger_ref import LedgerRef
-from ledger.log.moves import Moves
-from ledger.object_store.contract import ObjectStore
-from ledger.root.damage import CollectingDamage
-from ledger.topics.catalog import Catalog, Topic, read_catalog
 from ledgermq.sources import Sources
-from shares.bundle_shares import SPREAD_MAX, BundleShares
-from shares.limits import ShareLimits
-from shares.records import ShareKey
+from ledgermq_broker.queues.state.bundle_shares import SPREAD_MAX, BundleShares
+from ledgermq_broker.queues.state.limits import ShareLimits
+from ledgermq_broker.queues.state.records import ShareKey
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import partitions_by_key
+from ledgermq_ledger.log.history import History, read_whole
+from ledgermq_ledger.log.internal_topic import read_internal
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.log.moves import Moves
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.root.damage import CollectingDamage
+from ledgermq_ledger.topics.catalog import Catalog, Topic, read_catalog
 
 Collecting = Callable[[str], CollectingDamage]
 """Makes a block that turns damage inside it into findings; its argument names the object."""

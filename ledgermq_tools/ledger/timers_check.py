@@ -1,19 +1,19 @@
 """Check the timed messages of a root: each one that waits is in the ledger, where the state of its
 bundle says, and delivery has passed nothing that waits.
 
-This is not in `ledger.fsck`, because `ledger` may not import `timers`.
+This is not in `ledgermq_ledger.fsck`, because `ledger` may not import `timers`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ledger import keys
-from ledger.cluster import ClusterSettings
-from ledger.fsck.check import Checked
-from ledger.fsck.problem import Problems
-from ledger.object_store.contract import ObjectStore
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.fsck.check import Checked
+from ledgermq_ledger.fsck.problem import Problems
+from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_tools.ledger.timers_view import BundleView, HiddenPartition, read_timers
 from ledgermq_tools.ledger.timestamps import from_us
 from ledgermq_tools.ledger.transactions_check import add_new

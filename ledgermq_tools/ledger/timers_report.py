@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ledger.fsck.problem import Problems
-from ledger.object_store.contract import ObjectStore
-from ledger.open_root import cluster_of
-from ledger.topics.catalog import Catalog
 from ledgermq.cli.report import Report, Rows
 from ledgermq.sources import Sources
+from ledgermq_ledger.fsck.problem import Problems
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.open_root import cluster_of
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.timers_check import check_timers
 from ledgermq_tools.ledger.timers_view import BundleView, read_timers

@@ -10,22 +10,22 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from ledger import keys
-from ledger.cluster import ClusterSettings
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import partition_of
-from ledger.log.history import History, read_whole
-from ledger.log.internal_topic import read_batches, read_internal
-from ledger.log.ledger_ref import LedgerRef
-from ledger.object_store.contract import ObjectStore
-from ledger.root.damage import CollectingDamage
-from ledger.topics.catalog import Catalog, read_catalog
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
-from timers.blocks import decode_block, effective_dues
-from timers.bundle_timers import BundleTimers
-from timers.limits import TimerLimits
-from timers.places import RangeId
+from ledgermq_broker.timed.state.blocks import decode_block, effective_dues
+from ledgermq_broker.timed.state.bundle_timers import BundleTimers
+from ledgermq_broker.timed.state.limits import TimerLimits
+from ledgermq_broker.timed.state.places import RangeId
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.history import History, read_whole
+from ledgermq_ledger.log.internal_topic import read_batches, read_internal
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.root.damage import CollectingDamage
+from ledgermq_ledger.topics.catalog import Catalog, read_catalog
 
 Collecting = Callable[[str], CollectingDamage]
 """Makes a block that turns damage inside it into findings; its argument names the object."""

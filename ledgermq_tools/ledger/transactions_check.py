@@ -1,23 +1,23 @@
 """Check the transactions of a root: each batch that may still become visible is in the ledger as it was
 staged, and each decided transaction is complete after a while.
 
-This is not in `ledger.fsck`, because `ledger` may not import `transactions`.
+This is not in `ledgermq_ledger.fsck`, because `ledger` may not import `transactions`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledger import keys
-from ledger.cluster import ClusterSettings
-from ledger.fsck.check import Checked
-from ledger.fsck.problem import Problem, Problems, Severity
-from ledger.object_store.contract import ObjectStore
 from ledgermq.sources import Sources
+from ledgermq_broker.transactions.state.checks import describe
+from ledgermq_broker.transactions.state.records import NoteValue, ReferencesValue
+from ledgermq_broker.transactions.state.staged import Staged
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.fsck.check import Checked
+from ledgermq_ledger.fsck.problem import Problem, Problems, Severity
+from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_tools.ledger.transactions_view import BundleTransactions, read_transactions
-from transactions.checks import describe
-from transactions.records import NoteValue, ReferencesValue
-from transactions.staged import Staged
 
 INCOMPLETE_MS_MAX = 3_600_000
 """Time after which a decided transaction that is not complete is reported."""

@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from ledger import keys
-from ledger.cluster import ClusterSettings
-from ledger.log.checkpoint import partition_of
-from ledger.log.history import History, read_whole
-from ledger.log.internal_topic import read_internal
-from ledger.log.ledger_ref import LedgerRef
-from ledger.object_store.contract import ObjectStore
-from ledger.root.damage import CollectingDamage
-from ledger.topics.catalog import Catalog, Topic, read_catalog
 from ledgermq.sources import Sources
-from offsets.pending import PendingTransaction
-from offsets.pending import transactions as with_offsets
-from offsets.state import OffsetsState
-from transactions.ids import Ids
-from transactions.staged import BundleState
+from ledgermq_broker.transactions.state.ids import Ids
+from ledgermq_broker.transactions.state.staged import BundleState
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.history import History, read_whole
+from ledgermq_ledger.log.internal_topic import read_internal
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.root.damage import CollectingDamage
+from ledgermq_ledger.topics.catalog import Catalog, Topic, read_catalog
+from ledgermq_offsets.pending import PendingTransaction
+from ledgermq_offsets.pending import transactions as with_offsets
+from ledgermq_offsets.state import OffsetsState
 
 Collecting = Callable[[str], CollectingDamage]
 """Makes a block that turns damage inside it into findings; its argument names the object."""

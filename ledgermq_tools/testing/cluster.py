@@ -14,15 +14,15 @@ from itertools import count
 from typing import Any, TypeVar
 
 import ledgermq
-from ledger.blocking import run_inline
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
 from ledgermq.client.settings import ClientSettings, settings_from
 from ledgermq.protocol.api import Connector
+from ledgermq_broker.broker import Broker
+from ledgermq_broker.in_process import InProcessConnector, Network
+from ledgermq_broker.settings import BrokerConstants, BrokerSettings, load_settings
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_tools.testing.virtual_time import EPOCH_US, VirtualLoop, virtual_sources
-from stateless_broker.broker import Broker
-from stateless_broker.in_process import InProcessConnector, Network
-from stateless_broker.settings import BrokerConstants, BrokerSettings, load_settings
 
 SETTLED_S_MAX = 600.0
 FIRST_SEED = 77

@@ -15,7 +15,7 @@ from ledgermq.cli.terminal import notes, results
 from ledgermq.cli.tls_options import given_tls
 from ledgermq.client.tls import chosen_tls
 from ledgermq.errors import InvalidRequest
-from stateless_broker.settings import ADMIN_PORT
+from ledgermq_broker.settings import ADMIN_PORT
 
 Admins = Annotated[
     list[str] | None,

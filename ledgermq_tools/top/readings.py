@@ -9,9 +9,9 @@ from math import isfinite
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from stateless_broker.metrics import names
-from stateless_broker.metrics.names import buckets, total
-from stateless_broker.metrics.topic_totals import OTHER
+from ledgermq_broker.metrics import names
+from ledgermq_broker.metrics.names import buckets, total
+from ledgermq_broker.metrics.topic_totals import OTHER
 
 Labels = tuple[tuple[str, str], ...]
 

@@ -11,7 +11,7 @@ import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.methods import FETCH, FETCH_ONCE
-from stateless_broker.grpc_server import CALLS_MAX
+from ledgermq_broker.grpc_server import CALLS_MAX
 from tests.attacks.cluster import SLOW_S, Attacked, attacked, raw_channel, slowest_send_s, status_of
 
 LINES = 3
@@ -66,7 +66,8 @@ async def test_a_quota_bounds_calls_under_way(tmp_path: Path) -> None:
             _, held, refused, channels = await hold(at, 100)
             assert (held, refused) == (40, 60)
             [use] = await root.quotas.describe("user:mallory")
-            assert (use.limits["calls"], use.used["calls"], use.used["connections"]) == (40, 40, LINES)
+            assert (use.limits["calls"], use.used["calls"]) == (40, 40)
+            assert 2 <= use.used["connections"] <= LINES  # those with calls under way; one has room for a third of them
             async with raw_channel(at) as channel:
                 call = channel.unary_unary(FETCH_ONCE.path)(b"", metadata=at.metadata("mallory"), timeout=SLOW_S)
                 assert "calls 40" in (await status_of(call))[1]

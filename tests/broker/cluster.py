@@ -14,9 +14,6 @@ import pyarrow as pa
 from crc32c import crc32c
 
 import ledgermq
-from ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -25,16 +22,19 @@ from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.protocol.tokens import bearer
+from ledgermq_broker.access.quota_counts import QuotaCounts
+from ledgermq_broker.backlog_counts import BacklogCounts
+from ledgermq_broker.bundle.context import BundleMetrics
+from ledgermq_broker.filter_functions.judging import FilterFunctions
+from ledgermq_broker.in_process import InProcessConnector
+from ledgermq_broker.queues.counts import ShareCounts
+from ledgermq_broker.settings import BrokerConstants, load_settings
+from ledgermq_broker.timed.counts import TimerCounts
+from ledgermq_broker.transactions.counts import TransactionCounts
+from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 from ledgermq_tools.testing.cluster import VirtualCluster
-from stateless_broker.backlog_counts import BacklogCounts
-from stateless_broker.bundle.context import BundleMetrics
-from stateless_broker.filter_functions.judging import FilterFunctions
-from stateless_broker.in_process import InProcessConnector
-from stateless_broker.security.quota_counts import QuotaCounts
-from stateless_broker.settings import BrokerConstants, load_settings
-from stateless_broker.shares.counts import ShareCounts
-from stateless_broker.timers.counts import TimerCounts
-from stateless_broker.transactions.counts import TransactionCounts
 from tests.virtual_time import VirtualTest, virtual_in, virtual_sources
 from tests.waiting import until
 

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ledger import keys
 from ledgermq.errors import LedgerMQError, NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.status import error_from_proto
-from stateless_broker.groups.offsets_topic import partition_of
+from ledgermq_broker.groups.offsets_topic import partition_of
+from ledgermq_ledger import keys
 from tests.broker.cluster import Cluster
 
 T = TypeVar("T")

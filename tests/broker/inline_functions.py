@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledger.log.stored_batch import StoredBatch
 from ledgermq.filters.functions import FilterFunction, messages_of
 from ledgermq.protocol.records import decode_batch
-from stateless_broker.filter_functions.judging import BatchPlace, FilterFunctionCounts, Judgement, unknown
-from stateless_broker.filter_functions.processes import OUTCOME_OF
-from stateless_broker.filter_functions.worker import verdict
+from ledgermq_broker.filter_functions.judging import BatchPlace, FilterFunctionCounts, Judgement, unknown
+from ledgermq_broker.filter_functions.processes import OUTCOME_OF
+from ledgermq_broker.filter_functions.worker import verdict
+from ledgermq_ledger.log.stored_batch import StoredBatch
 
 
 class InlineFunctions:

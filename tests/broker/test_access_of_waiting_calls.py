@@ -15,9 +15,9 @@ from ledgermq.errors import LedgerMQError, Unauthorized, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.tokens import DrawnToken, bearer
-from security.rules import Principal
-from stateless_broker.security.jwt import FETCHED_AGAIN_AFTER_S, Issuer, SignedTokens
-from stateless_broker.security.waiting_calls import waits
+from ledgermq_broker.access.jwt import FETCHED_AGAIN_AFTER_S, Issuer, SignedTokens
+from ledgermq_broker.access.state.rules import Principal
+from ledgermq_broker.access.waiting_calls import waits
 from tests.broker.access import RULES, change, is_refused, token
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, values_of
 

@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 
 import ledgermq
-from ledger import keys
-from ledger.topics.catalog import Topic
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import (
     InvalidConfig,
@@ -33,18 +31,20 @@ from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.methods import LIST_OFFSETS, LIST_RULES, PRODUCE_ONCE
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.protocol.tokens import bearer, draw_token
-from security.format import ledgermq_security_pb2 as fmt
-from security.records import rule_key
-from security.rules import Principal
-from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.find_path import FindPath
-from stateless_broker.heartbeat import RULES as RULES_FEATURE
-from stateless_broker.heartbeat import Heartbeat, encode_heartbeat
-from stateless_broker.in_process import InProcessConnector
-from stateless_broker.security.authorized import AuthorizedService
-from stateless_broker.security.freshness import LEASE_S, Everywhere, RulesInForce
-from stateless_broker.security.permissions import Permissions
-from stateless_broker.settings import load_settings
+from ledgermq_broker.access.authorized import AuthorizedService
+from ledgermq_broker.access.freshness import LEASE_S, Everywhere, RulesInForce
+from ledgermq_broker.access.permissions import Permissions
+from ledgermq_broker.access.state.format import ledgermq_security_pb2 as fmt
+from ledgermq_broker.access.state.records import rule_key
+from ledgermq_broker.access.state.rules import Principal
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.find_path import FindPath
+from ledgermq_broker.heartbeat import RULES as RULES_FEATURE
+from ledgermq_broker.heartbeat import Heartbeat, encode_heartbeat
+from ledgermq_broker.in_process import InProcessConnector
+from ledgermq_broker.settings import load_settings
+from ledgermq_ledger import keys
+from ledgermq_ledger.topics.catalog import Topic
 from tests.broker.access import RULES, TOKENS, call, change, is_refused, token
 from tests.broker.cluster import FAST, Cluster, fetch_of, frame_of, in_cluster, values_of
 from tests.virtual_time import virtual_sources

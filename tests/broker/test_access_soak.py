@@ -22,9 +22,9 @@ from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection, Connector
 from ledgermq.protocol.tokens import bearer
-from stateless_broker.in_process import InProcessConnection, InProcessConnector, Network
-from stateless_broker.security.freshness import LEASE_S, Everywhere
-from stateless_broker.security.permissions import Permissions
+from ledgermq_broker.access.freshness import LEASE_S, Everywhere
+from ledgermq_broker.access.permissions import Permissions
+from ledgermq_broker.in_process import InProcessConnection, InProcessConnector, Network
 from tests.broker.access import RULES, is_refused, rule_of, token
 from tests.broker.cluster import Cluster, cluster_of, frame_of, values_of
 from tests.virtual_time import run_virtual
@@ -149,7 +149,7 @@ async def _changes(cluster: CutCluster, law: Law, rng: random.Random, end_s: flo
 
 
 def _rule_id(cluster: CutCluster) -> str:
-    from stateless_broker.security.rule_path import rule_from_wire
+    from ledgermq_broker.access.rule_path import rule_from_wire
 
     return rule_from_wire(rule_of(RULE)).id
 

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 import ledgermq
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.cluster import FORMAT_VERSION, GROWN_VERSION, mark_grown, read_cluster
-from ledger.fsck.check import check_root
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_root
-from ledger.rounds.service import CompactionService, ServiceEvents
 from ledgermq.errors import InvalidConfig, InvalidRequest, LedgerMQError, NotOwner, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker import controller
-from stateless_broker.broker import Broker
-from stateless_broker.transactions.transactions import partition_of
+from ledgermq_broker import controller
+from ledgermq_broker.broker import Broker
+from ledgermq_broker.transactions.transactions import partition_of
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import FORMAT_VERSION, GROWN_VERSION, mark_grown, read_cluster
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.rounds.service import CompactionService, ServiceEvents
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.traffic import RECORDS, traffic
 from tests.virtual_time import virtual_sources

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import ledgermq
-from ledger.object_store.memory import MemoryStore
 from ledgermq.client.record import datetime_of, microseconds_of
 from ledgermq.errors import InvalidConfig
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.test_keyed_topics import AGES, KEYED, clean, put, restart
 from tests.e2e.test_client_takeover import client_of

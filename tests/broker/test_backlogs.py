@@ -9,22 +9,22 @@ from typing import TypeVar
 import pytest
 from prometheus_client import CollectorRegistry
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_root
 from ledgermq.errors import BacklogQuotaExceeded, DeadlineExceeded, InvalidConfig, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.backlog_counts import BacklogCounts
-from stateless_broker.backlogs import ASK_S_MAX, CHECK_S, HOLD_MS
-from stateless_broker.groups.groups import Groups
-from stateless_broker.metrics.backlog_metrics import TOPICS_MAX, BacklogMetrics
-from stateless_broker.metrics.scrape import BrokerCollector
-from stateless_broker.metrics.topic_totals import OTHER, TopicTotals
-from stateless_broker.shares.shares import Shares
+from ledgermq_broker.backlog_counts import BacklogCounts
+from ledgermq_broker.backlogs import ASK_S_MAX, CHECK_S, HOLD_MS
+from ledgermq_broker.groups.groups import Groups
+from ledgermq_broker.metrics.backlog_metrics import TOPICS_MAX, BacklogMetrics
+from ledgermq_broker.metrics.scrape import BrokerCollector
+from ledgermq_broker.metrics.topic_totals import OTHER, TopicTotals
+from ledgermq_broker.queues.shares import Shares
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.broker import queue_calls
 from tests.broker.cluster import Cluster, cluster_of, frame_of, in_cluster
 from tests.broker.groups import Outsider, coordinator_of

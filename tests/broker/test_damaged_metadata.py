@@ -9,20 +9,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.cluster import read_cluster
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.engine import LocalEngine
-from ledger.root.copies import CopyingStore
-from ledger.rounds.runner import compact_root
 from ledgermq.errors import DataDamaged, LedgerMQError, RetriableError, Unauthenticated
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.bundle import upkeep
+from ledgermq_broker.bundle import upkeep
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import read_cluster
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.root.copies import CopyingStore
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.broker.cluster import Cluster, cluster_of, read_all
 from tests.virtual_time import virtual, virtual_sources
 

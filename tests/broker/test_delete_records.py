@@ -9,14 +9,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ledger.blocking import run_inline
-from ledger.cluster import read_cluster
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.checkpoint import newest_checkpoint, partition_of
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_root
-from ledger.topics.archive_location import archive_urls_of, check_archive_beside, check_archive_url
-from ledger.topics.facts import fact_of
 from ledgermq.client.client import Client
 from ledgermq.client.deletion import DeletedRecords
 from ledgermq.client.settings import ClientSettings
@@ -30,8 +22,16 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.in_process import InProcessConnector
-from stateless_broker.settings import load_settings
+from ledgermq_broker.in_process import InProcessConnector
+from ledgermq_broker.settings import load_settings
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import read_cluster
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.topics.archive_location import archive_urls_of, check_archive_beside, check_archive_url
+from ledgermq_ledger.topics.facts import fact_of
 from tests.broker.cluster import TIMESTAMP_US, Cluster, fetch_of, in_cluster, values_of
 from tests.stores.late_checkpoint import LateCheckpoint
 from tests.virtual_time import virtual_sources

@@ -8,11 +8,11 @@ import json
 import pytest
 from prometheus_client import CollectorRegistry
 
-from ledger import keys
 from ledgermq.errors import DeadlineExceeded, InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.metrics.scrape import BrokerCollector
-from stateless_broker.metrics.topic_totals import TopicTotals
+from ledgermq_broker.metrics.scrape import BrokerCollector
+from ledgermq_broker.metrics.topic_totals import TopicTotals
+from ledgermq_ledger import keys
 from tests.broker.cluster import Cluster, frame_of, in_cluster
 from tests.broker.traffic import RECORDS, traffic
 from tests.waiting import until

@@ -10,8 +10,6 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import keys
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import (
     InvalidRequest,
     LedgerMQError,
@@ -28,7 +26,9 @@ from ledgermq.protocol.api import Connection
 from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.status import error_from_proto
-from stateless_broker.heartbeat import FEATURES, HOLDERS
+from ledgermq_broker.heartbeat import FEATURES, HOLDERS
+from ledgermq_ledger import keys
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, batch_header, cluster_of, encoded, frame_of, in_cluster
 from tests.broker.groups import ask
 from tests.broker.timer_calls import deliver_later, timed_frame

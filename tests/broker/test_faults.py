@@ -9,16 +9,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger import keys
-from ledger.object_store.contract import Buffer, ObjectStore
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import DataDamaged, FormatNotSupported, StoreUnusable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.sources import Sources
-from stateless_broker.broker import Broker
-from stateless_broker.in_process import InProcessConnector
-from stateless_broker.membership import Superseded
+from ledgermq_broker.broker import Broker
+from ledgermq_broker.in_process import InProcessConnector
+from ledgermq_broker.membership import Superseded
+from ledgermq_ledger import keys
+from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of, frame_of, in_cluster
 from tests.stores.faulty import Faults, FaultyStore
 from tests.stores.one_put import OnePut

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-import ledger.parquet.columns
-import ledger.view.find
-from ledger.object_store.memory import MemoryStore
+import ledgermq_ledger.parquet.columns
+import ledgermq_ledger.view.find
 from ledgermq.client.client import Client
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.finding import Search
@@ -30,6 +29,7 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.test_keyed_topics import AGES, KEYED, clean, client_of, put, restart
 from tests.virtual_time import virtual, virtual_sources
@@ -95,8 +95,8 @@ def test_what_is_found_is_what_consumers_read(seed: int, monkeypatch: pytest.Mon
     """In memory, in segments that are no longer in memory, in Parquet with many row groups, and in all of them
     together.
     """
-    monkeypatch.setattr(ledger.parquet.columns, "ROW_GROUP_BYTES", 4000)
-    monkeypatch.setattr(ledger.view.find, "PIECE_BYTES", 3000)
+    monkeypatch.setattr(ledgermq_ledger.parquet.columns, "ROW_GROUP_BYTES", 4000)
+    monkeypatch.setattr(ledgermq_ledger.view.find, "PIECE_BYTES", 3000)
 
     @virtual
     async def scenario() -> None:
@@ -123,8 +123,8 @@ def test_what_is_found_is_what_consumers_read(seed: int, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 def test_a_search_goes_on_where_a_bound_has_stopped_it(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger.parquet.columns, "ROW_GROUP_BYTES", 4000)
-    monkeypatch.setattr(ledger.view.find, "PIECE_BYTES", 500)
+    monkeypatch.setattr(ledgermq_ledger.parquet.columns, "ROW_GROUP_BYTES", 4000)
+    monkeypatch.setattr(ledgermq_ledger.view.find, "PIECE_BYTES", 500)
 
     @virtual
     async def scenario() -> None:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.segment import decode_tail
-from ledger.object_store.contract import Buffer
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.segment import decode_tail
+from ledgermq_ledger.object_store.contract import Buffer
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.groups import Outsider, committed_offset
 from tests.stores.full import RefusingStore

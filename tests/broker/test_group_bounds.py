@@ -8,16 +8,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger.blocking import run_inline
-from ledger.cluster import read_cluster
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.plan import INTERNAL_SEGMENTS
-from ledger.rounds.runner import compact_root
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import read_cluster
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.plan import INTERNAL_SEGMENTS
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.groups import Member, Outsider, ask, committed, coordinator_of
 from tests.stores.counting import CountingStore

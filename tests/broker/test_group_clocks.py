@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.root.two_clocks import TwoClocks
 from ledgermq.errors import Unavailable
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.root.two_clocks import TwoClocks
 from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.groups import Member, Outsider, committed_offset, settled
 from tests.virtual_time import EPOCH_US, run_virtual, virtual, virtual_sources

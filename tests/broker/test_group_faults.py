@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ledger import keys
 from ledgermq.errors import NotOwner, Unavailable, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb
-from offsets.coordinator import GroupCoordinator
-from stateless_broker.groups.offsets_topic import partition_of
-from stateless_broker.groups.partition import PartitionCoordinator
+from ledgermq_broker.groups.offsets_topic import partition_of
+from ledgermq_broker.groups.partition import PartitionCoordinator
+from ledgermq_ledger import keys
+from ledgermq_offsets.coordinator import GroupCoordinator
 from tests.broker.cluster import Cluster, frame_of, in_cluster
 from tests.broker.groups import Member, Outsider, commit_of, committed_offset, coordinator_of, settled
 from tests.virtual_time import VirtualLoop

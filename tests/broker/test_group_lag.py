@@ -8,11 +8,11 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
-from ledger.object_store.memory import MemoryStore
-from stateless_broker.groups.groups import GroupFailures, GroupLag
-from stateless_broker.metrics.group_lag import GroupLagMetrics
-from stateless_broker.metrics.sampling import PAIRS_MAX
-from stateless_broker.metrics.topic_totals import OTHER
+from ledgermq_broker.groups.groups import GroupFailures, GroupLag
+from ledgermq_broker.metrics.group_lag import GroupLagMetrics
+from ledgermq_broker.metrics.sampling import PAIRS_MAX
+from ledgermq_broker.metrics.topic_totals import OTHER
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.groups import Outsider, coordinator_of
 from tests.stores.faulty import FaultyStore

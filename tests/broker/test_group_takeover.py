@@ -9,15 +9,15 @@ from contextlib import suppress
 
 import pytest
 
-from ledger import keys
-from ledger.log.segment import read_index
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import DataDamaged, LedgerMQError, NotOwner, RetriableError, StaleAssignment, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
-from stateless_broker.groups.offsets_topic import partition_of
+from ledgermq_broker.groups.offsets_topic import partition_of
+from ledgermq_ledger import keys
+from ledgermq_ledger.log.segment import read_index
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.groups import (
     Member,

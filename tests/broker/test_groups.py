@@ -9,9 +9,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger import keys
-from ledger.object_store.contract import Buffer, ObjectStore
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import (
     InvalidGroupName,
     InvalidRequest,
@@ -23,7 +20,10 @@ from ledgermq.errors import (
     UnknownPartition,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
-from offsets.limits import METADATA_BYTES_MAX, GroupLimits
+from ledgermq_ledger import keys
+from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_offsets.limits import METADATA_BYTES_MAX, GroupLimits
 from tests.broker.cluster import Cluster, cluster_of, frame_of, in_cluster
 from tests.broker.groups import (
     Member,

@@ -31,7 +31,7 @@ from ledgermq.errors import (
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
-from stateless_broker.in_process import InProcessConnection, InProcessConnector, Network
+from ledgermq_broker.in_process import InProcessConnection, InProcessConnector, Network
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.transaction_calls import constants_of, served
 from tests.virtual_time import virtual_sources

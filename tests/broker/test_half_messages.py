@@ -16,9 +16,10 @@ from crc32c import crc32c
 from ledgermq.errors import DataDamaged, InvalidRequest, TransactionAborted, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.records import decode_batch
-from stateless_broker.transactions import checker
-from stateless_broker.transactions.partition import TransactionPartition
-from stateless_broker.transactions.unresolved import UnresolvedCopies
+from ledgermq_broker.transactions import checker
+from ledgermq_broker.transactions.partition import TransactionPartition
+from ledgermq_broker.transactions.state.types import Part, Transaction
+from ledgermq_broker.transactions.unresolved import UnresolvedCopies
 from tests.broker.cluster import Cluster, fetch_of, in_cluster
 from tests.broker.groups import ask
 from tests.broker.transaction_calls import (
@@ -30,7 +31,6 @@ from tests.broker.transaction_calls import (
     served,
 )
 from tests.waiting import until
-from transactions.types import Part, Transaction
 
 BUNDLES = {"bundles": 4}
 GROUP = "orders-checkers"

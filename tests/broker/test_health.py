@@ -7,12 +7,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.memory import MemoryStore
 from ledgermq.client.descriptions import ClusterDescription, cluster_description
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, in_cluster
 from tests.virtual_time import virtual, virtual_sources
 from tests.worlds.ledgers import ledger_of

@@ -10,23 +10,23 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger import keys
-from ledger.log.log_record import LogRecord
-from ledger.log.segment import Batch
 from ledgermq.errors import DataDamaged, InvalidRequest, LedgerMQError, TransactionFenced, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.producer_ids import shown_producer_id
-from stateless_broker.groups.partition import PartitionCoordinator
-from stateless_broker.transactions.partition import TransactionPartition
-from stateless_broker.transactions.staged_log import StagedLog
-from stateless_broker.transactions.transactions import partition_of
+from ledgermq_broker.groups.partition import PartitionCoordinator
+from ledgermq_broker.transactions.partition import TransactionPartition
+from ledgermq_broker.transactions.staged_log import StagedLog
+from ledgermq_broker.transactions.state.limits import EPOCH_MAX, NUMBER_MAX
+from ledgermq_broker.transactions.state.types import Reference
+from ledgermq_broker.transactions.transactions import partition_of
+from ledgermq_ledger import keys
+from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_ledger.log.segment import Batch
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import ask, committed_offset
 from tests.broker.test_group_faults import coordinator
 from tests.broker.transaction_calls import Producer, beginner, constants_of, served
 from tests.waiting import until
-from transactions.limits import EPOCH_MAX, NUMBER_MAX
-from transactions.types import Reference
 
 BUNDLES = {"bundles": 4}
 

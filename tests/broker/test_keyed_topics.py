@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_root
 from ledgermq.client.client import Client
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.settings import ClientSettings
-from stateless_broker.in_process import InProcessConnector
-from stateless_broker.settings import BrokerConstants
+from ledgermq_broker.in_process import InProcessConnector
+from ledgermq_broker.settings import BrokerConstants
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.broker.cluster import Cluster, cluster_of
 from tests.virtual_time import virtual, virtual_sources
 from tests.worlds.consumed import read_messages

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from ledger.log.writer import claim
 from ledgermq.errors import NotOwner
+from ledgermq_ledger.log.writer import claim
 from tests.broker.cluster import cluster_of
 from tests.virtual_time import virtual, virtual_sources
 from tests.worlds.ledgers import ledger_of

@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import pytest
 
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import PUTS, StoreWrapper
 from ledgermq.client.client import Client
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings import ClientSettings
-from stateless_broker.in_process import InProcessConnector
+from ledgermq_broker.in_process import InProcessConnector
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import PUTS, StoreWrapper
 from tests.broker.cluster import cluster_of
 from tests.virtual_time import virtual, virtual_sources
 

@@ -11,18 +11,18 @@ import grpc
 import pytest
 
 import ledgermq
-from ledger import keys
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
 from ledgermq.buffers import KIB
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_status
-from stateless_broker.broker import Broker
-from stateless_broker.bundle.context import BundleMetrics
-from stateless_broker.heartbeat import FEATURES, LOADS, decode_heartbeat
-from stateless_broker.loads import LoadTimes
-from stateless_broker.settings import BrokerConstants
+from ledgermq_broker.broker import Broker
+from ledgermq_broker.bundle.context import BundleMetrics
+from ledgermq_broker.heartbeat import FEATURES, LOADS, decode_heartbeat
+from ledgermq_broker.loads import LoadTimes
+from ledgermq_broker.settings import BrokerConstants
+from ledgermq_ledger import keys
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of
 from tests.virtual_time import VirtualTest, virtual_in, virtual_sources
 from tests.waiting import until

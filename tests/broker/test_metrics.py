@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
-from ledger.blocking import run_inline
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_root
-from stateless_broker.metrics.owner_metrics import OwnerMetrics
-from stateless_broker.metrics.scrape import BrokerCollector
+from ledgermq_broker.metrics.owner_metrics import OwnerMetrics
+from ledgermq_broker.metrics.scrape import BrokerCollector
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.broker.cluster import Cluster, fetch_of, frame_of
 from tests.virtual_time import virtual_in, virtual_sources
 from tests.waiting import until

@@ -12,16 +12,16 @@ from dataclasses import replace
 import pytest
 
 import ledgermq
-from ledger import keys
-from ledger.keys import PartitionId
-from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, PartitionBusy, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.exclusive_ids import exclusive_id
-from stateless_broker.bundle.moving import LEAVING_S
-from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.controller import Controller
-from stateless_broker.heartbeat import FEATURES, MOVES
+from ledgermq_broker.bundle.moving import LEAVING_S
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.controller import Controller
+from ledgermq_broker.heartbeat import FEATURES, MOVES
+from ledgermq_ledger import keys
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.topics.catalog import Topic
 from tests.broker.cluster import in_cluster
 from tests.broker.test_moves import BROKERS, CONSTANTS, SOURCE, TARGET, MovesCluster
 from tests.broker.traffic import RECORDS, traffic

@@ -10,18 +10,18 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.cluster import read_cluster
-from ledger.keyed.version import newest_version
-from ledger.keys import PartitionId
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.keyed_runner import clean_bundle
-from ledger.rounds.runner import compact_root
-from ledger.topics.catalog import Topic
 from ledgermq.client.client import Client
-from stateless_broker.settings import BrokerConstants
+from ledgermq_broker.settings import BrokerConstants
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import read_cluster
+from ledgermq_ledger.keyed.version import newest_version
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.keyed_runner import clean_bundle
+from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.topics.catalog import Topic
 from tests.broker.cluster import cluster_of, in_cluster
 from tests.broker.test_move_partition import controller_of
 from tests.broker.test_moves import BROKERS, FAILURES, SOURCE, TARGET, MovesCluster, kill

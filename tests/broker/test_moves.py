@@ -10,22 +10,22 @@ from typing import TypeVar
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.cluster import read_cluster
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import newest_checkpoint, partition_of
-from ledger.log.fold import LedgerState
-from ledger.log.recovery import recover
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.wrapper import PUTS
-from ledger.parquet.pages import PageReader
-from ledger.topics.catalog import Topic
 from ledgermq.errors import NotOwner, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.settings import BrokerConstants
+from ledgermq_broker.settings import BrokerConstants
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import read_cluster
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledgermq_ledger.log.fold import LedgerState
+from ledgermq_ledger.log.recovery import recover
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.wrapper import PUTS
+from ledgermq_ledger.parquet.pages import PageReader
+from ledgermq_ledger.topics.catalog import Topic
 from tests.broker.cluster import TIMESTAMP_US, Cluster, PausableStore, cluster_of, in_cluster
 from tests.broker.traffic import RECORDS, traffic
 from tests.virtual_time import virtual

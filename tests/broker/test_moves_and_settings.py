@@ -8,9 +8,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
-from ledger import keys
-from ledger.topics.catalog import Topic
 from ledgermq.errors import LegalHold, Unavailable
+from ledgermq_ledger import keys
+from ledgermq_ledger.topics.catalog import Topic
 from tests.broker.cluster import cluster_of
 from tests.broker.test_moves import BROKERS, CONSTANTS, SOURCE, TARGET, MovesCluster
 from tests.virtual_time import virtual

@@ -9,13 +9,13 @@ from functools import partial
 
 import pytest
 
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.probe import probe_store
-from ledger.object_store.resilient import ResilientStore
 from ledgermq.errors import StoreUnusable, Unauthorized
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.health import DRAINING, STARTING, Health
-from stateless_broker.store_wait import when_store_answers
+from ledgermq_broker.health import DRAINING, STARTING, Health
+from ledgermq_broker.store_wait import when_store_answers
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.probe import probe_store
+from ledgermq_ledger.object_store.resilient import ResilientStore
 from tests.broker.cluster import Cluster, cluster_of
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import asyncio
 
-from ledger.blocking import run_inline
-from ledger.object_store.memory import MemoryStore
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.broker import Broker
-from stateless_broker.in_process import InProcessConnector, Network
-from stateless_broker.peers import Peers
+from ledgermq_broker.broker import Broker
+from ledgermq_broker.in_process import InProcessConnector, Network
+from ledgermq_broker.peers import Peers
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster
 from tests.virtual_time import virtual, virtual_sources
 from tests.waiting import until

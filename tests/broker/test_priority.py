@@ -17,7 +17,7 @@ from ledgermq.client.consuming.reading import FetchedRun, Reading
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import InvalidConfig, InvalidRecord
 from ledgermq.protocol.methods import FETCH, Method
-from stateless_broker.in_process import InProcessConnection
+from ledgermq_broker.in_process import InProcessConnection
 from tests.broker.cluster import Cluster, in_cluster
 
 LEVELS = {"priority.levels": "3"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.keys import PartitionId
 from ledgermq.errors import OutOfOrderSequence
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.producer_ids import shown_producer_id
 from ledgermq.protocol.status import error_from_proto
+from ledgermq_ledger.keys import PartitionId
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, read_all, values_of
 
 VICTIM = b"v" * 16

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from ledger.object_store.memory import MemoryStore
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.metrics.queue_ages import QueueAgeMetrics
-from stateless_broker.metrics.scrape import BrokerCollector
-from stateless_broker.metrics.share_metrics import ShareMetrics
-from stateless_broker.metrics.topic_totals import TopicTotals
+from ledgermq_broker.metrics.queue_ages import QueueAgeMetrics
+from ledgermq_broker.metrics.scrape import BrokerCollector
+from ledgermq_broker.metrics.share_metrics import ShareMetrics
+from ledgermq_broker.metrics.topic_totals import TopicTotals
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.queue_calls import TOPIC, answer, fetch
 from tests.stores.faulty import FaultyStore

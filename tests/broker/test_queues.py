@@ -8,8 +8,6 @@ import asyncio
 
 import pytest
 
-from ledger import keys
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import (
     InvalidGroupName,
     InvalidRequest,
@@ -22,6 +20,8 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
+from ledgermq_ledger import keys
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.groups import ask
 from tests.broker.queue_calls import TOPIC, Leased, answer, answer_at, fetch, leased_of, request_of, shown

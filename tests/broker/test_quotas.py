@@ -11,21 +11,21 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import ledgermq
-from ledger import keys
-from ledger.topics.catalog import Catalog
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import InvalidConfig, InvalidRequest, ResourceExhausted, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.methods import METHODS
-from security.quotas import Quota, StoredQuota, Subject
-from security.records import encode_quota, quota_key
-from security.usage import TokenBucket, Usage, Usages
-from stateless_broker.heartbeat import FEATURES, QUOTAS, Heartbeat, encode_heartbeat
-from stateless_broker.metrics.quota_metrics import OTHERS, PRINCIPALS_MAX, QuotaMetrics
-from stateless_broker.security.authorized import GUARDS
-from stateless_broker.security.quota_counts import QuotaCounts
-from stateless_broker.security.throttled import HELD_S_MAX, NEVER_REFUSED
+from ledgermq_broker.access.authorized import GUARDS
+from ledgermq_broker.access.quota_counts import QuotaCounts
+from ledgermq_broker.access.state.quotas import Quota, StoredQuota, Subject
+from ledgermq_broker.access.state.records import encode_quota, quota_key
+from ledgermq_broker.access.state.usage import TokenBucket, Usage, Usages
+from ledgermq_broker.access.throttled import HELD_S_MAX, NEVER_REFUSED
+from ledgermq_broker.heartbeat import FEATURES, QUOTAS, Heartbeat, encode_heartbeat
+from ledgermq_broker.metrics.quota_metrics import OTHERS, PRINCIPALS_MAX, QuotaMetrics
+from ledgermq_ledger import keys
+from ledgermq_ledger.topics.catalog import Catalog
 from tests.broker.access import RULES, call, change, token
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, read_all, values_of
 from tests.waiting import until

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ledger import keys
 from ledgermq.errors import CorruptFrame, InvalidConfig, InvalidRequest, InvalidTopicName, TopicExists, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ProduceFrame
-from stateless_broker.fetch_path import FRAME_BYTES
-from stateless_broker.giving_way import CREDIT_S_MAX
+from ledgermq_broker.fetch_path import FRAME_BYTES
+from ledgermq_broker.giving_way import CREDIT_S_MAX
+from ledgermq_ledger import keys
 from tests.broker.cluster import (
     TIMESTAMP_US,
     Cluster,

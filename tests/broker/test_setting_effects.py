@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledger import keys
-from ledger.rounds.engines import find_engine
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import InvalidRequest, LedgerMQError, ResourceExhausted, Unavailable, UnknownGroup
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker import logs
-from stateless_broker.health import Health
-from stateless_broker.in_process import InProcessConnector, Network
-from stateless_broker.metrics.process_metrics import ProcessMetrics
-from stateless_broker.process import admin_port
-from stateless_broker.settings import BrokerSettings
+from ledgermq_broker import logs
+from ledgermq_broker.health import Health
+from ledgermq_broker.in_process import InProcessConnector, Network
+from ledgermq_broker.metrics.process_metrics import ProcessMetrics
+from ledgermq_broker.process import admin_port
+from ledgermq_broker.settings import BrokerSettings
+from ledgermq_ledger import keys
+from ledgermq_ledger.rounds.engines import find_engine
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import Member, Outsider, ask, committed_offset, settled
 from tests.e2e.processes import BrokerProcesses

@@ -13,17 +13,17 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
-from ledger import keys
-from ledger.object_store.contract import Buffer, StoreUncertain
-from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.client.descriptions import TopicDescription
 from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.errors import DataDamaged, MessageTooLarge, OutcomeUnknown, TopicBeingDeleted, Unavailable, UnknownTopic
-from spark.sink.cluster import Place
-from spark.sink.decision import decide, read_decision
-from spark.sink.driver import commit_epoch, wanted_decision
-from spark.sink.publishing import is_done
-from spark.sink.task import stage_rows
+from ledgermq_ledger import keys
+from ledgermq_ledger.object_store.contract import Buffer, StoreUncertain
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_spark.sink.cluster import Place
+from ledgermq_spark.sink.decision import decide, read_decision
+from ledgermq_spark.sink.driver import commit_epoch, wanted_decision
+from ledgermq_spark.sink.publishing import is_done
+from ledgermq_spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, in_cluster
 from tests.stores.ahead import AheadStore
 from tests.worlds.sink_places import BetweenReads, place_of, rows_of

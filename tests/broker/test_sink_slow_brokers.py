@@ -12,16 +12,16 @@ from typing import TypeVar
 
 import pytest
 
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.client.partitioner import partition_of_key
 from ledgermq.errors import DeadlineExceeded, OutcomeUnknown
-from spark.sink.cluster import Place
-from spark.sink.decision import decide
-from spark.sink.driver import commit_epoch, wanted_decision
-from spark.sink.publishing import ATTEMPTS_MAX
-from spark.sink.staged import Staged
-from spark.sink.task import stage_rows
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_spark.sink.cluster import Place
+from ledgermq_spark.sink.decision import decide
+from ledgermq_spark.sink.driver import commit_epoch, wanted_decision
+from ledgermq_spark.sink.publishing import ATTEMPTS_MAX
+from ledgermq_spark.sink.staged import Staged
+from ledgermq_spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.virtual_time import virtual, virtual_sources
 from tests.worlds.sink_places import BetweenReads, Step, place_of, rows_of

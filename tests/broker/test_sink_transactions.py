@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import keys
 from ledgermq.client.producing.arrow_rows import conform
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.transactions.branch import SharedTransaction, parts_of
@@ -20,14 +19,15 @@ from ledgermq.errors import (
     Unavailable,
     UnknownTopic,
 )
-from spark.sink import epochs, transactional
-from spark.sink.cluster import Place
-from spark.sink.decision import read_decision
-from spark.sink.driver import commit_epoch as commit_staged
-from spark.sink.publishing import is_done
-from spark.sink.staged import StagedInTransaction
-from spark.sink.task import stage_rows
-from spark.sink.transactional import begin_at, commit_epoch, stage_at
+from ledgermq_ledger import keys
+from ledgermq_spark.sink import epochs, transactional
+from ledgermq_spark.sink.cluster import Place
+from ledgermq_spark.sink.decision import read_decision
+from ledgermq_spark.sink.driver import commit_epoch as commit_staged
+from ledgermq_spark.sink.publishing import is_done
+from ledgermq_spark.sink.staged import StagedInTransaction
+from ledgermq_spark.sink.task import stage_rows
+from ledgermq_spark.sink.transactional import begin_at, commit_epoch, stage_at
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.transaction_calls import constants_of, served
 from tests.waiting import until

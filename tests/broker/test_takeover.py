@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from ledger import keys
-from ledger.cluster import ClusterSettings
-from ledger.object_store.contract import StoreUncertain
 from ledgermq.errors import NotOwner, TopicExists
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame
-from stateless_broker.terms import Trouble
+from ledgermq_broker.terms import Trouble
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.object_store.contract import StoreUncertain
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster, read_all, values_of
 from tests.virtual_time import virtual_sources
 from tests.waiting import until

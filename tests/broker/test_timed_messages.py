@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import keys
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import InvalidRequest, StoreFull
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker import pulse
-from stateless_broker.bundle import write_gate
-from stateless_broker.timers.counts import TimerCounts
+from ledgermq_broker import pulse
+from ledgermq_broker.bundle import write_gate
+from ledgermq_broker.timed.counts import TimerCounts
+from ledgermq_broker.timed.state.places import MARGINS_US, WIDTHS_US
+from ledgermq_ledger import keys
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.timer_calls import (
     Sender,
@@ -37,7 +38,6 @@ from tests.stores.full import RefusingStore
 from tests.virtual_time import virtual, virtual_sources
 from tests.waiting import until
 from tests.worlds.damage import damage_batch
-from timers.places import MARGINS_US, WIDTHS_US
 
 BUNDLES = {"bundles": 3}
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400

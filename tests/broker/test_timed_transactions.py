@@ -10,15 +10,17 @@ from dataclasses import replace
 
 import pytest
 
-from ledger.keys import PartitionId
-from ledger.log.segment import Batch
 from ledgermq.errors import InvalidRecord, InvalidRequest, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.protocol.status import error_from_proto
-from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.timers.partition import TimerPartition
-from stateless_broker.transactions.partition import TransactionPartition
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.timed.partition import TimerPartition
+from ledgermq_broker.timed.state.limits import TimerLimits
+from ledgermq_broker.transactions.partition import TransactionPartition
+from ledgermq_broker.transactions.state.limits import TransactionLimits
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.segment import Batch
 from tests.broker import timer_calls as timed
 from tests.broker import transaction_calls as calls
 from tests.broker.cluster import FAST_CONSTANTS, Cluster, in_cluster
@@ -26,8 +28,6 @@ from tests.broker.groups import ask
 from tests.broker.timer_calls import Sender, bundle_of, listed, now_s, recall, watched
 from tests.broker.transaction_calls import Producer, beginner, stage_frame, stage_once, timed_stage_frame
 from tests.waiting import until
-from timers.limits import TimerLimits
-from transactions.limits import TransactionLimits
 
 BUNDLES = {"bundles": 3}
 SMALL = replace(

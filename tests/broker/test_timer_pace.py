@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
-from stateless_broker.timers.pace import REST, Pace
+from ledgermq_broker.timed.pace import REST, Pace
 from tests.virtual_time import virtual
 
 WORK_S = 0.002

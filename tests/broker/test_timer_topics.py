@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import keys
 from ledgermq.errors import InvalidRequest, InvalidTopicName, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
-from stateless_broker.heartbeat import TIMERS, TRANSACTIONS
+from ledgermq_broker.heartbeat import TIMERS, TRANSACTIONS
+from ledgermq_ledger import keys
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster
 from tests.broker.test_transaction_topics import controller_of, wish
 from tests.waiting import until

@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ledger.log.log_record import Decision
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.transactions.copier import Copier
-from stateless_broker.transactions.housekeeper import Housekeeper
+from ledgermq_broker.transactions.copier import Copier
+from ledgermq_broker.transactions.housekeeper import Housekeeper
+from ledgermq_broker.transactions.state.coordinator import Coordinator
+from ledgermq_broker.transactions.state.participant import Chunk, Participant
+from ledgermq_broker.transactions.state.types import Part, State, Transaction
+from ledgermq_ledger.log.log_record import Decision
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import ask, committed_offset
 from tests.broker.transaction_calls import Producer, beginner, code_of, coordinator_bundle, served
 from tests.simulation.mutants_of_transactions import completion_before_its_decision_is_durable
 from tests.waiting import until
-from transactions.coordinator import Coordinator
-from transactions.participant import Chunk, Participant
-from transactions.types import Part, State, Transaction
 
 BUNDLES = {"bundles": 4}
 TIMEOUT_MS = 20_000

@@ -10,16 +10,16 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
-from ledger import keys
-from ledger.keys import PartitionId
-from ledger.log.segment import read_index
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.metrics.scrape import BrokerCollector
-from stateless_broker.metrics.topic_totals import TopicTotals
-from stateless_broker.metrics.transaction_metrics import TransactionMetrics
-from stateless_broker.transactions.copier import Copier
+from ledgermq_broker.metrics.scrape import BrokerCollector
+from ledgermq_broker.metrics.topic_totals import TopicTotals
+from ledgermq_broker.metrics.transaction_metrics import TransactionMetrics
+from ledgermq_broker.transactions.copier import Copier
+from ledgermq_ledger import keys
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.segment import read_index
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster
 from tests.broker.groups import ask
 from tests.broker.transaction_calls import beginner, constants_of, coordinator_bundle

@@ -12,7 +12,7 @@ import pytest
 
 from ledgermq.errors import NotOwner, OutOfOrderSequence, TransactionError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.bundle_calls import BundleCalls
+from ledgermq_broker.bundle_calls import BundleCalls
 from tests.broker.cluster import Cluster, PausableStore, cluster_of
 from tests.broker.groups import committed_offset
 from tests.broker.transaction_calls import Producer, constants_of, served

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import keys
-from ledger.keys import PartitionId
 from ledgermq.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -19,7 +17,9 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
-from stateless_broker.broker import Broker
+from ledgermq_broker.broker import Broker
+from ledgermq_ledger import keys
+from ledgermq_ledger.keys import PartitionId
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster
 from tests.waiting import until
 from tests.worlds.ledgers import batch

@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from ledger import keys
 from ledgermq.errors import TransactionAborted, TransactionFenced, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.bundle_calls import CALL_S_MAX
-from stateless_broker.transactions import from_wire
-from stateless_broker.transactions.copier import Copier
-from stateless_broker.transactions.counts import TransactionCounts
-from stateless_broker.transactions.partition import TransactionPartition
+from ledgermq_broker.bundle_calls import CALL_S_MAX
+from ledgermq_broker.transactions import from_wire
+from ledgermq_broker.transactions.copier import Copier
+from ledgermq_broker.transactions.counts import TransactionCounts
+from ledgermq_broker.transactions.partition import TransactionPartition
+from ledgermq_broker.transactions.state.participant import Chunk
+from ledgermq_broker.transactions.state.types import Part, State, Transaction
+from ledgermq_ledger import keys
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import ask, committed_offset
 from tests.broker.transaction_calls import (
@@ -32,8 +34,6 @@ from tests.broker.transaction_calls import (
     stage_once,
 )
 from tests.waiting import until
-from transactions.participant import Chunk
-from transactions.types import Part, State, Transaction
 
 BUNDLES = {"bundles": 4}
 

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from ledger.keys import PartitionId
 from ledgermq.errors import LedgerMQError, NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ProduceFrame
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.protocol.status import error_from_proto
-from stateless_broker.settings import BrokerConstants
-from stateless_broker.timers.partition import TimerPartition
+from ledgermq_broker.settings import BrokerConstants
+from ledgermq_broker.timed.partition import TimerPartition
+from ledgermq_broker.timed.state.limits import TimerLimits
+from ledgermq_ledger.keys import PartitionId
 from tests.broker.cluster import FAST_CONSTANTS, Cluster, batch_header, fetch_of
 from tests.broker.groups import ask
 from tests.virtual_time import EPOCH_US
-from timers.limits import TimerLimits
 
 PATIENCE_S = 60.0
 SECOND_US = 1_000_000

@@ -8,20 +8,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ledger import keys
 from ledgermq.errors import LedgerMQError, NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, StageFrame
 from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.protocol.status import error_from_proto
-from stateless_broker.settings import BrokerConstants
-from stateless_broker.transactions.partition import TransactionPartition
-from stateless_broker.transactions.transactions import partition_of
+from ledgermq_broker.settings import BrokerConstants
+from ledgermq_broker.transactions.partition import TransactionPartition
+from ledgermq_broker.transactions.state.limits import TransactionLimits
+from ledgermq_broker.transactions.transactions import partition_of
+from ledgermq_ledger import keys
 from tests.broker.cluster import FAST_CONSTANTS, Cluster, batch_header, encoded
 from tests.broker.groups import ask, committed
 from tests.broker.timer_calls import Timed, timed_batch
 from tests.waiting import until
-from transactions.limits import TransactionLimits
 
 PATIENCE_S = 60.0
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from ledger.keys import ParquetName, parse_parquet
+from ledgermq_ledger.keys import ParquetName, parse_parquet
 from tests.chaos.workload import Workload, name_of
 from tests.simulation.checker import judge_plain_read
 from tests.simulation.history import Partition, PlainRead

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ledgermq
-from ledger.open_root import cluster_of, opened
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
+from ledgermq_ledger.open_root import cluster_of, opened
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.transactions_view import read_transactions
 from tests.chaos.workload import OUTPUTS

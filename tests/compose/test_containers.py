@@ -20,9 +20,9 @@ import pytest
 
 import ledgermq
 from infra.grafana.dashboard import queries
-from ledger import keys
-from ledger.root.open import open_store
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.root.open import open_store
 from tests.compose.project import BROKERS, SERVICES, Project
 from tests.compose.traffic import Traffic, traffic_on
 from tests.waiting import wait_until

@@ -21,12 +21,12 @@ from typing import Any
 
 import pytest
 
-from ledger.object_store import settle
-from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectMissing, StoreUncertain
-from ledger.object_store.file import FileStore
-from ledger.object_store.probe import probe_store
 from ledgermq.errors import DataDamaged, InvalidRequest, StoreFull, StoreUnusable
 from ledgermq.sources import Sources
+from ledgermq_ledger.object_store import settle
+from ledgermq_ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectMissing, StoreUncertain
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.probe import probe_store
 from tests.servers.small_disk import small_disk
 
 NOBODY = 65534
@@ -87,7 +87,7 @@ async def test_what_is_no_file_is_reported_and_not_waited_for(
 FULL_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
-from ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file import FileStore
 from ledgermq.errors import StoreUnusable
 async def main():
     async with FileStore(Path(sys.argv[1])) as store:
@@ -431,7 +431,7 @@ async def test_a_put_that_others_may_see_is_never_said_to_have_failed(
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file import FileStore
 async def main():
     async with FileStore(Path(sys.argv[1])) as store:
         await store.open_fence("fence")

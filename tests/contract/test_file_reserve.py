@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ledger.object_store.file import FileStore
-from ledger.object_store.file_reserve import HEADER_BYTES, NAME, Reserve
 from ledgermq.errors import StoreFull
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file_reserve import HEADER_BYTES, NAME, Reserve
 from tests.servers.small_disk import small_disk
 
 MIB = 1024 * 1024

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from infra.minio import Minio
-from ledger.keys import PartitionId
-from ledger.object_store.contract import ObjectStore
-from ledger.root.open import open_store
-from ledger.view.followed_ledger import FollowedLedger
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.sources import Sources
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.root.open import open_store
+from ledgermq_ledger.view.followed_ledger import FollowedLedger
 from tests.servers.cutting_proxy import cutting_proxy
 from tests.stores.backends import seeded_sources
 from tests.worlds.ledgers import TOPIC_ID, append, batch, ledger_of, own, read_values

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectMissing, ObjectStore
-from ledger.object_store.file import FileStore
-from ledger.object_store.hdfs import open_hdfs
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import MeteredStore
-from ledger.object_store.probe import probe_store
-from ledger.object_store.resilient import ResilientStore
-from ledger.object_store.s3 import CLIENTS, open_s3
 from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources
+from ledgermq_ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectMissing, ObjectStore
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.hdfs import open_hdfs
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.metered import MeteredStore
+from ledgermq_ledger.object_store.probe import probe_store
+from ledgermq_ledger.object_store.resilient import ResilientStore
+from ledgermq_ledger.object_store.s3 import CLIENTS, open_s3
 from tests.stores.counting import CountingMeter
 from tests.stores.faulty import FaultyStore
 

@@ -9,8 +9,9 @@ from email.utils import formatdate
 
 import pytest
 
-from ledger.object_store import s3_obstore, s3_wire
-from ledger.object_store.contract import (
+from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
+from ledgermq_ledger.object_store import s3_obstore, s3_wire
+from ledgermq_ledger.object_store.contract import (
     AlreadyExists,
     FenceClosed,
     ObjectMissing,
@@ -18,8 +19,7 @@ from ledger.object_store.contract import (
     StoreThrottled,
     StoreUncertain,
 )
-from ledger.object_store.s3 import CLIENTS, S3Store, open_s3
-from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
+from ledgermq_ledger.object_store.s3 import CLIENTS, S3Store, open_s3
 from tests.servers.scripted_server import Answer, ScriptedServer, scripted_server
 
 LIFE_MS = 900_000

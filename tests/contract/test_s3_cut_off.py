@@ -9,8 +9,8 @@ import asyncio
 import pytest
 
 from infra.minio import Minio
-from ledger.object_store.settle import PutOutcome, settle_put
-from ledger.root.open import open_store
+from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
+from ledgermq_ledger.root.open import open_store
 from tests.servers.cutting_proxy import cutting_proxy
 from tests.stores.backends import s3_store, seeded_sources
 

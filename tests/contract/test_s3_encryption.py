@@ -8,9 +8,9 @@ import botocore.session
 import pytest
 
 from infra.minio import Minio
-from ledger.object_store.contract import AlreadyExists
-from ledger.object_store.s3 import CLIENTS, open_s3
-from ledger.object_store.s3_location import parse_s3_url
+from ledgermq_ledger.object_store.contract import AlreadyExists
+from ledgermq_ledger.object_store.s3 import CLIENTS, open_s3
+from ledgermq_ledger.object_store.s3_location import parse_s3_url
 
 KMS_KEY = Minio("").kms_key
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from infra.minio import Minio
-from ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectMissing, ObjectStore
-from ledger.object_store.probe import probe_store
-from ledger.object_store.s3 import open_s3
-from ledger.object_store.s3_location import parse_s3_url
-from ledger.object_store.s3_signed import S3Client
-from ledger.object_store.s3_wire import S3Silent
 from ledgermq.errors import LedgerMQError, StoreUnusable, Unauthorized
 from ledgermq.sources import Sources
+from ledgermq_ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectMissing, ObjectStore
+from ledgermq_ledger.object_store.probe import probe_store
+from ledgermq_ledger.object_store.s3 import open_s3
+from ledgermq_ledger.object_store.s3_location import parse_s3_url
+from ledgermq_ledger.object_store.s3_signed import S3Client
+from ledgermq_ledger.object_store.s3_wire import S3Silent
 from tests.stores.backends import s3_store
 
 pytestmark = pytest.mark.real

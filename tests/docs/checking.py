@@ -61,7 +61,9 @@ def check_command(block: Block, words: list[str]) -> None:
     if words[0] == "make":
         assert {word for word in words[1:] if "=" not in word} <= TARGETS, f"{block.place}: {words}"
     elif words[:2] == ["python", "-m"]:
-        assert (CLONE / (words[2].replace(".", "/") + ".py")).exists() or words[2] == "venv", f"{block.place}: {words}"
+        path = words[2].replace(".", "/") + ".py"
+        homes = (CLONE, *(CLONE / folder for folder in ("ledger", "offsets", "stateless_broker", "spark")))
+        assert any((home / path).exists() for home in homes) or words[2] == "venv", f"{block.place}: {words}"
     elif words[0] == "ledgermq":
         check_ledgermq(block, words[1:])
 

@@ -9,16 +9,23 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "ARCHITECTURE.md").read_text()
-PACKAGES = "ledgermq|ledger|offsets|stateless_broker|spark|ledgermq_tools"
-NAMES = sorted(set(re.findall(rf"`((?:{PACKAGES})(?:\.\w+)+)`", PAGE)))
+HOMES = {
+    "ledgermq": ROOT,
+    "ledgermq_ledger": ROOT / "ledger",
+    "ledgermq_offsets": ROOT / "offsets",
+    "ledgermq_broker": ROOT / "stateless_broker",
+    "ledgermq_spark": ROOT / "spark",
+    "ledgermq_tools": ROOT,
+}
+NAMES = sorted(set(re.findall(rf"`((?:{'|'.join(HOMES)})(?:\.\w+)+)`", PAGE)))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_module_that_the_page_names_exists(name: str) -> None:
-    path = ROOT / name.replace(".", "/")
+    path = HOMES[name.partition(".")[0]] / name.replace(".", "/")
     assert path.with_suffix(".py").exists() or (path / "__init__.py").exists()
 
 
 def test_the_page_names_every_floor_of_the_ledger() -> None:
-    folders = {path.parent.name for path in (ROOT / "ledger").glob("*/__init__.py")}
-    assert {f"ledger.{folder}" for folder in folders} <= set(NAMES)
+    folders = {path.parent.name for path in (ROOT / "ledger" / "ledgermq_ledger").glob("*/__init__.py")}
+    assert {f"ledgermq_ledger.{folder}" for folder in folders} <= set(NAMES)

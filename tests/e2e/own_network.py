@@ -8,7 +8,7 @@ from typing import Any
 
 import ledgermq
 from ledgermq.client.settings import ClientSettings
-from stateless_broker.in_process import InProcessConnector, Network
+from ledgermq_broker.in_process import InProcessConnector, Network
 from tests.broker.cluster import Cluster
 from tests.virtual_time import virtual_sources
 

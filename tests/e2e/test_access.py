@@ -17,9 +17,9 @@ import pytest
 import ledgermq
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.errors import Unauthorized
-from spark.sink.cluster import opened
-from spark.sink.options import parse_options as sink_options
-from spark.source.data_source import LedgerMQDataSource
+from ledgermq_spark.sink.cluster import opened
+from ledgermq_spark.sink.options import parse_options as sink_options
+from ledgermq_spark.source.data_source import LedgerMQDataSource
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.warm_cli import WarmCommands
 from tests.waiting import until

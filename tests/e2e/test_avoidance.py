@@ -12,7 +12,7 @@ from functools import cached_property
 import pytest
 
 import ledgermq
-from ledger.object_store.contract import Buffer, ObjectStore
+from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.test_client_takeover import client_of
 from tests.stores.one_put import OnePut

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledger import keys
 from ledgermq.cli.exit_codes import ExitCode
+from ledgermq_ledger import keys
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.waiting import wait_until
 from tests.worlds.consumed import read_values

@@ -13,10 +13,10 @@ import random
 import pytest
 
 import ledgermq
-from ledger.object_store.memory import MemoryStore
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import LedgerMQError, OutcomeUnknown
-from stateless_broker.in_process import InProcessConnector
+from ledgermq_broker.in_process import InProcessConnector
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources

@@ -13,7 +13,7 @@ import pytest
 import ledgermq
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, OutcomeUnknown, Unavailable
-from stateless_broker.in_process import InProcessConnector
+from ledgermq_broker.in_process import InProcessConnector
 from tests.broker.cluster import Cluster, in_cluster
 from tests.virtual_time import virtual_sources
 from tests.worlds.consumed import read_values

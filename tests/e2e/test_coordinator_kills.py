@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from ledger import keys
 from ledgermq.errors import RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
-from stateless_broker.groups.offsets_topic import partition_of
+from ledgermq_broker.groups.offsets_topic import partition_of
+from ledgermq_ledger import keys
 from tests.e2e.processes import BrokerProcess, BrokerProcesses
 from tests.e2e.raw_client import DEADLINE_S, RawClient
 from tests.waiting import until

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledger.parquet.engine import LocalEngine
-from ledger.root.open import open_store
-from ledger.rounds.runner import compact_root
 from ledgermq.sources import Sources
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.root.open import open_store
+from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_tools.ledger import fsck, repair
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import QUICK, BrokerProcesses

@@ -11,8 +11,8 @@ import asyncio
 import pytest
 
 import ledgermq
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import OutcomeUnknown, RetriableError
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import cluster_of
 from tests.e2e.test_client_chaos import PARTITIONS, SLOW, Chaos
 from tests.stores.faulty import FaultyStore

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledger import keys
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleMetrics
-from stateless_broker.node import Hooks, Node
-from stateless_broker.settings import load_settings
+from ledgermq_broker.bundle.context import BundleMetrics
+from ledgermq_broker.node import Hooks, Node
+from ledgermq_broker.settings import load_settings
+from ledgermq_ledger import keys
 from tests.e2e.raw_client import RawClient
 
 PARTITIONS = 3

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import ledgermq
-from ledger import keys
 from ledgermq.cli.exit_codes import ExitCode, exit_code
 from ledgermq.cli.main import build
 from ledgermq.errors import InvalidConfig, LedgerMQError, TopicBeingDeleted, TopicExists
+from ledgermq_ledger import keys
 
 PRODUCE = """
 import asyncio, sys, ledgermq

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 import ledgermq
-from ledger import keys
 from ledgermq.errors import (
     DeadlineExceeded,
     InvalidConfig,
@@ -18,6 +17,7 @@ from ledgermq.errors import (
     ProducerFenced,
     UnknownTopic,
 )
+from ledgermq_ledger import keys
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.test_client_takeover import client_of
 from tests.worlds.consumed import read_values

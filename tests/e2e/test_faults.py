@@ -17,13 +17,13 @@ import pytest
 
 import ledgermq
 from infra.minio import Minio
-from ledger import keys
-from ledger.parquet.engine import LocalEngine
-from ledger.root.open import open_store
-from ledger.rounds.runner import compact_root
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.errors import StoreFull
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.root.open import open_store
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.servers.small_disk import small_disk

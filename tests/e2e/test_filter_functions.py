@@ -14,18 +14,18 @@ from crc32c import crc32c
 from prometheus_client import CollectorRegistry
 
 import ledgermq
-from ledger.log.stored_batch import StoredBatch
 from ledgermq import errors
 from ledgermq.client.record import rows_to_arrow
 from ledgermq.filters.functions import installed
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
-from stateless_broker.filter_functions import processes
-from stateless_broker.filter_functions.judging import BatchPlace, FilterFunctionCounts
-from stateless_broker.filter_functions.processes import ProcessFunctions
-from stateless_broker.metrics.function_metrics import FunctionMetrics
-from stateless_broker.node import Hooks, Node
-from stateless_broker.settings import load_settings
+from ledgermq_broker.filter_functions import processes
+from ledgermq_broker.filter_functions.judging import BatchPlace, FilterFunctionCounts
+from ledgermq_broker.filter_functions.processes import ProcessFunctions
+from ledgermq_broker.metrics.function_metrics import FunctionMetrics
+from ledgermq_broker.node import Hooks, Node
+from ledgermq_broker.settings import load_settings
+from ledgermq_ledger.log.stored_batch import StoredBatch
 from tests.e2e.filter_functions import NAMES, install
 
 MESSAGE_S = 2.0

@@ -13,12 +13,12 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from ledger import keys
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.errors import DataDamaged, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import MESSAGE_BYTES_MAX
 from ledgermq.protocol.methods import METHODS, SERVICE
+from ledgermq_ledger import keys
 from tests.broker.cluster import fetch_of
 from tests.e2e.processes import BrokerProcess, BrokerProcesses
 from tests.e2e.raw_client import RawClient

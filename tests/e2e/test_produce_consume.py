@@ -23,9 +23,9 @@ from ledgermq.client.partitioner import partition_of_key
 from ledgermq.client.producing.arrow_rows import PIECE_ROWS_MAX
 from ledgermq.protocol.batch_header import BatchInfo
 from ledgermq.sources import Sources
-from stateless_broker import received_batches
-from stateless_broker.node import Node
-from stateless_broker.settings import load_settings
+from ledgermq_broker import received_batches
+from ledgermq_broker.node import Node
+from ledgermq_broker.settings import load_settings
 from tests.worlds.consumed import read_messages
 
 Connect = Callable[..., AbstractAsyncContextManager[ledgermq.Client]]

@@ -10,7 +10,7 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
-from shares.filters import FILTER_S
+from ledgermq_broker.queues.state.filters import FILTER_S
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.queue_calls import GROUP, TOPIC, request_of
 from tests.e2e.test_client_takeover import client_of

@@ -19,8 +19,8 @@ import ledgermq
 import ledgermq.sync
 from ledgermq import errors
 from ledgermq.sources import Sources
-from stateless_broker.node import Node
-from stateless_broker.settings import load_settings
+from ledgermq_broker.node import Node
+from ledgermq_broker.settings import load_settings
 
 _names = (f"sync-waits-{number}" for number in itertools.count())
 LATE_S = 20.0

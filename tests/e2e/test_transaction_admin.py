@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import ledgermq
-from ledger.fsck.problem import Problems
-from ledger.open_root import cluster_of
 from ledgermq import TopicPartition
 from ledgermq.errors import InvalidRequest, TransactionUnknown, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_ledger.fsck.problem import Problems
+from ledgermq_ledger.open_root import cluster_of
 from ledgermq_tools.ledger.transactions_check import check_transactions
 from ledgermq_tools.ledger.transactions_report import transactions_report
 from ledgermq_tools.ledger.transactions_view import read_transactions

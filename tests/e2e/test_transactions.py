@@ -20,8 +20,8 @@ import ledgermq
 import ledgermq.sync
 from ledgermq.errors import TransactionAborted, TransactionError, TransactionFenced, TransactionUnknown
 from ledgermq.sources import Sources
-from stateless_broker.node import Node
-from stateless_broker.settings import load_settings
+from ledgermq_broker.node import Node
+from ledgermq_broker.settings import load_settings
 from tests.broker.cluster import Cluster, in_cluster
 from tests.waiting import until
 

@@ -20,8 +20,12 @@ from joserfc.jwk import RSAKey
 from ledgermq.errors import CorruptFrame, Unauthorized, Unavailable
 from ledgermq.protocol.methods import METHODS, Kind, Method
 from ledgermq.protocol.tokens import bearer
-from security.quotas import Limit, Quota, StoredQuota, Subject
-from security.records import (
+from ledgermq_broker.access.authorized import GUARDS, _for_brokers
+from ledgermq_broker.access.broker_identity import BrokerCredentials
+from ledgermq_broker.access.door import Door
+from ledgermq_broker.access.jwt import Issuer, SignedTokens
+from ledgermq_broker.access.state.quotas import Limit, Quota, StoredQuota, Subject
+from ledgermq_broker.access.state.records import (
     StoredRule,
     StoredToken,
     Unreadable,
@@ -35,12 +39,8 @@ from security.records import (
     rule_key,
     token_key,
 )
-from security.rules import Operation, Principal, Rule
-from stateless_broker.grpc_server import _metadata_of
-from stateless_broker.security.authorized import GUARDS, _for_brokers
-from stateless_broker.security.broker_identity import BrokerCredentials
-from stateless_broker.security.door import Door
-from stateless_broker.security.jwt import Issuer, SignedTokens
+from ledgermq_broker.access.state.rules import Operation, Principal, Rule
+from ledgermq_broker.grpc_server import _metadata_of
 from tests.broker.access import RULES, token
 from tests.broker.cluster import Cluster, cluster_of
 from tests.fuzz.mutation import filled, mutate_fields

@@ -16,9 +16,6 @@ from unittest.mock import patch
 
 import typer
 
-from ledger.object_store.s3_location import parse_s3_url
-from ledger.open_root import cluster_of, root_url
-from ledger.root.open import open_store
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.inputs import InputFormat, Shape, read_records
 from ledgermq.cli.lines import LineSource
@@ -26,8 +23,11 @@ from ledgermq.cli.produce import parse_headers
 from ledgermq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings, settings_from
 from ledgermq.client.target import is_root_url, parse_addresses
 from ledgermq.errors import InvalidConfig
+from ledgermq_broker.settings import load_settings
+from ledgermq_ledger.object_store.s3_location import parse_s3_url
+from ledgermq_ledger.open_root import cluster_of, root_url
+from ledgermq_ledger.root.open import open_store
 from ledgermq_tools.ledger import fsck, inspect
-from stateless_broker.settings import load_settings
 from tests.fuzz.input_surfaces import FOLDER
 from tests.fuzz.surface import Surface, Untyped
 from tests.stores.backends import seeded_sources

@@ -8,13 +8,13 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ledger.keys import check_topic_name
-from ledger.object_store.names import check_fence, check_key, check_prefix
-from ledger.topics.settings import parse_settings
 from ledgermq.cli.inputs import InputFormat, Shape, read_records
 from ledgermq.cli.lines import LineSource
 from ledgermq.cli.start import parse_start
-from stateless_broker.settings import load_settings
+from ledgermq_broker.settings import load_settings
+from ledgermq_ledger.keys import check_topic_name
+from ledgermq_ledger.object_store.names import check_fence, check_key, check_prefix
+from ledgermq_ledger.topics.settings import parse_settings
 from tests.fuzz.surface import Surface
 
 FOLDER = tempfile.TemporaryDirectory(prefix="ledgermq-fuzz-")

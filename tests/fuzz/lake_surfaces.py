@@ -12,18 +12,18 @@ from typing import Any
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledger import keys, sinks
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keyed.version import KeyedFile, KeyedVersion, decode_version, encode_version
-from ledger.keys import PartitionId
-from ledger.log.segment import encode_segment, first_batch_position
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.records import SCHEMA, encode_batch
-from spark.sink.options import parse_options as parse_sink_options
-from spark.sink.staging import batches_of
-from spark.source import positions
-from spark.source.options import parse_options as parse_source_options
+from ledgermq_ledger import keys, sinks
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keyed.version import KeyedFile, KeyedVersion, decode_version, encode_version
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.segment import encode_segment, first_batch_position
+from ledgermq_spark.sink.options import parse_options as parse_sink_options
+from ledgermq_spark.sink.staging import batches_of
+from ledgermq_spark.source import positions
+from ledgermq_spark.source.options import parse_options as parse_source_options
 from tests.fuzz.surface import Surface, Untyped
 from tests.worlds.batches import mutate
 

@@ -12,25 +12,25 @@ from typing import Any
 
 from crc32c import crc32c
 
-from ledger import keys
-from ledger.cluster import ClusterDefaults, open_cluster, read_cluster
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.checkpoints import remove_older
-from ledger.log.checkpoint import (
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterDefaults, open_cluster, read_cluster
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.checkpoints import remove_older
+from ledgermq_ledger.log.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
     newest_checkpoint,
     state_of,
 )
-from ledger.log.envelope import ObjectKind
-from ledger.log.fold import LedgerState
-from ledger.log.history import read_history
-from ledger.log.internal_topic import decode_internal
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.log.segment import TRAILER, decode_tail
-from ledger.log.snapshot import decode_snapshot, encode_snapshot, records_of
-from ledger.object_store.memory import MemoryStore
-from ledger.topics.catalog import Catalog, Topic, encode_topic_record, read_catalog, topic_key
+from ledgermq_ledger.log.envelope import ObjectKind
+from ledgermq_ledger.log.fold import LedgerState
+from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.internal_topic import decode_internal
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.log.segment import TRAILER, decode_tail
+from ledgermq_ledger.log.snapshot import decode_snapshot, encode_snapshot, records_of
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.topics.catalog import Catalog, Topic, encode_topic_record, read_catalog, topic_key
 from tests.fuzz.mutation import mutate_fields, mutate_sealed
 from tests.fuzz.surface import Surface
 from tests.stores.backends import seeded_sources

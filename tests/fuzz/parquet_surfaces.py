@@ -9,19 +9,19 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.sweep import find_garbage
-from ledger.log.envelope import ObjectKind, seal, unseal
-from ledger.log.plan_chain import decode_plan
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.columns import FooterNote, ParquetBuilder, note_of_file
-from ledger.parquet.pages import PageReader, decode_page
-from ledger.parquet.reader import ParquetCache
-from ledger.parquet.stored_file import describe, parse_footer, read_footer
-from ledger.parquet.task import split_plan
 from ledgermq.protocol.records import decode_batch
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.sweep import find_garbage
+from ledgermq_ledger.log.envelope import ObjectKind, seal, unseal
+from ledgermq_ledger.log.plan_chain import decode_plan
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.columns import FooterNote, ParquetBuilder, note_of_file
+from ledgermq_ledger.parquet.pages import PageReader, decode_page
+from ledgermq_ledger.parquet.reader import ParquetCache
+from ledgermq_ledger.parquet.stored_file import describe, parse_footer, read_footer
+from ledgermq_ledger.parquet.task import split_plan
 from tests.fuzz.mutation import mutate_sealed
 from tests.fuzz.surface import Surface, Untyped
 from tests.fuzz.wire_surfaces import DECODED_BYTES_MAX, batch_seeds, spoil_batch

@@ -18,23 +18,32 @@ import pyarrow as pa
 from crc32c import crc32c
 from google.protobuf.message import Message
 
-from holders.records import Entry as HolderEntry
-from holders.records import Holder
-from holders.records import encode as encode_holder
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.fsck.check import check_root
-from ledger.keys import PartitionId
-from ledger.log.envelope import ObjectKind, unseal
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.memory import MemoryStore
-from ledger.topics.catalog import Topic
 from ledgermq.cli.options import OutputFormat
 from ledgermq.cli.report import Report, show
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.records import encode_batch
+from ledgermq_broker.exclusive.state.records import Entry as HolderEntry
+from ledgermq_broker.exclusive.state.records import Holder
+from ledgermq_broker.exclusive.state.records import encode as encode_holder
+from ledgermq_broker.queues.state.records import ChunkEntry, ShareKey, StartEntry
+from ledgermq_broker.queues.state.records import encode as encode_share
+from ledgermq_broker.timed.state.blocks import Id, Ids, Key, encode_block
+from ledgermq_broker.timed.state.limits import DAY_US, MINUTE_US
+from ledgermq_broker.timed.state.places import Range, RangeId
+from ledgermq_broker.timed.state.records import Flushed, FlushedEntry, Piece, RangeEntry, RecallEntry, WatermarkEntry
+from ledgermq_broker.timed.state.records import encode as encode_timer
+from ledgermq_broker.transactions.state.records import IdEntry, IdValue, ReferencesEntry, ReferencesValue, encode
+from ledgermq_broker.transactions.state.types import Kind, Part, Reference, State, Stream, Transaction
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.envelope import ObjectKind, unseal
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
 from ledgermq_tools.ledger.cluster_report import cluster_report
 from ledgermq_tools.ledger.findings import Findings
@@ -46,8 +55,6 @@ from ledgermq_tools.ledger.timers_check import add_timers
 from ledgermq_tools.ledger.timers_report import timers_report
 from ledgermq_tools.ledger.transactions_check import add_transactions
 from ledgermq_tools.ledger.transactions_report import transactions_report
-from shares.records import ChunkEntry, ShareKey, StartEntry
-from shares.records import encode as encode_share
 from tests.fuzz.ledger_surfaces import spoil_segment
 from tests.fuzz.mutation import mutate_sealed
 from tests.fuzz.surface import Surface, Untyped
@@ -56,13 +63,6 @@ from tests.stores.backends import seeded_sources
 from tests.worlds.batches import mutate
 from tests.worlds.ledgers import append_and_wait, batch, ledger_of, session
 from tests.worlds.roots import Root
-from timers.blocks import Id, Ids, Key, encode_block
-from timers.limits import DAY_US, MINUTE_US
-from timers.places import Range, RangeId
-from timers.records import Flushed, FlushedEntry, Piece, RangeEntry, RecallEntry, WatermarkEntry
-from timers.records import encode as encode_timer
-from transactions.records import IdEntry, IdValue, ReferencesEntry, ReferencesValue, encode
-from transactions.types import Kind, Part, Reference, State, Stream, Transaction
 
 HEADER = struct.Struct("<BB")
 _runner = asyncio.Runner()

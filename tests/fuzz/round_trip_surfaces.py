@@ -19,17 +19,17 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ledger.blocking import run_inline
-from ledger.cluster import read_cluster
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_root
 from ledgermq.cli.formats import MessageFormat, formatter
 from ledgermq.client.consuming.message import decode_run, messages_of
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.records import SCHEMA, decode_batch, timestamps_of
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import read_cluster
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.broker.cluster import Cluster, batch_header, cluster_of, fetch_of
 from tests.fuzz.surface import Surface, Untyped
 from tests.fuzz.wire_surfaces import DECODED_BYTES_MAX, batch_seeds, spoil_batch

@@ -10,12 +10,12 @@ import struct
 
 from google.protobuf.message import DecodeError
 
-from ledger.log.log_record import LogRecord
-from shares.bundle_shares import Answer, BundleShares
-from shares.format import ledgermq_shares_pb2 as fmt
-from shares.limits import ShareLimits
-from shares.records import ChunkEntry, Entry, ShareKey, StartEntry, encode
-from shares.share_partition import Span, Word
+from ledgermq_broker.queues.state.bundle_shares import Answer, BundleShares
+from ledgermq_broker.queues.state.format import ledgermq_shares_pb2 as fmt
+from ledgermq_broker.queues.state.limits import ShareLimits
+from ledgermq_broker.queues.state.records import ChunkEntry, Entry, ShareKey, StartEntry, encode
+from ledgermq_broker.queues.state.share_partition import Span, Word
+from ledgermq_ledger.log.log_record import LogRecord
 from tests.fuzz.mutation import mutate_fields
 from tests.fuzz.surface import Surface, Untyped
 from tests.worlds.batches import mutate

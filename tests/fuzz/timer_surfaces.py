@@ -14,22 +14,41 @@ from contextlib import suppress
 import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 
-from ledger.keys import PartitionId
-from ledger.log.log_record import LogRecord
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.records import encode_batch
+from ledgermq_broker.timed.state.blocks import (
+    START,
+    Id,
+    Ids,
+    Key,
+    Source,
+    decode_block,
+    effective_dues,
+    encode_block,
+    end_of,
+)
+from ledgermq_broker.timed.state.bundle_timers import BundleTimers
+from ledgermq_broker.timed.state.cut import batches, range_blocks
+from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as fmt
+from ledgermq_broker.timed.state.limits import DAY_US, MINUTE_US, TimerLimits
+from ledgermq_broker.timed.state.places import Range, RangeId, flush_horizon, place
+from ledgermq_broker.timed.state.records import (
+    Entry,
+    Flushed,
+    FlushedEntry,
+    Piece,
+    RangeEntry,
+    RecallEntry,
+    WatermarkEntry,
+    encode,
+)
+from ledgermq_broker.timed.state.waiting import Waiting
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.log_record import LogRecord
 from tests.fuzz.mutation import mutate_fields
 from tests.fuzz.surface import Surface, Untyped
 from tests.property.timer_life import batch_of
 from tests.worlds.batches import mutate
-from timers.blocks import START, Id, Ids, Key, Source, decode_block, effective_dues, encode_block, end_of
-from timers.bundle_timers import BundleTimers
-from timers.cut import batches, range_blocks
-from timers.format import ledgermq_timers_pb2 as fmt
-from timers.limits import DAY_US, MINUTE_US, TimerLimits
-from timers.places import Range, RangeId, flush_horizon, place
-from timers.records import Entry, Flushed, FlushedEntry, Piece, RangeEntry, RecallEntry, WatermarkEntry, encode
-from timers.waiting import Waiting
 
 _LENGTH = struct.Struct("<H")
 NOW_US = 20_000 * DAY_US

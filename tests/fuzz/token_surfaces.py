@@ -20,9 +20,9 @@ from joserfc.jwk import ECKey, RSAKey
 
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.tokens import DrawnToken, bearer, draw_token, is_token_id, token_id_of
-from security.records import StoredToken, encode_token, token_key
-from security.rule_set import RuleSet, rule_set_of
-from stateless_broker.security.jwt import SKEW_S, Issuer, SignedTokens
+from ledgermq_broker.access.jwt import SKEW_S, Issuer, SignedTokens
+from ledgermq_broker.access.state.records import StoredToken, encode_token, token_key
+from ledgermq_broker.access.state.rule_set import RuleSet, rule_set_of
 from tests.fuzz.surface import Surface, Untyped
 from tests.virtual_time import EPOCH_US, VirtualLoop, virtual_sources
 from tests.worlds.batches import mutate

@@ -16,15 +16,24 @@ from typing import Any
 from google.protobuf.message import DecodeError, Message
 
 from ledgermq.errors import LedgerMQError
+from ledgermq_broker.transactions.state.coordinator import Coordinator
+from ledgermq_broker.transactions.state.format import ledgermq_transactions_pb2 as fmt
+from ledgermq_broker.transactions.state.limits import TransactionLimits
+from ledgermq_broker.transactions.state.participant import Participant, ToStage
+from ledgermq_broker.transactions.state.records import (
+    Entry,
+    IdEntry,
+    IdValue,
+    NoteEntry,
+    NoteValue,
+    ReferencesEntry,
+    ReferencesValue,
+    encode,
+)
+from ledgermq_broker.transactions.state.types import Kind, Part, Reference, State, Stream, Transaction
 from tests.fuzz.mutation import mutate_fields
 from tests.fuzz.surface import Surface, Untyped
 from tests.worlds.batches import mutate
-from transactions.coordinator import Coordinator
-from transactions.format import ledgermq_transactions_pb2 as fmt
-from transactions.limits import TransactionLimits
-from transactions.participant import Participant, ToStage
-from transactions.records import Entry, IdEntry, IdValue, NoteEntry, NoteValue, ReferencesEntry, ReferencesValue, encode
-from transactions.types import Kind, Part, Reference, State, Stream, Transaction
 
 _LENGTH = struct.Struct("<H")
 PRODUCER, OTHER = b"\x01" * 16, b"\x02" * 16

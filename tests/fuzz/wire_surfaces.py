@@ -20,7 +20,7 @@ from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.methods import METHODS
 from ledgermq.protocol.records import decode_batch, encode_batch, largest_record_bytes, timestamps_of
 from ledgermq.protocol.status import error_from_proto
-from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
+from ledgermq_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from tests.fuzz.mutation import filled, mutate_fields
 from tests.fuzz.surface import Surface, Untyped
 from tests.worlds.batches import (

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from ledger import keys
-from ledger.cluster import read_cluster
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.garbage.retention import log_start_move
-from ledger.garbage.sweep import tidy_bundle
-from ledger.keys import PartitionId
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import ObjectMissing
-from ledger.object_store.file import FileStore
-from ledger.parquet.round import cut_open_plan_short
-from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
+from ledgermq_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import read_cluster
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.garbage.sweep import tidy_bundle
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import ObjectMissing
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.parquet.round import cut_open_plan_short
 from tests.powercut.cutting import CUTS, check_cuts
 from tests.powercut.disk_model import NEWEST, OLDEST, DiskModel, at_random
 from tests.powercut.recording import Killed, Recording, Step

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from ledger.object_store.file import FileStore
-from ledger.object_store.memory import MemoryStore
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.settings import BrokerConstants
+from ledgermq_broker.settings import BrokerConstants
+from ledgermq_broker.timed.state.limits import DAY_US, MINUTE_US
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.timer_calls import Sender, constants_of, listed, pass_time, recall, send, served
 from tests.broker.transaction_calls import beginner
@@ -25,7 +26,6 @@ from tests.powercut.recording import Recording, Step
 from tests.stores.backends import seeded_sources
 from tests.virtual_time import EPOCH_US, run_virtual, virtual_sources
 from tests.waiting import until
-from timers.limits import DAY_US, MINUTE_US
 
 BUNDLES = 2
 HOUR_S, DAY_S = 3600, 86_400

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from ledger.object_store.file import FileStore
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import TransactionUnknown
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.groups import ask, committed_offset
 from tests.broker.transaction_calls import Producer, beginner, code_of, constants_of

@@ -9,8 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ledger.object_store.contract import AlreadyExists, Buffer, FenceClosed, FencedPuts, ObjectMissing, ObjectStore
-from ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.contract import (
+    AlreadyExists,
+    Buffer,
+    FenceClosed,
+    FencedPuts,
+    ObjectMissing,
+    ObjectStore,
+)
+from ledgermq_ledger.object_store.file import FileStore
 from tests.powercut.recording import Recording
 from tests.stores.one_put import OnePut
 

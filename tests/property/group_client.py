@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ledger.keys import PartitionId
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_ledger.keys import PartitionId
 
 GROUP = "g"
 TOPICS = ("t", "u")

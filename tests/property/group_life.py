@@ -13,10 +13,10 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from ledger.keys import PartitionId
 from ledgermq.errors import GroupNotEmpty, StaticIdInUse, UnknownGroup, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb
-from offsets.assignors.choose import ASSIGNORS
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_offsets.assignors.choose import ASSIGNORS
 from tests.property.group_client import GROUP, SESSION_MS, TOPICS, Client, Sent
 from tests.property.group_promises import MEMBERS, RETENTION_MS, GroupPromises
 

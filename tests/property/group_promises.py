@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
-from ledger.keys import PartitionId
 from ledgermq.protocol import ledgermq_pb2 as pb
-from offsets.limits import GroupLimits
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_offsets.limits import GroupLimits
 from tests.property.group_client import GROUP, Client, Sent
 from tests.worlds.coordinators import Catalog, Desk, replayed
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from ledger.keys import PartitionId
 from ledgermq.errors import GroupNotEmpty, Unavailable, UnknownGroup, UnknownMember
-from offsets.group import Group
-from offsets.records import PendingKey
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_offsets.group import Group
+from ledgermq_offsets.records import PendingKey
 from tests.property.group_client import GROUP, SESSION_MS, Sent
 from tests.property.group_life import GroupLife, steps, who
 from tests.property.group_promises import RETENTION_MS

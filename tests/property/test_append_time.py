@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.blocking import run_inline
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_bundle
-from ledger.topics.catalog import Topic
-from ledger.topics.settings import parse_settings
 from ledgermq.errors import StoreFull
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleContext
-from stateless_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_bundle
+from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.settings import parse_settings
 from tests.stores.full import RefusingStore
 from tests.virtual_time import run_virtual, virtual_sources
 from tests.worlds.bundles import TOPIC, bundle_context

@@ -16,19 +16,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.blocking import run_inline
-from ledger.log.producers import ProducerSession
-from ledger.log.segment import Batch
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.resilient import ResilientStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_bundle
 from ledgermq.errors import LedgerMQError, OffsetOutOfRange, RetriableError, StoreError
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleContext, BundleLimits
-from stateless_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.context import BundleContext, BundleLimits
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.log.producers import ProducerSession
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.resilient import ResilientStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_bundle
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values

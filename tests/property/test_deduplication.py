@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.cluster import ClusterSettings
-from ledger.log.fold import LedgerState
-from ledger.log.recovery import advance_checkpoint
-from ledger.log.segment import Batch
-from ledger.log.writer import LedgerWriter
 from ledgermq.errors import DuplicateMessage, ResourceExhausted, StoreFull
 from ledgermq.protocol.message_ids import NO_ID, count_ids, hash_of, split_ids
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.log.fold import LedgerState
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.writer import LedgerWriter
 from tests.stores.full import RefusingStore
 from tests.virtual_time import run_virtual, virtual_sources
 from tests.worlds.ledgers import append, batch, ledger_of, take_over

@@ -11,10 +11,6 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import PartitionId
-from ledger.log.message_ids import MessageIds
-from ledger.log.producers import ProducerSession
 from ledgermq.client.producing.batch import Batch, Compressor, DuplicateOf
 from ledgermq.client.producing.delivery import Duplicate
 from ledgermq.client.producing.partition_queue import Phase, Session
@@ -29,6 +25,10 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol.message_ids import MESSAGE_ID, ids_of
 from ledgermq.protocol.records import decode_batch
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.message_ids import MessageIds
+from ledgermq_ledger.log.producers import ProducerSession
 from tests.property.test_partition_queue import AT, ModelBroker, Run
 
 WINDOW_US = 30_000

@@ -9,9 +9,9 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import PartitionId
-from ledger.view.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, far_indexes, indexed
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.view.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, far_indexes, indexed
 
 KEYS = [(1, 0), (1, 1), (2, 0)]
 

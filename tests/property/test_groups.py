@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from ledger.keys import PartitionId
-from ledger.log.log_record import LogRecord
-from offsets import commits, expiry, pending, reconcile
-from offsets.group import Group, Member
-from offsets.limits import GroupLimits
-from offsets.records import PendingKey
-from offsets.topics import TopicsView
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_offsets import commits, expiry, pending, reconcile
+from ledgermq_offsets.group import Group, Member
+from ledgermq_offsets.limits import GroupLimits
+from ledgermq_offsets.records import PendingKey
+from ledgermq_offsets.topics import TopicsView
 from tests.property.group_life import GroupLife
 from tests.property.group_transactions import TransactionLife
 
@@ -80,7 +80,7 @@ def no_member_is_removed(patch: pytest.MonkeyPatch) -> None:
 
 def freed_partitions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reconcile, "give_free", lambda group, partitions: None)
-    patch.setattr("offsets.members.give_free", lambda group, partitions: None)
+    patch.setattr("ledgermq_offsets.members.give_free", lambda group, partitions: None)
 
 
 def members_are_not_written(patch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def plain_commits_do_not_wait(patch: pytest.MonkeyPatch) -> None:
 
 
 def resets_do_not_wait(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("offsets.resets.check_settled", lambda group, partition: None)
+    patch.setattr("ledgermq_offsets.resets.check_settled", lambda group, partition: None)
 
 
 def other_transactions_and_readers_do_not_wait(patch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def expiry_does_not_wait(patch: pytest.MonkeyPatch) -> None:
         return due
 
     patch.setattr(expiry, "is_due", is_due)
-    patch.setattr("offsets.coordinator.is_due", is_due)
+    patch.setattr("ledgermq_offsets.coordinator.is_due", is_due)
 
 
 def staged_offsets_are_not_checked(patch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.log.checkpoint import partition_of
-from ledger.topics.deletion_times import last_time_ms
+from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.topics.deletion_times import last_time_ms
 from tests.virtual_time import virtual
 from tests.worlds.keyed_root import HOUR_MS, Keyed
 from tests.worlds.keyed_topics import Pair, Row, read_plain_version

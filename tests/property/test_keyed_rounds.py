@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.blocking import run_inline
-from ledger.garbage.sweep import collect_garbage
-from ledger.keys import PartitionId
-from ledger.object_store.contract import Buffer, ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.keyed_runner import clean_bundle
-from ledger.rounds.runner import compact_bundle
-from ledger.topics.catalog import Topic
-from ledger.view.followed_ledger import FollowedLedger
-from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges
-from ledger.view.reader import LedgerReader
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.garbage.sweep import collect_garbage
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.keyed_runner import clean_bundle
+from ledgermq_ledger.rounds.runner import compact_bundle
+from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.view.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.range_read import OffsetRange, RangeReader, plan_ranges
+from ledgermq_ledger.view.reader import LedgerReader
 from tests.stores.dying import Crash, DyingStore
 from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.log.writer import LedgerWriter
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, NotOwner
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
 from tests.worlds.ledgers import append, batch, ledger_of, read_values, take_over

@@ -16,26 +16,26 @@ from functools import partial
 
 import pytest
 
-from ledger.blocking import run_inline
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.retention import log_start_move
-from ledger.garbage.sweep import tidy_bundle
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import newest_checkpoint, partition_of
-from ledger.log.history import History
-from ledger.log.ledger_ref import LedgerRef
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.resilient import ResilientStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_bundle
-from ledger.view.follow import Follower
-from ledger.view.followed_ledger import FollowedLedger
-from ledger.view.range_read import RangeReader, plan_ranges, split
 from ledgermq.errors import DataDamaged, LedgerMQError, OffsetOutOfRange
 from ledgermq.sources import Sources
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.garbage.sweep import tidy_bundle
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledgermq_ledger.log.history import History
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.resilient import ResilientStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_bundle
+from ledgermq_ledger.view.follow import Follower
+from ledgermq_ledger.view.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.range_read import RangeReader, plan_ranges, split
 from tests.stores.faulty import Faults
 from tests.stores.sleepy import SleepyStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources

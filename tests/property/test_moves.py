@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ledger.keys import PartitionId
-from ledger.log.fold import LedgerState
-from ledger.log.moves import open_after
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.log.writer import LedgerWriter
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import NotOwner, OutOfOrderSequence
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.fold import LedgerState
+from ledgermq_ledger.log.moves import open_after
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.models import moves as model
 from tests.models.terms import NOT_OWNER, Term
 from tests.models.walk import Walk

@@ -12,23 +12,23 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.garbage.retention import log_start_move, move_internal_log_starts
-from ledger.garbage.sweep import collect_garbage, tidy_bundle
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import partition_of
-from ledger.log.history import read_history
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.pages import PageReader
-from ledger.parquet.stored_file import list_files
-from ledger.rounds.runner import compact_bundle
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.garbage.retention import log_start_move, move_internal_log_starts
+from ledgermq_ledger.garbage.sweep import collect_garbage, tidy_bundle
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.pages import PageReader
+from ledgermq_ledger.parquet.stored_file import list_files
+from ledgermq_ledger.rounds.runner import compact_bundle
 from tests.stores.backends import seeded_sources
 from tests.stores.dying import Crash, DyingStore
 from tests.virtual_time import virtual

@@ -15,21 +15,21 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.garbage.retention import log_start_move
-from ledger.garbage.sweep import collect_garbage, tidy_bundle
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import newest_checkpoint, partition_of
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_bundle
-from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.garbage.sweep import collect_garbage, tidy_bundle
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_bundle
+from ledgermq_ledger.topics.catalog import read_catalog
 from tests.stores.faulty import Faults
 from tests.stores.sleepy import SleepyStore
 from tests.stores.url import UrlStore

@@ -14,12 +14,12 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.blocking import run_inline
-from ledger.log.segment import Batch
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet import columns
-from ledger.parquet.reader import ParquetCache, read_parquet
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet import columns
+from ledgermq_ledger.parquet.reader import ParquetCache, read_parquet
 from tests.virtual_time import run_virtual, virtual_sources
 from tests.worlds.ledgers import append_and_wait
 from tests.worlds.roots import Root, parquet_keys

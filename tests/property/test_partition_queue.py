@@ -1,4 +1,4 @@
-"""A producer's partition against a broker's own judgement (`ledger.log.producers`), with every
+"""A producer's partition against a broker's own judgement (`ledgermq_ledger.log.producers`), with every
 fault that a line and an owner can have.
 
 The model broker appends what the real fold accepts. Whatever is lost, answered late, refused or
@@ -14,14 +14,14 @@ from collections import deque
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.producers import Producers, ProducerSession
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch, Compressor
 from ledgermq.client.producing.partition_queue import Failure, Numbering, PartitionQueue, Session
 from ledgermq.errors import LedgerMQError, NotOwner, OutcomeUnknown, ResourceExhausted, Unavailable, UnknownTopic
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.producers import Producers, ProducerSession
 
 AT = TopicPartition("t", 0)
 

@@ -13,15 +13,15 @@ from crc32c import crc32c
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ledger.topics.catalog import Topic
 from ledgermq.client.producing.arrow_rows import pieces_of
 from ledgermq.client.record import row_of
 from ledgermq.client.routing import TopicRoute
 from ledgermq.errors import InvalidRecord
 from ledgermq.protocol.records import SCHEMA, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from ledgermq.sources import Sources
-from spark.sink.rows import RowRouter
-from stateless_broker.received_batches import BatchChecks
+from ledgermq_broker.received_batches import BatchChecks
+from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_spark.sink.rows import RowRouter
 from tests.broker.cluster import batch_header
 
 NAMES = st.none() | st.sampled_from(["", "region", "é", "a\0b"])

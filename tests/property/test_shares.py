@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
-from ledger.log.log_record import Decision
-from shares.bundle_shares import Answer, BundleShares
-from shares.limits import ShareLimits
-from shares.records import ShareKey
-from shares.share_partition import Grant, SharePartition, Span, Word
+from ledgermq_broker.queues.state.bundle_shares import Answer, BundleShares
+from ledgermq_broker.queues.state.limits import ShareLimits
+from ledgermq_broker.queues.state.records import ShareKey
+from ledgermq_broker.queues.state.share_partition import Grant, SharePartition, Span, Word
+from ledgermq_ledger.log.log_record import Decision
 
 KEY = ShareKey("workers", 7, 3)
 STEPS = 400

@@ -19,20 +19,20 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from ledger.object_store.contract import ObjectStore
-from ledger.sinks import Decision
 from ledgermq.client.context import ClientContext
 from ledgermq.client.settings import ProducerSettings
 from ledgermq.client.transactions import branch
 from ledgermq.client.transactions.branch import Branch, SharedTransaction
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
-from spark.sink import epochs, publishing, transactional
-from spark.sink.cluster import Place
-from spark.sink.driver import commit_epoch
-from spark.sink.publishing import publish
-from spark.sink.staged import Staged, StagedInTransaction
-from spark.sink.task import stage_rows
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.sinks import Decision
+from ledgermq_spark.sink import epochs, publishing, transactional
+from ledgermq_spark.sink.cluster import Place
+from ledgermq_spark.sink.driver import commit_epoch
+from ledgermq_spark.sink.publishing import publish
+from ledgermq_spark.sink.staged import Staged, StagedInTransaction
+from ledgermq_spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, cluster_of
 from tests.stores.faulty import Faults
 from tests.virtual_time import run_virtual, virtual

@@ -14,17 +14,17 @@ from random import Random
 
 import pytest
 
-from ledger.blocking import run_inline
-from ledger.garbage.retention import deletion_move
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.report import RoundReport
-from ledger.rounds.runner import compact_bundle
-from ledger.rounds.service import CompactionService, ServiceEvents
-from ledger.rounds.stillness import STILL_S_MAX
 from ledgermq.errors import DataDamaged, LedgerMQError
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.report import RoundReport
+from ledgermq_ledger.rounds.runner import compact_bundle
+from ledgermq_ledger.rounds.service import CompactionService, ServiceEvents
+from ledgermq_ledger.rounds.stillness import STILL_S_MAX
 from tests.stores.requests_made import LateLists, Requests
 from tests.virtual_time import run_virtual, virtual, virtual_sources
 from tests.worlds.ledgers import ledger_of

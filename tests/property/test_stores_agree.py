@@ -10,10 +10,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.file import FileStore
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.memory import MemoryStore
 
 FILES = ["a", "b.c", "d-e", ".h", "0", "Z"]
 FOLDERS = ["", "x/", "x-/", "x/y/", "x0/", ".q/"]

@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.garbage.found import Kind
-from ledger.garbage.sweep import find_removable, sweep
-from ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.garbage.found import Kind
+from ledgermq_ledger.garbage.sweep import find_removable, sweep
+from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
 from tests.property.test_parquet_rounds import Step, World, WorldClock, steps
 from tests.stores.backends import seeded_sources
 from tests.stores.one_put import OnePut

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from ledgermq.errors import LedgerMQError
+from ledgermq_broker.timed.state import places
+from ledgermq_broker.timed.state.blocks import START, end_of
+from ledgermq_broker.timed.state.bundle_timers import BundleTimers
+from ledgermq_broker.timed.state.places import Range, RangeId
+from ledgermq_broker.timed.state.waiting import Waiting
 from tests.property import timer_life
 from tests.property.timer_life import live, live_through_an_outage
-from timers import places
-from timers.blocks import START, end_of
-from timers.bundle_timers import BundleTimers
-from timers.places import Range, RangeId
-from timers.waiting import Waiting
 
 SEEDS = range(8)
 HUNTED = range(100, 130)
@@ -83,7 +83,7 @@ def a_range_is_over_with_its_first_message(patch: pytest.MonkeyPatch) -> None:
 
 
 def rows_of_one_time_are_in_any_order(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("timers.rows._BY_KEY", [("due", "ascending"), ("offset", "descending")])
+    patch.setattr("ledgermq_broker.timed.state.rows._BY_KEY", [("due", "ascending"), ("offset", "descending")])
 
 
 def recalled_messages_are_delivered(patch: pytest.MonkeyPatch) -> None:

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from ledger.log.log_record import Decision
 from ledgermq.errors import DataDamaged, LedgerMQError, Unavailable
+from ledgermq_broker.transactions.state import coordinator, participant
+from ledgermq_broker.transactions.state.coordinator import Coordinator
+from ledgermq_broker.transactions.state.participant import Chunk, Entries, Participant, ToStage
+from ledgermq_broker.transactions.state.records import IdValue, NoteEntry, ReferencesEntry
+from ledgermq_broker.transactions.state.staged import BundleState
+from ledgermq_broker.transactions.state.types import Kind, Part, Reference, State, Transaction
+from ledgermq_ledger.log.log_record import Decision
 from tests.property.transaction_life import TransactionLife
-from transactions import coordinator, participant
-from transactions.coordinator import Coordinator
-from transactions.participant import Chunk, Entries, Participant, ToStage
-from transactions.records import IdValue, NoteEntry, ReferencesEntry
-from transactions.staged import BundleState
-from transactions.types import Kind, Part, Reference, State, Transaction
 
 LIVES = settings(max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
 HUNT = settings(

@@ -15,17 +15,17 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from ledger.keys import PartitionId
-from ledger.log.log_record import LogRecord
 from ledgermq.errors import ResourceExhausted
 from ledgermq.protocol.records import SCHEMA, encode_batch
-from timers.blocks import Block, Id, Key, Source, decode_block, encode_block
-from timers.bundle_timers import BundleTimers, RecallAnswer
-from timers.cut import Moved, batches, range_blocks
-from timers.limits import DAY_US, MINUTE_US, RECALLS_FREE_TIMES, SECOND_US, TimerLimits
-from timers.places import PLACES, Placement, RangeId, flush_horizon, place
-from timers.rows import rows_of
-from timers.waiting import Waiting
+from ledgermq_broker.timed.state.blocks import Block, Id, Key, Source, decode_block, encode_block
+from ledgermq_broker.timed.state.bundle_timers import BundleTimers, RecallAnswer
+from ledgermq_broker.timed.state.cut import Moved, batches, range_blocks
+from ledgermq_broker.timed.state.limits import DAY_US, MINUTE_US, RECALLS_FREE_TIMES, SECOND_US, TimerLimits
+from ledgermq_broker.timed.state.places import PLACES, Placement, RangeId, flush_horizon, place
+from ledgermq_broker.timed.state.rows import rows_of
+from ledgermq_broker.timed.state.waiting import Waiting
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.log_record import LogRecord
 
 START_US = 1_700_000_000 * SECOND_US
 YEAR_US = 366 * DAY_US

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from ledgermq.errors import DataDamaged, LedgerMQError, RetriableError
+from ledgermq_broker.transactions.state.coordinator import Identity
+from ledgermq_broker.transactions.state.participant import CarryItem, Chunk, Completion, ToStage
+from ledgermq_broker.transactions.state.types import Kind, Part, State, Stream, Transaction
 from tests.property.transaction_world import BATCH_BYTES, BUNDLES, GROUP, BundleDesk, CoordinatorDesk
-from transactions.coordinator import Identity
-from transactions.participant import CarryItem, Chunk, Completion, ToStage
-from transactions.types import Kind, Part, State, Stream, Transaction
 
 FINE, LOST, UNANSWERED, TWICE = "fine", "lost", "unanswered", "twice"
 WAYS = (FINE, FINE, FINE, FINE, FINE, LOST, UNANSWERED, TWICE)

@@ -9,13 +9,13 @@ from dataclasses import replace
 from random import Random
 from typing import TypeVar
 
-from ledger.log.log_record import Decision, LogRecord
 from ledgermq.errors import TransactionError
-from transactions.coordinator import Coordinator
-from transactions.limits import TransactionLimits
-from transactions.participant import CarryItem, Chunk, Completion, Participant, ToStage
-from transactions.records import IdEntry, decode
-from transactions.types import Part, Reference, State, Stream, Transaction
+from ledgermq_broker.transactions.state.coordinator import Coordinator
+from ledgermq_broker.transactions.state.limits import TransactionLimits
+from ledgermq_broker.transactions.state.participant import CarryItem, Chunk, Completion, Participant, ToStage
+from ledgermq_broker.transactions.state.records import IdEntry, decode
+from ledgermq_broker.transactions.state.types import Part, Reference, State, Stream, Transaction
+from ledgermq_ledger.log.log_record import Decision, LogRecord
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from pyarrow import dataset, fs
 
 import ledgermq.sync
 from infra.minio import Minio
-from spark.source.data_source import LedgerMQDataSource
+from ledgermq_spark.source.data_source import LedgerMQDataSource
 from tests.conftest import BUCKET
 from tests.e2e.processes import QUICK, BrokerProcesses
 

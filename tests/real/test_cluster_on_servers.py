@@ -15,9 +15,9 @@ import pytest
 import ledgermq
 from infra.hdfs import NAMENODE, Hdfs
 from infra.minio import Minio
-from ledger import keys
-from ledger.root.open import open_store
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.root.open import open_store
 from tests.e2e.processes import BrokerProcesses
 from tests.servers.cutting_proxy import NEVER, cutting_proxy
 from tests.worlds.consumed import read_values

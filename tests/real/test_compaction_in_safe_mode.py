@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from infra.hdfs import NAMENODE, Hdfs
-from ledger.root.open import open_store
 from ledgermq.sources import Sources
+from ledgermq_ledger.root.open import open_store
 from tests.worlds.roots import Root, read_everything, read_parquet_rows
 
 pytestmark = pytest.mark.real

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from infra.minio import Minio
-from ledger.root.open import open_store
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.sources import Sources
+from ledgermq_ledger.root.open import open_store
 from tests.conftest import BUCKET
 from tests.e2e.processes import BrokerProcesses
 from tests.worlds.source_readers import batch_reader

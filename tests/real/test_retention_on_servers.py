@@ -11,16 +11,16 @@ import re
 import pyarrow.parquet as pq
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.cluster import ClusterDefaults, open_cluster
-from ledger.object_store.contract import ObjectStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.round import run_round
-from ledger.root.open import open_store
-from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import ClusterDefaults, open_cluster
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.round import run_round
+from ledgermq_ledger.root.open import open_store
+from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq_tools.ledger import fsck, gc
 from tests.worlds.root_commands import RootCommand
 from tests.worlds.roots import Root, parquet_keys, read_everything

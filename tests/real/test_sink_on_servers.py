@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledger.root.open import open_store
 from ledgermq.sources import Sources
+from ledgermq_ledger.root.open import open_store
 from tests.e2e.processes import BrokerProcess, BrokerProcesses
 from tests.waiting import wait_until
 from tests.worlds.consumed import read_messages

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from infra import java
-from ledger import keys
-from ledger.object_store.file import FileStore
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.object_store.file import FileStore
 from tests.servers.spark_cluster import SparkCluster, spark_cluster
 from tests.waiting import wait_until
 from tests.worlds.roots import Root, read_parquet_rows
@@ -59,7 +59,7 @@ Jobs = Callable[[], "subprocess.Popen[str]"]
 @pytest.fixture
 def start_job(cluster: SparkCluster, root: Root) -> Iterator[Jobs]:
     """Starts a job on the root; what still runs at the end is killed."""
-    command = [sys.executable, "-m", "spark.job", root.store.url, "--output", "json"]
+    command = [sys.executable, "-m", "ledgermq_spark.job", root.store.url, "--output", "json"]
     started: list[subprocess.Popen[str]] = []
 
     def start() -> subprocess.Popen[str]:

@@ -22,15 +22,15 @@ import pytest
 
 import ledgermq
 from infra import java
-from ledger.cluster import ClusterDefaults, open_cluster
-from ledger.garbage.retention import log_start_move
-from ledger.keys import PartitionId
-from ledger.log.recovery import advance_checkpoint
-from ledger.parquet.engine import LocalEngine
-from ledger.root.open import open_store
-from ledger.rounds.runner import compact_root
-from ledger.topics.catalog import Topic, read_catalog
 from ledgermq.sources import Sources
+from ledgermq_ledger.cluster import ClusterDefaults, open_cluster
+from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.root.open import open_store
+from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.topics.catalog import Topic, read_catalog
 from tests.e2e.processes import BrokerProcesses
 from tests.worlds.ledgers import ledger_of
 

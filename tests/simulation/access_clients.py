@@ -15,9 +15,9 @@ from ledgermq.errors import LedgerMQError, Unauthorized
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.protocol.tokens import bearer
-from security.quotas import EACH, NO_QUOTA, Quota, Subject
-from security.records import rule_key, token_key
-from security.rules import Operation, Rule
+from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, Quota, Subject
+from ledgermq_broker.access.state.records import rule_key, token_key
+from ledgermq_broker.access.state.rules import Operation, Rule
 from tests.broker.cluster import fetch_of, frame_of
 from tests.simulation.access_truth import AccessTruth, Caller, Lever, Right
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient

@@ -15,8 +15,8 @@ from ledgermq.client.client import Client
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.tokens import bearer, draw_token
-from security.quotas import EACH, NO_QUOTA, Subject
-from stateless_broker.security.freshness import LEASE_S
+from ledgermq_broker.access.freshness import LEASE_S
+from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, Subject
 from tests.simulation.access_clients import (
     LASTING,
     PRINCIPALS,

@@ -28,11 +28,11 @@ from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame, StageFrame
 from ledgermq.protocol.methods import Method, UnaryCalls
 from ledgermq.protocol.status import error_to_proto
-from security.quotas import Limit
-from security.rules import Operation
-from stateless_broker.received_batches import split_payload
-from stateless_broker.security.door import Admitted, Door
-from stateless_broker.security.throttled import NEVER_REFUSED
+from ledgermq_broker.access.door import Admitted, Door
+from ledgermq_broker.access.state.quotas import Limit
+from ledgermq_broker.access.state.rules import Operation
+from ledgermq_broker.access.throttled import NEVER_REFUSED
+from ledgermq_broker.received_batches import split_payload
 from tests.simulation.belief import Belief
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.model import Violation

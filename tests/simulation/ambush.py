@@ -18,10 +18,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import original_of, parse_keyed
-from ledger.log.segment import decode_tail
-from ledger.object_store.contract import Buffer
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import original_of, parse_keyed
+from ledgermq_ledger.log.segment import decode_tail
+from ledgermq_ledger.object_store.contract import Buffer
 
 KINDS = ("claims", "segments", "checkpoints", "compactions", "files", "snapshots", "parquet")
 _KIND = re.compile(r"(?:ledgers/(\d+)/)?(segments|checkpoints|compactions|files|snapshots|parquet)/")

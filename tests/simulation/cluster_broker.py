@@ -7,10 +7,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ledger.blocking import run_inline
 from ledgermq.errors import LedgerMQError
-from stateless_broker.broker import Broker
-from stateless_broker.bundle.context import BundleMetrics
+from ledgermq_broker.broker import Broker
+from ledgermq_broker.bundle.context import BundleMetrics
+from ledgermq_ledger.blocking import run_inline
 from tests.broker.inline_functions import InlineFunctions
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.filter_watch import FUNCTIONS

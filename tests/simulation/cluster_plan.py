@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass
 
 from ledgermq.buffers import KIB
-from stateless_broker.loads import LoadTimes
-from stateless_broker.settings import BrokerConstants, BrokerSettings
+from ledgermq_broker.loads import LoadTimes
+from ledgermq_broker.settings import BrokerConstants, BrokerSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,20 +12,20 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.cluster import read_cluster
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.keys import PartitionId
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_root
-from ledger.topics.catalog import topic_key
 from ledgermq.client.client import Client
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import LedgerMQError, TopicExists
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import read_cluster
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.topics.catalog import topic_key
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.cluster_broker import ClusterBroker

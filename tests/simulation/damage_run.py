@@ -14,20 +14,20 @@ import asyncio
 import random
 from collections.abc import Iterator
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.garbage.topics import remove as remove_topics
-from ledger.keys import PartitionId
-from ledger.log.segment import decode_tail
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.root.copies import copies_of, fault_of
-from ledger.root.mend import is_needed, mend_copies
-from ledger.rounds.runner import compact_root
-from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, LedgerMQError
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.segment import decode_tail
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.root.copies import copies_of, fault_of
+from ledgermq_ledger.root.mend import is_needed, mend_copies
+from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.topics.catalog import read_catalog
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.model import Violation

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ledger.object_store.contract import ObjectMissing
 from ledgermq.client.consuming import direct_reads
+from ledgermq_ledger.object_store.contract import ObjectMissing
 from tests.simulation.s3 import is_expired
 from tests.simulation.trace import Coverage
 from tests.simulation.watch import PLACE, WatchedStore

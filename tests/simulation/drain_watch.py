@@ -11,9 +11,9 @@ import asyncio
 import random
 from collections.abc import Mapping
 
-from ledger.keys import METADATA_BUNDLE
 from ledgermq.client.client import Client
 from ledgermq.errors import LedgerMQError
+from ledgermq_ledger.keys import METADATA_BUNDLE
 from tests.simulation.cluster_broker import ClusterBroker
 from tests.simulation.model import Violation
 from tests.simulation.world import World

@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holders.limits import HolderLimits
-from ledger import keys
-from ledger.keys import PartitionId
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, PartitionHeld, ProducerFenced
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.methods import HOLD_PARTITIONS, Method
+from ledgermq_broker.exclusive.state.limits import HolderLimits
+from ledgermq_ledger import keys
+from ledgermq_ledger.keys import PartitionId
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender, SimulatedClient, fate_of
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.cluster_run import HEALING_S, ClusterRun

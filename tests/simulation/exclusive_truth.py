@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from holders.records import Holder, decode
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import PartitionId
-from ledger.topics.catalog import topic_key
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.exclusive_ids import is_exclusive
 from ledgermq.protocol.methods import HOLD_PARTITIONS, Method
+from ledgermq_broker.exclusive.state.records import Holder, decode
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.topics.catalog import topic_key
 from tests.simulation.model import Violation
 from tests.simulation.watch import StoredSegment
 from tests.simulation.world import World

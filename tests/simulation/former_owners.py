@@ -13,10 +13,10 @@ from typing import Any
 
 from crc32c import crc32c
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.methods import Method
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from tests.simulation.cluster_broker import ClusterBroker
 from tests.simulation.model import Violation
 from tests.simulation.world import World

@@ -10,7 +10,6 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ledger.keys import PartitionId
 from ledgermq.client.client import Client
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.group_consumer import GroupConsumer
@@ -18,6 +17,7 @@ from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.settings import ClientSettings
 from ledgermq.errors import GroupError, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_ledger.keys import PartitionId
 from tests.simulation.cluster_clients import PARTITIONS, Sender, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.expiry_watch import ExpiryWatch

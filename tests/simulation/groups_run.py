@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ledger import keys
-from ledger.keys import PartitionId
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.refusals import CARRY_AFTER_S
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.methods import Method
-from offsets.limits import GroupLimits
+from ledgermq_ledger import keys
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_offsets.limits import GroupLimits
 from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
 from tests.simulation.expiry_watch import ExpiryWatch
 from tests.simulation.failing_clients import FailingMember

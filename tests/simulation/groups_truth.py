@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ledger.keys import PartitionId
 from ledgermq.protocol.records import decode_batch
-from offsets.records import Held, MemberEntry, OffsetEntry, OffsetValue, PendingEntry, decode
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_offsets.records import Held, MemberEntry, OffsetEntry, OffsetValue, PendingEntry, decode
 from tests.simulation.model import Violation
 from tests.simulation.watch import WatchedStore
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.topics.catalog import topic_key
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.topics.catalog import topic_key
 from tests.simulation.model import Violation
 from tests.simulation.watch import WatchedStore
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ledgermq.client.transactions.checks import Resolution
+from ledgermq_broker.transactions.state.format import ledgermq_transactions_pb2 as stored
 from tests.simulation.model import Violation
 from tests.simulation.transactions_truth import COMMITS, Named, TransactionTruth
-from transactions.format import ledgermq_transactions_pb2 as stored
 
 CHECK_GROUP = "checkers"
 PREFIX = "half/"

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ledger.keys import PartitionId
 from ledgermq.errors import DuplicateMessage, LedgerMQError, ResourceExhausted
 from ledgermq.protocol.message_ids import NO_ID, hash_of, split_ids
+from ledgermq_ledger.keys import PartitionId
 from tests.simulation.history import FinalLog, Outcome, Partition
 from tests.simulation.ledger_broker import BUNDLE, IDS_WINDOW_US, LedgerBroker
 from tests.simulation.ledger_clients import Client, batch_of, partition_of

@@ -10,14 +10,14 @@ from dataclasses import replace
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledger import keys
-from ledger.garbage import topics
-from ledger.keys import PartitionId
-from ledger.log.segment import Batch
-from ledger.rounds.keyed_runner import clean_bundle
-from ledger.topics.catalog import Topic, encode_topic_record
-from ledger.topics.settings import parse_settings
 from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq_ledger import keys
+from ledgermq_ledger.garbage import topics
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.rounds.keyed_runner import clean_bundle
+from ledgermq_ledger.topics.catalog import Topic, encode_topic_record
+from ledgermq_ledger.topics.settings import parse_settings
 from tests.simulation.ambush import Ambush
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.keyed_watch import KeyedWatch

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from ledger import keys
-from ledger.keys import KeyedName, PartitionId
 from ledgermq.protocol.records import decode_batch
+from ledgermq_ledger import keys
+from ledgermq_ledger.keys import KeyedName, PartitionId
 from tests.simulation.model import Violation
 from tests.simulation.rounds_processes import bundle_of
 from tests.simulation.world import World

@@ -9,13 +9,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ledger.keys import PartitionId
-from ledger.log.producers import ProducerSession
-from ledger.log.recovery import advance_checkpoint
-from ledger.log.segment import Batch
-from ledger.log.writer import Append, LedgerWriter, claim
 from ledgermq.errors import DuplicateMessage, LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.sources import Sources
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.producers import ProducerSession
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.writer import Append, LedgerWriter, claim
 from tests.simulation.loop import Process
 from tests.simulation.model import Violation
 from tests.simulation.plan import RunPlan

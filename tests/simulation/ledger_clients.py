@@ -16,10 +16,10 @@ from typing import TypeVar
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledger.log.segment import Batch
 from ledgermq.errors import LedgerMQError, NotOwner, OutOfOrderSequence, ResourceExhausted, UnknownProducer
 from ledgermq.protocol.limits import WINDOW_BATCHES
 from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq_ledger.log.segment import Batch
 from tests.simulation.history import Outcome, Partition
 from tests.simulation.ledger_broker import LedgerBroker, session
 from tests.simulation.model import Violation

@@ -8,17 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from ledger.blocking import run_inline
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.fences import close_finished as close_finished_fences
-from ledger.garbage.sweep import tidy_checkpoints, tidy_segments
-from ledger.log.checkpoint import Move
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.round import run_round
-from ledger.topics.catalog import Catalog
 from ledgermq.errors import LedgerMQError
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.fences import close_finished as close_finished_fences
+from ledgermq_ledger.garbage.sweep import tidy_checkpoints, tidy_segments
+from ledgermq_ledger.log.checkpoint import Move
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.round import run_round
+from ledgermq_ledger.topics.catalog import Catalog
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.disturbances import Disturbances, fill_and_free

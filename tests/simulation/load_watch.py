@@ -13,13 +13,13 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ledger.keys import METADATA_BUNDLE
 from ledgermq.client.client import Client
 from ledgermq.client.descriptions import TopicDescription
 from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import LedgerMQError
-from stateless_broker.broker import Broker
-from stateless_broker.placement import relief
+from ledgermq_broker.broker import Broker
+from ledgermq_broker.placement import relief
+from ledgermq_ledger.keys import METADATA_BUNDLE
 from tests.simulation.cluster_broker import ClusterBroker
 from tests.simulation.cluster_clients import Sender, fate_of
 from tests.simulation.cluster_plan import ClusterPlan

@@ -14,7 +14,7 @@ from ledgermq.errors import Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol import unresolved
 from ledgermq.protocol.frames import ProduceFrame
-from stateless_broker.broker import Broker
+from ledgermq_broker.broker import Broker
 from tests.simulation.world import World
 
 LOST_MAX = 20

@@ -17,31 +17,31 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import replace
 from typing import TypeVar
 
-from ledger.blocking import run_inline
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.retention import deletion_move
-from ledger.garbage.sweep import find_garbage, remove_garbage
-from ledger.keyed.version import newest_version
-from ledger.keys import ParquetName, PartitionId
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.checkpoint import partition_of as partition_of_checkpoint
-from ledger.log.ledger_ref import LedgerRef
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.log.segment import Batch
-from ledger.log.writer import LedgerWriter
-from ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledger.object_store.wrapper import PUTS, StoreWrapper
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.hand_over import has_forgotten
-from ledger.rounds.keyed_runner import clean_bundle
-from ledger.rounds.runner import compact_bundle
-from ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
 from ledgermq.errors import LedgerMQError, NotOwner
-from stateless_broker.bundle.context import BundleContext, BundleMetrics
-from stateless_broker.bundle.former import FormerReaders
-from stateless_broker.bundle.moving import Moving
-from stateless_broker.topic_changes import move_ended, moved
+from ledgermq_broker.bundle.context import BundleContext, BundleMetrics
+from ledgermq_broker.bundle.former import FormerReaders
+from ledgermq_broker.bundle.moving import Moving
+from ledgermq_broker.topic_changes import move_ended, moved
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.garbage.sweep import find_garbage, remove_garbage
+from ledgermq_ledger.keyed.version import newest_version
+from ledgermq_ledger.keys import ParquetName, PartitionId
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.checkpoint import partition_of as partition_of_checkpoint
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledgermq_ledger.object_store.wrapper import PUTS, StoreWrapper
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.hand_over import has_forgotten
+from ledgermq_ledger.rounds.keyed_runner import clean_bundle
+from ledgermq_ledger.rounds.runner import compact_bundle
+from ledgermq_ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.keyed_watch import KeyedWatch
 from tests.simulation.ledger_broker import BUNDLE, LedgerBroker

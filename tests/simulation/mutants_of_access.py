@@ -12,14 +12,14 @@ import pytest
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
-from security.rule_set import Decision, RuleSet
-from security.rules import Operation
-from stateless_broker.heartbeat import Heartbeat
-from stateless_broker.security import authorized, refused_batches
-from stateless_broker.security.door import Door
-from stateless_broker.security.freshness import LEASE_S, Everywhere, RulesInForce
-from stateless_broker.security.permissions import Permissions
-from stateless_broker.security.refused_batches import Refusals, answered_in_order
+from ledgermq_broker.access import authorized, refused_batches
+from ledgermq_broker.access.door import Door
+from ledgermq_broker.access.freshness import LEASE_S, Everywhere, RulesInForce
+from ledgermq_broker.access.permissions import Permissions
+from ledgermq_broker.access.refused_batches import Refusals, answered_in_order
+from ledgermq_broker.access.state.rule_set import Decision, RuleSet
+from ledgermq_broker.access.state.rules import Operation
+from ledgermq_broker.heartbeat import Heartbeat
 from tests.simulation.access_clients import access_plan_of
 from tests.simulation.mutants import mutant
 

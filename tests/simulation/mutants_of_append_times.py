@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.log.segment import Batch
-from stateless_broker.bundle.append_times import AppendTimes
-from stateless_broker.bundle.context import BundleContext
-from stateless_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.append_times import AppendTimes
+from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_ledger.log.segment import Batch
 from tests.simulation.mutants import mutant
 from tests.simulation.stamp_watch import stamped_of
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from ledger.cluster import ClusterSettings
-from ledger.fsck import check as fsck_check
-from ledger.rounds import runner
-from stateless_broker import controller, topic_changes
-from stateless_broker.controller import Controller
-from stateless_broker.directory import Directory
+from ledgermq_broker import controller, topic_changes
+from ledgermq_broker.controller import Controller
+from ledgermq_broker.directory import Directory
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.fsck import check as fsck_check
+from ledgermq_ledger.rounds import runner
 from tests.simulation.cluster_plan import added_bundles_of
 from tests.simulation.mutants import mutant
 

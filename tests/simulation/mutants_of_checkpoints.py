@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-import ledger.log.checkpoint
-import ledger.log.plan_chain
-import ledger.log.recovery
-import ledger.parquet.round
+import ledgermq_ledger.log.checkpoint
+import ledgermq_ledger.log.plan_chain
+import ledgermq_ledger.log.recovery
+import ledgermq_ledger.parquet.round
 import tests.simulation.ledger_run
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.fold import LedgerState
-from ledger.log.writer import LedgerWriter
-from ledger.object_store.contract import ObjectStore
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.fold import LedgerState
+from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.object_store.contract import ObjectStore
 from tests.simulation.ledger_broker import BUNDLE, LedgerBroker
 from tests.simulation.mutants import mutant
 from tests.worlds.ledgers import ledger_of
@@ -31,7 +31,7 @@ Patch = pytest.MonkeyPatch
 @mutant("ledger")
 def checkpoint_retried_with_stale_content(patch: Patch) -> None:
     """A checkpoint that lost its number is put again under the next one, unchanged."""
-    real = ledger.log.recovery.draft_next
+    real = ledgermq_ledger.log.recovery.draft_next
     stale: dict[int, fmt.Checkpoint] = {}
 
     def draft_next(base: fmt.Checkpoint, state: LedgerState, sources: Sources) -> fmt.Checkpoint:
@@ -45,8 +45,8 @@ def checkpoint_retried_with_stale_content(patch: Patch) -> None:
         stale.pop(id(sources))
         return again
 
-    patch.setattr(ledger.log.recovery, "draft_next", draft_next)
-    patch.setattr(ledger.log.recovery, "check_successor", lambda base, new: None)
+    patch.setattr(ledgermq_ledger.log.recovery, "draft_next", draft_next)
+    patch.setattr(ledgermq_ledger.log.recovery, "check_successor", lambda base, new: None)
 
 
 @mutant("ledger")
@@ -55,7 +55,7 @@ def checkpoint_of_what_is_not_durable(patch: Patch) -> None:
 
     async def upkeep(self: LedgerBroker, writer: LedgerWriter) -> None:
         try:
-            await ledger.log.recovery.advance_checkpoint(
+            await ledgermq_ledger.log.recovery.advance_checkpoint(
                 ledger_of(self._store, BUNDLE, cluster=self._plan.cluster, sources=self._sources),
                 durable=writer._issued,
             )
@@ -71,16 +71,16 @@ def deleted_by_memory(patch: Patch) -> None:
 
     async def delete_segments(store: ObjectStore, bundle: int) -> int:
         for number in [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]:
-            plan = await ledger.log.plan_chain.read_plan(store, bundle, number)
+            plan = await ledgermq_ledger.log.plan_chain.read_plan(store, bundle, number)
             for slot in plan.slots if plan is not None else ():
                 await store.delete([keys.segment(bundle, slot.slot)])
         return 0
 
-    patch.setattr(ledger.parquet.round, "require_open", _delete_first(delete_segments))
+    patch.setattr(ledgermq_ledger.parquet.round, "require_open", _delete_first(delete_segments))
 
 
 def _delete_first(delete: Any) -> Any:
-    real = ledger.parquet.round.require_open
+    real = ledgermq_ledger.parquet.round.require_open
 
     async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
         await delete(store, plan.bundle)
@@ -105,9 +105,9 @@ def stale_plan_run(patch: Patch) -> None:
 
         return move
 
-    patch.setattr(ledger.parquet.round, "require_open", require_open)
-    patch.setattr(ledger.parquet.round, "commit_move", commit_move)
-    patch.setattr(ledger.log.recovery, "check_successor", lambda base, new: None)
+    patch.setattr(ledgermq_ledger.parquet.round, "require_open", require_open)
+    patch.setattr(ledgermq_ledger.parquet.round, "commit_move", commit_move)
+    patch.setattr(ledgermq_ledger.log.recovery, "check_successor", lambda base, new: None)
 
 
 @mutant("ledger")

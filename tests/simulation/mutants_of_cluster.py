@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.recovery import advance_checkpoint
-from ledger.log.segment import Batch
-from ledger.log.writer import LedgerWriter
-from ledger.object_store.contract import ObjectMissing
-from ledger.view.reader import LedgerReader, PartitionRead
-from ledger.view.view import LedgerView
 from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
 from ledgermq.client.producing.partition_queue import PartitionQueue, Phase
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker import produce_path
-from stateless_broker.bundle.budgets import AnswerReader
-from stateless_broker.bundle.group_commit import GroupCommit
-from stateless_broker.bundle.owned_ledger import OwnedLedger
-from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.bundle.upkeep import Upkeep
+from ledgermq_broker import produce_path
+from ledgermq_broker.bundle.budgets import AnswerReader
+from ledgermq_broker.bundle.group_commit import GroupCommit
+from ledgermq_broker.bundle.owned_ledger import OwnedLedger
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.upkeep import Upkeep
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.object_store.contract import ObjectMissing
+from ledgermq_ledger.view.reader import LedgerReader, PartitionRead
+from ledgermq_ledger.view.view import LedgerView
 from tests.simulation.cluster_plan import cluster_plan_of
 from tests.simulation.mutants import mutant
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-import ledger.root.mend
-from ledger import keys
-from ledger.object_store.contract import AlreadyExists, Buffer
-from ledger.root.copies import CopyingStore
+import ledgermq_ledger.root.mend
+from ledgermq_ledger import keys
+from ledgermq_ledger.object_store.contract import AlreadyExists, Buffer
+from ledgermq_ledger.root.copies import CopyingStore
 from tests.simulation.damage_run import KINDS
 from tests.simulation.mutants import mutant
 
@@ -71,7 +71,7 @@ def copies_never_read(patch: Patch) -> None:
 @mutant("damage", damages_metadata)
 def last_copy_removed(patch: Patch) -> None:
     """A copy without its original is always taken for a left-over."""
-    patch.setattr(ledger.root.mend, "is_needed", lambda key, copy, checkpoint: False)
+    patch.setattr(ledgermq_ledger.root.mend, "is_needed", lambda key, copy, checkpoint: False)
 
 
 @mutant("damage", damages_metadata)
@@ -87,4 +87,4 @@ def sound_original_overwritten(patch: Patch) -> None:
         else:
             await store.inner.put(key, await store.inner.get(copy))
 
-    patch.setattr(ledger.root.mend, "_mend_copy", mend_copy)
+    patch.setattr(ledgermq_ledger.root.mend, "_mend_copy", mend_copy)

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from holders.bundle_holders import BundleHolders, Claim, Standing
-from ledger.keys import PartitionId
-from ledger.log.log_record import Decision
-from ledger.log.writer import Append, LedgerWriter
 from ledgermq.protocol.exclusive_ids import is_exclusive
-from stateless_broker.bundle.exclusive_writers import ExclusiveWriters
-from stateless_broker.holders.partition import HeldPartitions
-from stateless_broker.internal.issued_state import IssuedState
+from ledgermq_broker.bundle.exclusive_writers import ExclusiveWriters
+from ledgermq_broker.exclusive.partition import HeldPartitions
+from ledgermq_broker.exclusive.state.bundle_holders import BundleHolders, Claim, Standing
+from ledgermq_broker.internal.issued_state import IssuedState
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.log_record import Decision
+from ledgermq_ledger.log.writer import Append, LedgerWriter
 from tests.simulation.exclusive_run import exclusive_plan_of
 from tests.simulation.mutants import mutant
 
@@ -113,7 +113,7 @@ def renewed_by_a_former_owner(patch: Patch) -> None:
 @mutant("exclusive")
 def holder_change_ends_with_its_caller(patch: Patch) -> None:
     """A change counts as durable when the call that asked for it is given up."""
-    patch.setattr("stateless_broker.holders.partition.asyncio.shield", lambda task: task)
+    patch.setattr("ledgermq_broker.exclusive.partition.asyncio.shield", lambda task: task)
 
 
 @mutant("exclusive")

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from ledger.keys import PartitionId
-from ledger.log.snapshot import InternalRecord, clean
-from ledger.parquet import snapshot_build
-from ledger.root.two_clocks import TwoClocks
 from ledgermq.client.groups.progress import Progress
-from offsets import commits, members
-from offsets.group import Group, Member
-from stateless_broker.groups.partition import PartitionCoordinator
-from stateless_broker.internal.bundle_log import BundleLog
+from ledgermq_broker.groups.partition import PartitionCoordinator
+from ledgermq_broker.internal.bundle_log import BundleLog
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.snapshot import InternalRecord, clean
+from ledgermq_ledger.parquet import snapshot_build
+from ledgermq_ledger.root.two_clocks import TwoClocks
+from ledgermq_offsets import commits, members
+from ledgermq_offsets.group import Group, Member
 from tests.simulation.cluster_plan import cluster_plan_of
 from tests.simulation.groups_clients import groups_plan_of
 from tests.simulation.mutants import mutant

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from ledger.log.log_record import Decision
-from ledger.topics.catalog import Topic
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from stateless_broker.transactions.unresolved import UnresolvedCopies
+from ledgermq_broker.transactions.state.coordinator import Coordinator
+from ledgermq_broker.transactions.state.records import IdValue
+from ledgermq_broker.transactions.state.types import Kind, Part, State, Transaction
+from ledgermq_broker.transactions.unresolved import UnresolvedCopies
+from ledgermq_ledger.log.log_record import Decision
+from ledgermq_ledger.topics.catalog import Topic
 from tests.simulation.lost_answers import share_lost
 from tests.simulation.mutants import mutant
 from tests.simulation.transactions_clients import transactions_plan_of
-from transactions.coordinator import Coordinator
-from transactions.records import IdValue
-from transactions.types import Kind, Part, State, Transaction
 
 LOADED = True
 Patch = pytest.MonkeyPatch

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-import ledger.garbage.versions
-import ledger.keyed.latest
-import ledger.keyed.round
-from ledger.keyed.plan import CleaningPlan
-from ledger.object_store.contract import ObjectStore
+import ledgermq_ledger.garbage.versions
+import ledgermq_ledger.keyed.latest
+import ledgermq_ledger.keyed.round
+from ledgermq_ledger.keyed.plan import CleaningPlan
+from ledgermq_ledger.object_store.contract import ObjectStore
 from tests.simulation.mutants import mutant
 
 LOADED = True
@@ -27,7 +27,7 @@ def old_records_stay_beside_new_ones(patch: Patch) -> None:
     def survivors(self: Any, keys: pa.ChunkedArray, offsets: pa.ChunkedArray) -> pa.ChunkedArray:
         return pc.is_valid(offsets)
 
-    patch.setattr(ledger.keyed.latest.LatestOffsets, "survivors", survivors)
+    patch.setattr(ledgermq_ledger.keyed.latest.LatestOffsets, "survivors", survivors)
 
 
 @mutant("keyed")
@@ -37,7 +37,7 @@ def log_deleted_above_the_version(patch: Patch) -> None:
     async def aged_end(store: ObjectStore, cluster: Any, place: Any) -> int:
         return 2**62
 
-    patch.setattr(ledger.garbage.versions, "aged_end", aged_end)
+    patch.setattr(ledgermq_ledger.garbage.versions, "aged_end", aged_end)
 
 
 @mutant("keyed")
@@ -45,22 +45,22 @@ def files_of_earlier_rounds_deleted(patch: Patch) -> None:
     """Only the files that were made for the newest version count as its own, not those that it has
     taken over.
     """
-    real = ledger.garbage.versions._files_of
+    real = ledgermq_ledger.garbage.versions._files_of
 
     async def files_of(store: ObjectStore, place: Any, number: int) -> set[str]:
         return {key for key in await real(store, place, number) if f"-{number}-" in key}
 
-    patch.setattr(ledger.garbage.versions, "_files_of", files_of)
+    patch.setattr(ledgermq_ledger.garbage.versions, "_files_of", files_of)
 
 
 @mutant("keyed")
 def version_published_before_its_last_file(patch: Patch) -> None:
     """A group of files is left out of the version."""
-    real = ledger.keyed.round._run
+    real = ledgermq_ledger.keyed.round._run
 
     async def run(compaction: Any, bundle: int, plan: CleaningPlan, *rest: Any) -> Any:
         return await real(
             compaction, bundle, replace(plan, groups=plan.groups[:-1] if len(plan.groups) > 1 else plan.groups), *rest
         )
 
-    patch.setattr(ledger.keyed.round, "_run", run)
+    patch.setattr(ledgermq_ledger.keyed.round, "_run", run)

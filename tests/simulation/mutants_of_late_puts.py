@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-import ledger.garbage.commit_age
-import ledger.garbage.fences
-import ledger.garbage.topics
-import ledger.object_store.s3
-import ledger.parquet.task
+import ledgermq_ledger.garbage.commit_age
+import ledgermq_ledger.garbage.fences
+import ledgermq_ledger.garbage.topics
+import ledgermq_ledger.object_store.s3
+import ledgermq_ledger.parquet.task
 import tests.simulation.s3
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.object_store.contract import Buffer, ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.task import _Run
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.task import _Run
 from tests.simulation.mutants import mutant
 from tests.simulation.rounds_plan import rounds_plan_of
 from tests.simulation.s3 import SimulatedS3
@@ -50,7 +50,7 @@ def url_signed_after_the_look(patch: Patch) -> None:
     """S3: first the look whether the plan is open, then the signature."""
 
     async def take_permission(self: _Run) -> None:
-        await ledger.parquet.task.require_open(self.store, self.plan)
+        await ledgermq_ledger.parquet.task.require_open(self.store, self.plan)
         await _sign(self)
 
     patch.setattr(_Run, "_take_permission", take_permission)
@@ -72,13 +72,15 @@ def url_signed_anew_without_a_look(patch: Patch) -> None:
 
 async def _sign(run: _Run) -> None:
     files = [file.key for file in run.plan.files]
-    run.permission = await run.store.fenced_puts(ledger.parquet.task.fence_of(run.plan), files, run.task.url_life_ms)
+    run.permission = await run.store.fenced_puts(
+        ledgermq_ledger.parquet.task.fence_of(run.plan), files, run.task.url_life_ms
+    )
 
 
 @mutant("rounds", likely=late_on_s3)
 def own_clock_trusted_when_signing(patch: Patch) -> None:
     """S3: no process compares the clock that signs with the store's."""
-    patch.setattr(ledger.object_store.s3, "CLOCKS_APART_PARTS", 0)
+    patch.setattr(ledgermq_ledger.object_store.s3, "CLOCKS_APART_PARTS", 0)
 
 
 @mutant("rounds", likely=late_on_s3)
@@ -101,15 +103,17 @@ def parquet_deleted_at_any_age(patch: Patch) -> None:
     async def finished_long_ago(store: ObjectStore, bundle: int, age_ms: int) -> int:
         return (await newest_checkpoint(store, bundle)).finished_plan
 
-    patch.setattr(ledger.garbage.commit_age, "finished_long_ago", finished_long_ago)
+    patch.setattr(ledgermq_ledger.garbage.commit_age, "finished_long_ago", finished_long_ago)
 
 
 @mutant("rounds", likely=late_on_s3)
 def commits_noted_as_long_ago(patch: Patch) -> None:
     """S3: the note of when a commit was seen is believed whatever its age."""
-    real = ledger.garbage.commit_age.witness_move
+    real = ledgermq_ledger.garbage.commit_age.witness_move
     patch.setattr(
-        ledger.garbage.commit_age, "witness_move", lambda plan, seen_ms, age_ms: real(plan, seen_ms - age_ms, age_ms)
+        ledgermq_ledger.garbage.commit_age,
+        "witness_move",
+        lambda plan, seen_ms, age_ms: real(plan, seen_ms - age_ms, age_ms),
     )
 
 
@@ -120,7 +124,7 @@ def removed_topics_files_deleted_at_any_age(patch: Patch) -> None:
     async def late_puts_are_over(self: Any, checkpoint: fmt.Checkpoint, note: fmt.RemovedTopic) -> bool:
         return True
 
-    patch.setattr(ledger.garbage.topics._Removal, "_late_puts_are_over", late_puts_are_over)
+    patch.setattr(ledgermq_ledger.garbage.topics._Removal, "_late_puts_are_over", late_puts_are_over)
 
 
 @mutant("rounds", likely=late_on_files)
@@ -137,7 +141,7 @@ def temporary_folder_removed_before_its_plan_is_finished(patch: Patch) -> None:
         for name in await store.list_fences():
             await store.close_fence(name)
 
-    patch.setattr(ledger.garbage.fences, "close_finished", close_finished)
+    patch.setattr(ledgermq_ledger.garbage.fences, "close_finished", close_finished)
 
 
 @mutant("rounds", likely=late_on_files)
@@ -146,7 +150,7 @@ def fence_opened_by_the_task(patch: Patch) -> None:
     real = _Run._take_permission
 
     async def take_permission(self: _Run) -> None:
-        await self.store.open_fence(ledger.parquet.task.fence_of(self.plan))
+        await self.store.open_fence(ledgermq_ledger.parquet.task.fence_of(self.plan))
         await _sign(self)
 
     assert real is not None
@@ -160,4 +164,4 @@ def fences_left_open(patch: Patch) -> None:
     async def close_finished(store: ObjectStore, bundle: int) -> None:
         return None
 
-    patch.setattr(ledger.garbage.fences, "close_finished", close_finished)
+    patch.setattr(ledgermq_ledger.garbage.fences, "close_finished", close_finished)

@@ -12,8 +12,8 @@ from ledgermq import evenness
 from ledgermq.cli import rebalance
 from ledgermq.cli.rebalance import Placement
 from ledgermq.evenness import Partition
-from stateless_broker import ownership, placement
-from stateless_broker.loads import Loads
+from ledgermq_broker import ownership, placement
+from ledgermq_broker.loads import Loads
 from tests.simulation.load_watch import loaded
 from tests.simulation.mutants import mutant
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.keys import PartitionId
-from ledger.topics.catalog import Topic
-from ledger.view import find
-from ledger.view.find import Finder, FoundRecord, SearchResult
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.view import find
+from ledgermq_ledger.view.find import Finder, FoundRecord, SearchResult
 from tests.simulation.lookup_watch import looks_up
 from tests.simulation.mutants import mutant
 

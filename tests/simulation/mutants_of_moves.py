@@ -7,23 +7,23 @@ from dataclasses import replace
 
 import pytest
 
-import ledger.log.checkpoint as checkpoints
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage import parquet_files, sweep, versions
-from ledger.keyed import round as keyed_round
-from ledger.keys import PartitionId
-from ledger.log.fold import LedgerState
-from ledger.log.history import History
-from ledger.log.ledger_ref import LedgerRef
-from ledger.log.moves import SLOT_BITS, Moves, open_after
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.log.writer import LedgerWriter
-from ledger.parquet import commit, hand_over, plan
-from ledger.rounds import runner
-from ledger.topics import facts
-from ledger.topics.catalog import Catalog, PartitionMove, Topic
-from stateless_broker.bundle import former
-from stateless_broker.bundle.moving import Moving
+import ledgermq_ledger.log.checkpoint as checkpoints
+from ledgermq_broker.bundle import former
+from ledgermq_broker.bundle.moving import Moving
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage import parquet_files, sweep, versions
+from ledgermq_ledger.keyed import round as keyed_round
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.fold import LedgerState
+from ledgermq_ledger.log.history import History
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.log.moves import SLOT_BITS, Moves, open_after
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.parquet import commit, hand_over, plan
+from ledgermq_ledger.rounds import runner
+from ledgermq_ledger.topics import facts
+from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic
 from tests.simulation.moves_run import is_keyed
 from tests.simulation.mutants import mutant
 

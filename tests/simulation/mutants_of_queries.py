@@ -7,15 +7,15 @@ from typing import TypeVar
 
 import pytest
 
-from ledger.keys import PartitionId
-from ledger.topics.catalog import Topic
-from ledger.view import range_read
-from ledger.view.followed_ledger import FollowedLedger
-from spark.source import followed, planning
-from spark.source.driver import Batches
-from spark.source.followed import FollowedTopics
-from spark.source.positions import Position, Topics
-from spark.source.tracking import Tracker
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.view import range_read
+from ledgermq_ledger.view.followed_ledger import FollowedLedger
+from ledgermq_spark.source import followed, planning
+from ledgermq_spark.source.driver import Batches
+from ledgermq_spark.source.followed import FollowedTopics
+from ledgermq_spark.source.positions import Position, Topics
+from ledgermq_spark.source.tracking import Tracker
 from tests.simulation.mutants import mutant
 from tests.simulation.queries_run import queries_plan_of
 

@@ -13,15 +13,15 @@ from ledgermq.client.queues.queue import Queue
 from ledgermq.client.queues.words import Word
 from ledgermq.errors import Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from shares.bundle_shares import BundleShares
-from shares.records import Fate
-from shares.share_partition import Grant, SharePartition, Span
-from shares.share_partition import Word as ShareWord
-from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.internal.issued_state import IssuedState
-from stateless_broker.internal.terms import InternalTerms
-from stateless_broker.shares.fetching import ShareFetching
-from stateless_broker.shares.partition import BundleQueues
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.internal.issued_state import IssuedState
+from ledgermq_broker.internal.terms import InternalTerms
+from ledgermq_broker.queues.fetching import ShareFetching
+from ledgermq_broker.queues.partition import BundleQueues
+from ledgermq_broker.queues.state.bundle_shares import BundleShares
+from ledgermq_broker.queues.state.records import Fate
+from ledgermq_broker.queues.state.share_partition import Grant, SharePartition, Span
+from ledgermq_broker.queues.state.share_partition import Word as ShareWord
 from tests.simulation.mutants import mutant
 from tests.simulation.queues_run import queues_plan_of
 from tests.simulation.roaming import roams

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from security.quotas import Limit
-from security.usage import Account, Usage, Usages
+from ledgermq_broker.access.state.quotas import Limit
+from ledgermq_broker.access.state.usage import Account, Usage, Usages
 from tests.simulation.mutants import mutant
 from tests.simulation.throttle_watch import is_limited
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-import ledger.parquet.round
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.fold import LedgerState
-from ledger.log.writer import LedgerWriter, succeed
-from ledger.object_store import settle
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.settle import PutOutcome
+import ledgermq_ledger.parquet.round
 from ledgermq.errors import LedgerMQError, StoreFull
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.fold import LedgerState
+from ledgermq_ledger.log.writer import LedgerWriter, succeed
+from ledgermq_ledger.object_store import settle
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.settle import PutOutcome
 from tests.simulation.mutants import mutant
 from tests.simulation.plan import plan_of
 from tests.simulation.rounds_plan import rounds_plan_of
@@ -95,7 +95,7 @@ def plan_cut_short_with_its_fence_open(patch: Patch) -> None:
     async def cut_short(store: ObjectStore, plan: fmt.CompactionPlan) -> None:
         pass
 
-    patch.setattr(ledger.parquet.round, "cut_short", cut_short)
+    patch.setattr(ledgermq_ledger.parquet.round, "cut_short", cut_short)
 
 
 LOADED = True

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-import ledger.garbage.parquet_files
-import ledger.garbage.retention
-import ledger.garbage.sweep
-import ledger.parquet.archive
-from ledger import keys
-from ledger.garbage import heartbeats, segments
-from ledger.garbage.found import Kind, Removable, delete
-from ledger.garbage.listing import Listing
-from ledger.object_store.contract import ObjectMissing, ObjectStore, StoreUncertain
-from ledger.topics import facts as topic_facts
-from ledger.topics import removal as topic_removal
+import ledgermq_ledger.garbage.parquet_files
+import ledgermq_ledger.garbage.retention
+import ledgermq_ledger.garbage.sweep
+import ledgermq_ledger.parquet.archive
+from ledgermq_ledger import keys
+from ledgermq_ledger.garbage import heartbeats, segments
+from ledgermq_ledger.garbage.found import Kind, Removable, delete
+from ledgermq_ledger.garbage.listing import Listing
+from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore, StoreUncertain
+from ledgermq_ledger.topics import facts as topic_facts
+from ledgermq_ledger.topics import removal as topic_removal
 from tests.simulation.mutants import mutant
 from tests.simulation.rounds_plan import rounds_plan_of
 
@@ -42,10 +42,10 @@ def _sweeps(seed: int) -> bool:
 @mutant("rounds", likely=_holds)
 def hold_ignored(patch: Patch) -> None:
     """Log starts move and files go whatever is held."""
-    for module in (ledger.garbage.parquet_files, ledger.garbage.retention):
+    for module in (ledgermq_ledger.garbage.parquet_files, ledgermq_ledger.garbage.retention):
         patch.setattr(module, "may_remove", lambda checkpoint, topic, partition: True)
-    patch.setattr(ledger.garbage.retention, "is_held", lambda checkpoint, topic_id: False)
-    patch.setattr(ledger.garbage.retention, "refuse_held", lambda checkpoint, topic: None)
+    patch.setattr(ledgermq_ledger.garbage.retention, "is_held", lambda checkpoint, topic_id: False)
+    patch.setattr(ledgermq_ledger.garbage.retention, "refuse_held", lambda checkpoint, topic: None)
 
 
 @mutant("rounds", likely=lambda seed: _holds(seed) and rounds_plan_of(seed).stale_catalog > 0)
@@ -61,7 +61,7 @@ def settings_that_were_replaced(patch: Patch) -> None:
     def may_remove(checkpoint: Any, topic: Any, partition: int) -> bool:
         return not topic.settings.legal_hold and not topic_facts.is_held(checkpoint, topic.id)
 
-    for module in (ledger.garbage.parquet_files, ledger.garbage.retention):
+    for module in (ledgermq_ledger.garbage.parquet_files, ledgermq_ledger.garbage.retention):
         patch.setattr(module, "may_remove", may_remove)
 
 
@@ -76,7 +76,7 @@ def archive_not_read_back(patch: Patch) -> None:
         except (ObjectMissing, StoreUncertain):
             return
 
-    patch.setattr(ledger.parquet.archive.Archives, "keep", keep)
+    patch.setattr(ledgermq_ledger.parquet.archive.Archives, "keep", keep)
 
 
 @mutant("rounds", likely=_archives)
@@ -91,7 +91,7 @@ def archive_after_the_original_is_gone(patch: Patch) -> None:
         await self._store.delete([key])
         await (await self.store(url)).put_if_absent(keys.archived(key), [data])
 
-    patch.setattr(ledger.parquet.archive.Archives, "keep", keep)
+    patch.setattr(ledgermq_ledger.parquet.archive.Archives, "keep", keep)
 
 
 @mutant("rounds", likely=_sweeps)
@@ -130,7 +130,7 @@ def sweep_takes_segments_of_open_plans(patch: Patch) -> None:
 @mutant("rounds", likely=_sweeps)
 def sweep_takes_strangers_for_garbage(patch: Patch) -> None:
     """What no LedgerMQ process puts is removed, not only shown."""
-    real = ledger.garbage.sweep._Search._foreign
+    real = ledgermq_ledger.garbage.sweep._Search._foreign
 
     async def foreign(self: Any) -> None:
         await real(self)
@@ -139,5 +139,5 @@ def sweep_takes_strangers_for_garbage(patch: Patch) -> None:
     async def remove(store: ObjectStore, found: Sequence[Removable]) -> None:
         await delete(store, found)
 
-    patch.setattr(ledger.garbage.sweep._Search, "_foreign", foreign)
+    patch.setattr(ledgermq_ledger.garbage.sweep._Search, "_foreign", foreign)
     patch.setattr(heartbeats, "remove", remove)

@@ -10,26 +10,26 @@ from typing import Any
 
 import pytest
 
-import ledger.garbage.parquet_files
-import ledger.garbage.retention
-import ledger.garbage.topics
-import ledger.log.plan_chain
-import ledger.parquet.group_build
-import ledger.parquet.plan
-import ledger.parquet.round
-import ledger.parquet.task
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage import checkpoints, pages, plans, snapshots
-from ledger.garbage.found import Kind, Removable, delete
-from ledger.garbage.listing import Listing
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.ledger_ref import LedgerRef
-from ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.pages import PageReader
-from ledger.topics import removal as topic_removal
+import ledgermq_ledger.garbage.parquet_files
+import ledgermq_ledger.garbage.retention
+import ledgermq_ledger.garbage.topics
+import ledgermq_ledger.log.plan_chain
+import ledgermq_ledger.parquet.group_build
+import ledgermq_ledger.parquet.plan
+import ledgermq_ledger.parquet.round
+import ledgermq_ledger.parquet.task
 from ledgermq.errors import LedgerMQError, Unavailable
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage import checkpoints, pages, plans, snapshots
+from ledgermq_ledger.garbage.found import Kind, Removable, delete
+from ledgermq_ledger.garbage.listing import Listing
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.pages import PageReader
+from ledgermq_ledger.topics import removal as topic_removal
 from tests.simulation.mutants import mutant
 
 LOADED = True
@@ -39,18 +39,18 @@ Patch = pytest.MonkeyPatch
 @mutant("rounds")
 def plan_not_frozen(patch: Patch) -> None:
     """Who loses the put of a plan runs its own all the same."""
-    real = ledger.parquet.round.put_plan
+    real = ledgermq_ledger.parquet.round.put_plan
 
     async def put_plan(store: ObjectStore, plan: fmt.CompactionPlan, sources: Any) -> bool:
         await real(store, plan, sources)
-        await store.open_fence(ledger.log.plan_chain.fence_of(plan))
+        await store.open_fence(ledgermq_ledger.log.plan_chain.fence_of(plan))
         return True
 
     async def read_plan(store: ObjectStore, bundle: int, number: int) -> None:
         return None
 
-    patch.setattr(ledger.parquet.round, "put_plan", put_plan)
-    patch.setattr(ledger.parquet.round, "read_plan", read_plan)
+    patch.setattr(ledgermq_ledger.parquet.round, "put_plan", put_plan)
+    patch.setattr(ledgermq_ledger.parquet.round, "read_plan", read_plan)
 
 
 @mutant("rounds")
@@ -66,7 +66,7 @@ def parquet_deleted_in_any_order(patch: Patch) -> None:
                 await store.delete([file.key])
         return 0
 
-    patch.setattr(ledger.garbage.parquet_files, "remove_expired", remove_expired)
+    patch.setattr(ledgermq_ledger.garbage.parquet_files, "remove_expired", remove_expired)
 
 
 @mutant("rounds")
@@ -82,14 +82,14 @@ def retention_deletes_one_file_too_many(patch: Patch) -> None:
                     await store.delete([file.key])
         return 0
 
-    patch.setattr(ledger.garbage.parquet_files, "remove_expired", remove_expired)
+    patch.setattr(ledgermq_ledger.garbage.parquet_files, "remove_expired", remove_expired)
 
 
 @mutant("rounds")
 def name_freed_without_a_barrier(patch: Patch) -> None:
     """A deleted topic's files are looked for before plans that may still write some are finished."""
     patch.setattr(topic_removal, "is_past_barrier", lambda checkpoint, topic_id: True)
-    patch.setattr(ledger.garbage.topics, "is_past_barrier", lambda checkpoint, topic_id: True)
+    patch.setattr(ledgermq_ledger.garbage.topics, "is_past_barrier", lambda checkpoint, topic_id: True)
 
 
 @mutant("rounds")
@@ -99,7 +99,7 @@ def name_freed_with_files_left(patch: Patch) -> None:
     async def delete_files(self: Any) -> None:
         return None
 
-    patch.setattr(ledger.garbage.topics._Removal, "_delete_files", delete_files)
+    patch.setattr(ledgermq_ledger.garbage.topics._Removal, "_delete_files", delete_files)
 
 
 @mutant("rounds")
@@ -120,14 +120,14 @@ def garbage_collection_reads_before_it_lists(patch: Patch) -> None:
         await delete(store, files)
         return []
 
-    patch.setattr(ledger.garbage.parquet_files, "find_unreferenced", find)
-    patch.setattr(ledger.garbage.parquet_files, "remove_unreferenced", remove)
+    patch.setattr(ledgermq_ledger.garbage.parquet_files, "find_unreferenced", find)
+    patch.setattr(ledgermq_ledger.garbage.parquet_files, "remove_unreferenced", remove)
 
 
 @mutant("rounds")
 def snapshot_keeps_the_oldest(patch: Patch) -> None:
     """Cleaning an internal topic keeps the first record of each key, not the last."""
-    from ledger.log.snapshot import InternalRecord
+    from ledgermq_ledger.log.snapshot import InternalRecord
 
     def clean(records: Any) -> list[InternalRecord]:
         first: dict[bytes, InternalRecord] = {}
@@ -135,13 +135,13 @@ def snapshot_keeps_the_oldest(patch: Patch) -> None:
             first.setdefault(record.key, record)
         return sorted((r for r in first.values() if r.value is not None), key=lambda r: r.offset)
 
-    patch.setattr("ledger.parquet.snapshot_build.clean", clean)
+    patch.setattr("ledgermq_ledger.parquet.snapshot_build.clean", clean)
 
 
 @mutant("rounds")
 def file_without_its_last_record(patch: Patch) -> None:
     """A plan's file ends one record early; the next begins behind the gap."""
-    real = ledger.parquet.plan._file
+    real = ledgermq_ledger.parquet.plan._file
 
     def file(backlog: Any, plan: int) -> fmt.PlannedFile:
         found = real(backlog, plan)
@@ -151,13 +151,13 @@ def file_without_its_last_record(patch: Patch) -> None:
             found.key = replace(parsed, last_offset=found.last_offset - 1).key
         return found
 
-    patch.setattr(ledger.parquet.plan, "_file", file)
+    patch.setattr(ledgermq_ledger.parquet.plan, "_file", file)
 
 
 @mutant("rounds")
 def commit_of_a_plan_that_was_finished(patch: Patch) -> None:
     """A runner that was asleep commits its plan again."""
-    real = ledger.parquet.round.commit_move
+    real = ledgermq_ledger.parquet.round.commit_move
 
     def commit_move(plan: fmt.CompactionPlan, stored: Any, **more: Any) -> Any:
         move = real(plan, stored, **more)
@@ -169,7 +169,7 @@ def commit_of_a_plan_that_was_finished(patch: Patch) -> None:
 
         return again
 
-    patch.setattr(ledger.parquet.round, "commit_move", commit_move)
+    patch.setattr(ledgermq_ledger.parquet.round, "commit_move", commit_move)
 
 
 async def _live(store: ObjectStore, cluster: Any) -> set[str]:
@@ -188,8 +188,8 @@ def task_does_not_look(patch: Patch) -> None:
     async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
         return await newest_checkpoint(store, plan.bundle)
 
-    patch.setattr(ledger.parquet.round, "require_open", require_open)
-    patch.setattr(ledger.parquet.task, "require_open", require_open)
+    patch.setattr(ledgermq_ledger.parquet.round, "require_open", require_open)
+    patch.setattr(ledgermq_ledger.parquet.task, "require_open", require_open)
 
 
 @mutant("rounds")
@@ -199,8 +199,10 @@ def next_plan_before_the_last_is_finished(patch: Patch) -> None:
     async def open_plan(compaction: Compaction, bundle: int, catalog: Any, **how: bool) -> Any:
         store, sources = compaction.store, compaction.sources
         numbers = [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]
-        history = await ledger.parquet.round.read_history(compaction.ledger(bundle))
-        plan = ledger.parquet.round.make_plan(history, catalog, now_ms=sources.now_ms(), put_id=sources.new_id(), **how)
+        history = await ledgermq_ledger.parquet.round.read_history(compaction.ledger(bundle))
+        plan = ledgermq_ledger.parquet.round.make_plan(
+            history, catalog, now_ms=sources.now_ms(), put_id=sources.new_id(), **how
+        )
         if plan is None:
             return None
         plan.number = max([plan.number, *(number + 1 for number in numbers)])
@@ -208,27 +210,29 @@ def next_plan_before_the_last_is_finished(patch: Patch) -> None:
             parsed = keys.parse_parquet(file.key)
             assert parsed is not None
             file.key = replace(parsed, plan=plan.number).key
-        return plan if await ledger.parquet.round.put_plan(store, plan, sources) else None
+        return plan if await ledgermq_ledger.parquet.round.put_plan(store, plan, sources) else None
 
     async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
         return await newest_checkpoint(store, plan.bundle)
 
-    patch.setattr(ledger.parquet.round, "_open_plan", open_plan)
-    patch.setattr(ledger.parquet.round, "require_open", require_open)
-    patch.setattr(ledger.parquet.task, "require_open", require_open)
+    patch.setattr(ledgermq_ledger.parquet.round, "_open_plan", open_plan)
+    patch.setattr(ledgermq_ledger.parquet.round, "require_open", require_open)
+    patch.setattr(ledgermq_ledger.parquet.task, "require_open", require_open)
 
 
 @mutant("rounds")
 def range_dropped_while_files_are_left(patch: Patch) -> None:
     """Records below the log start are left out, though the partition has Parquet files before them."""
-    patch.setattr(ledger.parquet.plan, "_first_offset", lambda counters: max(counters.log_start, counters.parquet_end))
-    patch.setattr(ledger.parquet.plan, "check_plan", lambda history, plan, backlogs: None)
+    patch.setattr(
+        ledgermq_ledger.parquet.plan, "_first_offset", lambda counters: max(counters.log_start, counters.parquet_end)
+    )
+    patch.setattr(ledgermq_ledger.parquet.plan, "check_plan", lambda history, plan, backlogs: None)
 
 
 @mutant("rounds")
 def log_start_forgets_what_is_left(patch: Patch) -> None:
     """Parquet is said to begin at the log start before the files below it are gone."""
-    real = ledger.garbage.retention.log_start_move
+    real = ledgermq_ledger.garbage.retention.log_start_move
 
     def log_start_move(starts: Any, *more: Any) -> Any:
         move = real(starts, *more)
@@ -241,13 +245,13 @@ def log_start_forgets_what_is_left(patch: Patch) -> None:
 
         return both
 
-    patch.setattr(ledger.garbage.retention, "log_start_move", log_start_move)
+    patch.setattr(ledgermq_ledger.garbage.retention, "log_start_move", log_start_move)
 
 
 @mutant("rounds")
 def uncertain_commit_undone(patch: Patch) -> None:
     """The files of a plan are deleted when its commit could not be told, or was another's."""
-    real = ledger.parquet.round._commit
+    real = ledgermq_ledger.parquet.round._commit
 
     async def commit(compaction: Compaction, plan: fmt.CompactionPlan, stored: Any, **more: Any) -> bool:
         try:
@@ -258,7 +262,7 @@ def uncertain_commit_undone(patch: Patch) -> None:
             await compaction.store.delete([file.key for file in stored])
         return done
 
-    patch.setattr(ledger.parquet.round, "_commit", commit)
+    patch.setattr(ledgermq_ledger.parquet.round, "_commit", commit)
 
 
 @mutant("rounds")
@@ -266,14 +270,14 @@ def topic_dropped_before_the_checkpoint_names_it(patch: Patch) -> None:
     """A plan leaves out the records of a topic that the catalog does not know: it is removed, or it
     is newer than the catalog.
     """
-    real = ledger.parquet.plan.fate_of
+    real = ledgermq_ledger.parquet.plan.fate_of
 
     def fate_of(topic_id: int, history: Any, catalog: Any) -> Any:
         fate = real(topic_id, history, catalog)
-        return ledger.parquet.plan.Fate.DROP if fate is ledger.parquet.plan.Fate.WAIT else fate
+        return ledgermq_ledger.parquet.plan.Fate.DROP if fate is ledgermq_ledger.parquet.plan.Fate.WAIT else fate
 
-    patch.setattr(ledger.parquet.plan, "fate_of", fate_of)
-    patch.setattr(ledger.parquet.round, "needs_newer_catalog", lambda history, catalog: False)
+    patch.setattr(ledgermq_ledger.parquet.plan, "fate_of", fate_of)
+    patch.setattr(ledgermq_ledger.parquet.round, "needs_newer_catalog", lambda history, catalog: False)
 
 
 @mutant("rounds")
@@ -283,7 +287,7 @@ def task_reads_a_slot_that_was_created_again(patch: Patch) -> None:
     async def read_planned_index(
         store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot
     ) -> fmt.SegmentIndex:
-        from ledger.log.segment import read_index
+        from ledgermq_ledger.log.segment import read_index
 
         return (await read_index(store, plan.bundle, slot.slot)).index
 
@@ -296,10 +300,10 @@ def task_reads_a_slot_that_was_created_again(patch: Patch) -> None:
         except ObjectMissing:
             return []
 
-    real = ledger.parquet.group_build._read_slot
-    patch.setattr(ledger.parquet.group_build, "read_planned_index", read_planned_index)
-    patch.setattr(ledger.parquet.group_build, "refuse", refuse)
-    patch.setattr(ledger.parquet.group_build, "_read_slot", read_slot)
+    real = ledgermq_ledger.parquet.group_build._read_slot
+    patch.setattr(ledgermq_ledger.parquet.group_build, "read_planned_index", read_planned_index)
+    patch.setattr(ledgermq_ledger.parquet.group_build, "refuse", refuse)
+    patch.setattr(ledgermq_ledger.parquet.group_build, "_read_slot", read_slot)
 
 
 @mutant("rounds")

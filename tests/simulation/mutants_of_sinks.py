@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-import spark.sink.driver
-from ledger import keys
-from ledger.garbage import heartbeats, staged_rows
-from ledger.garbage.found import Kind, Removable, delete
-from ledger.object_store.contract import ObjectStore
+import ledgermq_spark.sink.driver
+from ledgermq_ledger import keys
+from ledgermq_ledger.garbage import heartbeats, staged_rows
+from ledgermq_ledger.garbage.found import Kind, Removable, delete
+from ledgermq_ledger.object_store.contract import ObjectStore
 from tests.simulation.mutants import mutant
 
 LOADED = True
@@ -57,7 +57,7 @@ def rows_decided_at_any_age(patch: Patch) -> None:
     async def check_age(*args: Any) -> None:
         return None
 
-    patch.setattr(spark.sink.driver, "_check_age", check_age)
+    patch.setattr(ledgermq_spark.sink.driver, "_check_age", check_age)
 
 
 @mutant("sinks")

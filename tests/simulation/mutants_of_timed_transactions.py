@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from stateless_broker.timers.intake import Blocks, Intake
-from stateless_broker.transactions.partition import TransactionPartition
+from ledgermq_broker.timed.intake import Blocks, Intake
+from ledgermq_broker.transactions.partition import TransactionPartition
+from ledgermq_broker.transactions.state.participant import Participant
+from ledgermq_broker.transactions.state.types import Part, Reference, State, Stream, Transaction
 from tests.simulation.mutants import mutant
 from tests.simulation.mutants_of_timers import append_apart
 from tests.simulation.timers_plan import timers_plan_of
-from transactions.participant import Participant
-from transactions.types import Part, Reference, State, Stream, Transaction
 
 LOADED = True
 Patch = pytest.MonkeyPatch

@@ -10,32 +10,32 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-import stateless_broker.fetch_path
-import stateless_broker.service
-import stateless_broker.timers.deliverer
-import stateless_broker.timers.intake
-from ledger.keys import PartitionId
-from ledger.log.log_record import Decision, LogRecord
-from ledger.log.producers import ProducerSession
-from ledger.log.segment import Batch
+import ledgermq_broker.fetch_path
+import ledgermq_broker.service
+import ledgermq_broker.timed.deliverer
+import ledgermq_broker.timed.intake
 from ledgermq.sources import Sources
-from stateless_broker.internal.core import Opening
-from stateless_broker.internal.issued_state import IssuedState
-from stateless_broker.timers.deliverer import Deliverer
-from stateless_broker.timers.held import Held
-from stateless_broker.timers.hidden_logs import HiddenLogs
-from stateless_broker.timers.intake import Intake
-from stateless_broker.timers.mover import LogStarts, Mover
-from stateless_broker.timers.partition import TimerPartition, TimerParts
+from ledgermq_broker.internal.core import Opening
+from ledgermq_broker.internal.issued_state import IssuedState
+from ledgermq_broker.timed.deliverer import Deliverer
+from ledgermq_broker.timed.held import Held
+from ledgermq_broker.timed.hidden_logs import HiddenLogs
+from ledgermq_broker.timed.intake import Intake
+from ledgermq_broker.timed.mover import LogStarts, Mover
+from ledgermq_broker.timed.partition import TimerPartition, TimerParts
+from ledgermq_broker.timed.state import limits
+from ledgermq_broker.timed.state.blocks import Block, Id, Key, encode_block
+from ledgermq_broker.timed.state.bundle_timers import BundleTimers, RecallAnswer
+from ledgermq_broker.timed.state.cut import batches
+from ledgermq_broker.timed.state.places import RangeId
+from ledgermq_broker.timed.state.records import FlushedEntry, RangeEntry
+from ledgermq_broker.timed.state.rows import Rows
+from ledgermq_broker.timed.state.waiting import Waiting
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.log_record import Decision, LogRecord
+from ledgermq_ledger.log.producers import ProducerSession
+from ledgermq_ledger.log.segment import Batch
 from tests.simulation.mutants import mutant
-from timers import limits
-from timers.blocks import Block, Id, Key, encode_block
-from timers.bundle_timers import BundleTimers, RecallAnswer
-from timers.cut import batches
-from timers.places import RangeId
-from timers.records import FlushedEntry, RangeEntry
-from timers.rows import Rows
-from timers.waiting import Waiting
 
 LOADED = True
 Patch = pytest.MonkeyPatch
@@ -117,8 +117,8 @@ def floors_ignored(patch: Patch) -> None:
     def encode(target: PartitionId, floor_us: int, *more: Any) -> LogRecord:
         return encode_block(target, 0, *more)
 
-    patch.setattr(stateless_broker.timers.intake, "Block", without_floor)
-    patch.setattr(stateless_broker.timers.intake, "encode_block", encode)
+    patch.setattr(ledgermq_broker.timed.intake, "Block", without_floor)
+    patch.setattr(ledgermq_broker.timed.intake, "encode_block", encode)
 
 
 @mutant("timers")
@@ -359,7 +359,7 @@ def rows_of_callers_that_go_away_forgotten(patch: Patch) -> None:
         else:
             real(self, block, done)
 
-    patch.setattr(stateless_broker.timers.intake, "asyncio", Unshielded())
+    patch.setattr(ledgermq_broker.timed.intake, "asyncio", Unshielded())
     patch.setattr(Intake, "_settled", settled)
 
 
@@ -384,11 +384,11 @@ def delivered_in_order_of_offsets(patch: Patch) -> None:
             found[target] = records.take(pc.sort_indices(records.column("key")))
         return found
 
-    patch.setattr(stateless_broker.timers.deliverer, "batches", by_offset)
+    patch.setattr(ledgermq_broker.timed.deliverer, "batches", by_offset)
 
 
 @mutant("timers")
 def hidden_topics_can_be_read(patch: Patch) -> None:
     """A consumer of `__delayed` gets messages before their time."""
-    for module in (stateless_broker.fetch_path, stateless_broker.service):
+    for module in (ledgermq_broker.fetch_path, ledgermq_broker.service):
         patch.setattr(module, "refuse_unreadable", lambda topic: None)

@@ -9,26 +9,26 @@ from typing import Any
 
 import pytest
 
-from ledger.keys import PartitionId
-from ledger.log.log_record import Decision, LogRecord
-from ledger.log.producers import ProducerSession
-from ledger.log.segment import Batch
-from ledger.log.stored_batch import StoredBatch
-from ledger.log.writer import Append
 from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import TransactionAborted
-from offsets import pending
-from stateless_broker.bundle.group_commit import GroupCommit
-from stateless_broker.internal.issued_state import IssuedState
-from stateless_broker.transactions.completer import Completer
-from stateless_broker.transactions.housekeeper import Housekeeper
-from stateless_broker.transactions.staged_log import StagedLog
+from ledgermq_broker.bundle.group_commit import GroupCommit
+from ledgermq_broker.internal.issued_state import IssuedState
+from ledgermq_broker.transactions.completer import Completer
+from ledgermq_broker.transactions.housekeeper import Housekeeper
+from ledgermq_broker.transactions.staged_log import StagedLog
+from ledgermq_broker.transactions.state.coordinator import Coordinator
+from ledgermq_broker.transactions.state.participant import CarryItem, Chunk, Completion, Participant
+from ledgermq_broker.transactions.state.records import NoteValue, ReferencesEntry, ReferencesValue
+from ledgermq_broker.transactions.state.types import Part, Reference, State, Transaction
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.log_record import Decision, LogRecord
+from ledgermq_ledger.log.producers import ProducerSession
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.stored_batch import StoredBatch
+from ledgermq_ledger.log.writer import Append
+from ledgermq_offsets import pending
 from tests.simulation.mutants import mutant
 from tests.simulation.transactions_clients import transactions_plan_of
-from transactions.coordinator import Coordinator
-from transactions.participant import CarryItem, Chunk, Completion, Participant
-from transactions.records import NoteValue, ReferencesEntry, ReferencesValue
-from transactions.types import Part, Reference, State, Transaction
 
 LOADED = True
 Patch = pytest.MonkeyPatch

@@ -20,8 +20,8 @@ from ledgermq.protocol.api import BrokerApi, Connection, Connector
 from ledgermq.protocol.frames import FetchFrame, ProduceFrame, StageFrame
 from ledgermq.protocol.methods import METHODS, Method, UnaryCalls
 from ledgermq.protocol.status import error_from_proto, error_to_proto
-from stateless_broker.broker import Broker
-from stateless_broker.security.door import Admitted, Door
+from ledgermq_broker.access.door import Admitted, Door
+from ledgermq_broker.broker import Broker
 from tests.simulation.loop import Process
 from tests.simulation.world import World, failed_assertions
 

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 import pyarrow.parquet as pq
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import PartitionId
-from ledger.parquet.pages import PageReader
 from ledgermq.errors import LedgerMQError
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.parquet.pages import PageReader
 from tests.simulation.checker import judge_plain_read
 from tests.simulation.history import FinalLog, Partition, PlainRead
 from tests.simulation.model import Violation

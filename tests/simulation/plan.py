@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from ledger.cluster import ClusterSettings
+from ledgermq_ledger.cluster import ClusterSettings
 from tests.simulation.ambush import NO_AMBUSH, Ambush, draw_ambush
 from tests.stores.faulty import Faults
 

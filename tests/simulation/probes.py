@@ -14,29 +14,29 @@ from typing import Any
 
 import pytest
 
-import ledger.log.plan_chain
-import ledger.log.recovery
-import ledger.object_store.settle
-import ledger.parquet.round
-import ledger.parquet.task
-import spark.source.followed
-import spark.source.planning
-import stateless_broker.bundle.owner
+import ledgermq_broker.bundle.owner
+import ledgermq_ledger.log.plan_chain
+import ledgermq_ledger.log.recovery
+import ledgermq_ledger.object_store.settle
+import ledgermq_ledger.parquet.round
+import ledgermq_ledger.parquet.task
+import ledgermq_spark.source.followed
+import ledgermq_spark.source.planning
 import tests.simulation.ledger_broker
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.plan_chain import PlanOvertaken, fence_of
-from ledger.log.writer import Append, LedgerWriter
-from ledger.object_store.settle import PutOutcome
-from ledger.view.followed_ledger import FollowedLedger
-from ledger.view.view import LedgerView
 from ledgermq.errors import NotOwner, ProducerError
-from stateless_broker.timers import mover
-from stateless_broker.timers.deliverer import Deliverer
-from stateless_broker.timers.held import Held
-from stateless_broker.timers.intake import Intake
-from stateless_broker.timers.partition import TimerPartition
+from ledgermq_broker.timed import mover
+from ledgermq_broker.timed.deliverer import Deliverer
+from ledgermq_broker.timed.held import Held
+from ledgermq_broker.timed.intake import Intake
+from ledgermq_broker.timed.partition import TimerPartition
+from ledgermq_broker.timed.state.bundle_timers import BundleTimers, RecallAnswer
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.plan_chain import PlanOvertaken, fence_of
+from ledgermq_ledger.log.writer import Append, LedgerWriter
+from ledgermq_ledger.object_store.settle import PutOutcome
+from ledgermq_ledger.view.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.view import LedgerView
 from tests.simulation.loop import SimulatedLoop, current_process
-from timers.bundle_timers import BundleTimers, RecallAnswer
 
 
 def saw(what: str) -> None:
@@ -68,9 +68,9 @@ def _probe_puts(patch: pytest.MonkeyPatch) -> None:
         if known is not None and newest.trim_slot > known.state.slot + 1:
             saw("a fold was not believed: what it had read was trimmed meanwhile")
 
-    _after(patch, ledger.object_store.settle, "_look", looked)
-    _after(patch, ledger.log.recovery, "settle_put", put)
-    _after(patch, ledger.log.recovery, "newest_checkpoint", second_look)
+    _after(patch, ledgermq_ledger.object_store.settle, "_look", looked)
+    _after(patch, ledgermq_ledger.log.recovery, "settle_put", put)
+    _after(patch, ledgermq_ledger.log.recovery, "newest_checkpoint", second_look)
 
 
 def _probe_terms(patch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def _probe_terms(patch: pytest.MonkeyPatch) -> None:
         if isinstance(error, NotOwner) and "did not open the current term" in error.message:
             saw("a claim was won and opened no term")
 
-    for module in (stateless_broker.bundle.owner, tests.simulation.ledger_broker):
+    for module in (ledgermq_broker.bundle.owner, tests.simulation.ledger_broker):
         _on_error(patch, module, "claim", failed)
 
     real_end, real_is_new = LedgerWriter.end, LedgerWriter._is_new
@@ -154,10 +154,10 @@ def _probe_rounds(patch: pytest.MonkeyPatch) -> None:
         loop.cut_short.add(fence_of(plan))
         saw("a plan was cut short")
 
-    _before(patch, ledger.parquet.round, "cut_short", cut)
-    _after(patch, ledger.parquet.round, "put_plan", planned)
-    _after(patch, ledger.parquet.round, "_commit", committed)
-    for module in (ledger.parquet.round, ledger.parquet.task):
+    _before(patch, ledgermq_ledger.parquet.round, "cut_short", cut)
+    _after(patch, ledgermq_ledger.parquet.round, "put_plan", planned)
+    _after(patch, ledgermq_ledger.parquet.round, "_commit", committed)
+    for module in (ledgermq_ledger.parquet.round, ledgermq_ledger.parquet.task):
         _on_error(patch, module, "require_open", overtaken)
 
 
@@ -210,7 +210,7 @@ def _probe_queries(patch: pytest.MonkeyPatch) -> None:
         if has_begun_again:
             saw("a followed ledger was begun again, for it was trimmed meanwhile")
 
-    for module in (spark.source.followed, spark.source.planning):
+    for module in (ledgermq_spark.source.followed, ledgermq_spark.source.planning):
         _after(patch, module, "planned_whole", planned)
     _after(patch, FollowedLedger, "_look", looked)
 

@@ -16,18 +16,18 @@ from collections.abc import Awaitable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
 
-from ledger.blocking import run_inline
-from ledger.view.follow import LOOK_AFTER_S_MAX
-from ledger.view.range_read import RangeReader
-from ledger.view.shared_slots import SharedSlots
 from ledgermq.errors import LedgerMQError
-from spark.source.driver import Batches
-from spark.source.followed import FollowedTopics
-from spark.source.move_wait import PAUSE_S
-from spark.source.options import SourceOptions, parse_options
-from spark.source.planning import TopicRange, plan_query
-from spark.source.positions import Position, decode, encode
-from spark.source.tracking import Tracker
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.view.follow import LOOK_AFTER_S_MAX
+from ledgermq_ledger.view.range_read import RangeReader
+from ledgermq_ledger.view.shared_slots import SharedSlots
+from ledgermq_spark.source.driver import Batches
+from ledgermq_spark.source.followed import FollowedTopics
+from ledgermq_spark.source.move_wait import PAUSE_S
+from ledgermq_spark.source.options import SourceOptions, parse_options
+from ledgermq_spark.source.planning import TopicRange, plan_query
+from ledgermq_spark.source.positions import Position, decode, encode
+from ledgermq_spark.source.tracking import Tracker
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.model import Violation
 from tests.simulation.queries_world import PARTITIONS, TOPIC, MovingTopic, UnsteadyStore

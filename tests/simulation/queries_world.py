@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from ledger.blocking import run_inline
-from ledger.garbage.retention import deletion_move
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import ObjectInfo
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_root
 from ledgermq.errors import Unavailable
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import ObjectInfo
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.simulation.world import World
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root

@@ -12,7 +12,7 @@ from ledgermq.client.queues.queue import Queue
 from ledgermq.client.queues.words import Word
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
-from stateless_broker.shares.partition import LIFE_NUMBERS
+from ledgermq_broker.queues.partition import LIFE_NUMBERS
 from tests.simulation.history import FinalLog
 from tests.simulation.model import Violation
 

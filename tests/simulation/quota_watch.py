@@ -16,12 +16,12 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq.client.client import Client
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import LedgerMQError
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient, fate_of
 from tests.simulation.history import Outcome
 from tests.simulation.model import Violation

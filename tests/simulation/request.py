@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ledger.object_store.contract import StoreThrottled, StoreUncertain
 from ledgermq.errors import LedgerMQError, StoreFull
+from ledgermq_ledger.object_store.contract import StoreThrottled, StoreUncertain
 from tests.simulation.loop import SimulatedLoop
 from tests.stores.faulty import WRITES, Fault
 

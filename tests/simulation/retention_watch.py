@@ -10,8 +10,8 @@ archived    from the answer on: a file that goes and holds records above the log
 
 from __future__ import annotations
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from tests.simulation.model import Violation
 from tests.simulation.world import World
 

@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq.errors import LedgerMQError, PartitionBusy
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from tests.simulation.cluster_broker import ClusterBroker
 from tests.simulation.cluster_clients import PARTITIONS
 from tests.simulation.cluster_plan import ClusterPlan

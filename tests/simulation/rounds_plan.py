@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from ledger.cluster import ClusterDefaults
+from ledgermq_ledger.cluster import ClusterDefaults
 from tests.simulation.ambush import KINDS, NO_AMBUSH, Ambush, draw_ambush
 
 BUNDLES = 3

@@ -12,26 +12,34 @@ from dataclasses import replace
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.cluster import ClusterSettings
-from ledger.garbage.retention import deletion_move
-from ledger.garbage.sweep import collect_garbage, sweep
-from ledger.garbage.topics import remove as remove_topics
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.log.segment import Batch
-from ledger.log.writer import Append, LedgerWriter
-from ledger.object_store.contract import ObjectStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.root.copies import copies_of
-from ledger.root.mend import mend_copies
-from ledger.rounds.runner import bring_facts_into_force, compact_bundle, compact_root
-from ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
-from ledger.topics.settings import parse_settings
 from ledgermq.errors import LedgerMQError, LegalHold
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.garbage.sweep import collect_garbage, sweep
+from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.writer import Append, LedgerWriter
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.root.copies import copies_of
+from ledgermq_ledger.root.mend import mend_copies
+from ledgermq_ledger.rounds.runner import bring_facts_into_force, compact_bundle, compact_root
+from ledgermq_ledger.topics.catalog import (
+    METADATA,
+    Catalog,
+    Topic,
+    encode_topic_record,
+    read_catalog,
+    removed,
+    topic_key,
+)
+from ledgermq_ledger.topics.settings import parse_settings
 from tests.simulation.history import Outcome
 from tests.simulation.loop import Process
 from tests.simulation.rounds_plan import BUNDLES, RoundsPlan

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import asyncio
 
-from ledger.blocking import run_inline
-from ledger.cluster import ClusterSettings, open_cluster
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.garbage.topics import remove as remove_topics
-from ledger.keys import ParquetName, PartitionId
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_root
-from ledger.topics.catalog import METADATA, encode_topic_record, read_catalog
 from ledgermq.errors import LedgerMQError
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import ClusterSettings, open_cluster
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.keys import ParquetName, PartitionId
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, read_catalog
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.disturbances import Disturbances, fill_and_free

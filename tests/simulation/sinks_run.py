@@ -19,26 +19,26 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from ledger import keys
-from ledger.cluster import ClusterDefaults, ClusterSettings, open_cluster
-from ledger.garbage import heartbeats
-from ledger.garbage.found import Kind
-from ledger.garbage.sweep import sweep
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.client.client import Client
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Outcome
 from ledgermq.client.producing.sessions import EncodedBatch, Session
 from ledgermq.client.routing import TopicRoute
 from ledgermq.protocol.records import SCHEMA
-from spark.sink.cluster import Place
-from spark.sink.driver import commit_epoch
-from spark.sink.options import SinkOptions
-from spark.sink.rows import Routed
-from spark.sink.staged import Staged
-from spark.sink.staging import StagedWriter
-from stateless_broker.heartbeat import Heartbeat, encode_heartbeat
+from ledgermq_broker.heartbeat import Heartbeat, encode_heartbeat
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterDefaults, ClusterSettings, open_cluster
+from ledgermq_ledger.garbage import heartbeats
+from ledgermq_ledger.garbage.found import Kind
+from ledgermq_ledger.garbage.sweep import sweep
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_spark.sink.cluster import Place
+from ledgermq_spark.sink.driver import commit_epoch
+from ledgermq_spark.sink.options import SinkOptions
+from ledgermq_spark.sink.rows import Routed
+from ledgermq_spark.sink.staged import Staged
+from ledgermq_spark.sink.staging import StagedWriter
 from tests.simulation.disturbances import Disturbances
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from ledger.object_store.contract import (
+from ledgermq.errors import LedgerMQError, StoreFull
+from ledgermq.sources import Sources
+from ledgermq_ledger.object_store.contract import (
     AlreadyExists,
     Buffer,
     FenceClosed,
@@ -26,9 +28,7 @@ from ledger.object_store.contract import (
     StoreThrottled,
     StoreUncertain,
 )
-from ledger.object_store.wrapper import PUTS
-from ledgermq.errors import LedgerMQError, StoreFull
-from ledgermq.sources import Sources
+from ledgermq_ledger.object_store.wrapper import PUTS
 from tests.simulation.ambush import NO_AMBUSH, Ambush, kind_of
 from tests.simulation.loop import Process, SimulatedLoop, State, current_process
 from tests.simulation.request import Request

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from tests.simulation.growth_watch import Batch, judge_growth
 
 BUNDLES = 3

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ledger import keys
 from ledgermq.client.client import Client
 from ledgermq.client.delayed import RecallOutcome
 from ledgermq.client.handles import handle_of, request_of
@@ -20,6 +19,7 @@ from ledgermq.client.settings import ClientSettings
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.two_phase import TwoPhase
 from ledgermq.errors import InvalidRecord, LedgerMQError, ResourceExhausted, TopicExists, UnknownTopic
+from ledgermq_ledger import keys
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient, fate_of
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.history import Outcome

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-import timers.limits
-import timers.places
-from ledger import keys
-from stateless_broker import topic_changes
-from stateless_broker.timers import deliverer, mover
-from timers.limits import TimerLimits
+import ledgermq_broker.timed.state.limits
+import ledgermq_broker.timed.state.places
+from ledgermq_broker import topic_changes
+from ledgermq_broker.timed import deliverer, mover
+from ledgermq_broker.timed.state.limits import TimerLimits
+from ledgermq_ledger import keys
 
 SECOND_US = 1_000_000
 UNITS_OF_WIDTHS = (144, 36, 12, 4, 1)
@@ -128,19 +128,19 @@ def scaled(plan: TimersPlan) -> Iterator[None]:
     near_places, far_places = range(1, 1 + geometry.near), range(geometry.far)
     with pytest.MonkeyPatch.context() as patch:
         for owner, name, value in (
-            (timers.limits, "HORIZON_LEAD_US", round(HORIZON_LEAD * geometry.unit_us)),
-            (timers.limits, "LOAD_LEAD_US", round(LOAD_LEAD * geometry.unit_us)),
-            (timers.places, "WIDTHS_US", widths),
-            (timers.places, "NEAR_WIDTH_US", geometry.unit_us),
+            (ledgermq_broker.timed.state.limits, "HORIZON_LEAD_US", round(HORIZON_LEAD * geometry.unit_us)),
+            (ledgermq_broker.timed.state.limits, "LOAD_LEAD_US", round(LOAD_LEAD * geometry.unit_us)),
+            (ledgermq_broker.timed.state.places, "WIDTHS_US", widths),
+            (ledgermq_broker.timed.state.places, "NEAR_WIDTH_US", geometry.unit_us),
             (
-                timers.places,
+                ledgermq_broker.timed.state.places,
                 "MARGINS_US",
                 {width: round(margin * geometry.unit_us) for width, margin in zip(widths, MARGINS, strict=True)},
             ),
-            (timers.places, "NEAR_PLACES", near_places),
-            (timers.places, "FAR_PLACES", far_places),
-            (timers.places, "PLACES", (near_places, far_places)),
-            (timers.places, "RESERVED", (NEAR_RESERVED, FAR_RESERVED)),
+            (ledgermq_broker.timed.state.places, "NEAR_PLACES", near_places),
+            (ledgermq_broker.timed.state.places, "FAR_PLACES", far_places),
+            (ledgermq_broker.timed.state.places, "PLACES", (near_places, far_places)),
+            (ledgermq_broker.timed.state.places, "RESERVED", (NEAR_RESERVED, FAR_RESERVED)),
         ):
             _replace_everywhere(patch, getattr(owner, name), name, value)
         patch.setattr(mover, "FLUSH_LOOK_S", 0.1)
@@ -158,7 +158,7 @@ def scaled(plan: TimersPlan) -> Iterator[None]:
 def _replace_everywhere(patch: pytest.MonkeyPatch, constant: Any, name: str, value: Any) -> None:
     """In each module that has imported the constant."""
     for module in list(sys.modules.values()):
-        if getattr(module, "__name__", "").startswith(("timers.", "stateless_broker.timers.")) and (
+        if getattr(module, "__name__", "").startswith(("timers.", "ledgermq_broker.timed.")) and (
             getattr(module, name, None) is constant
         ):
             patch.setattr(module, name, value)

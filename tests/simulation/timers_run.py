@@ -13,11 +13,11 @@ import asyncio
 import random
 from dataclasses import replace
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import PartitionId
 from ledgermq.client.client import Client
 from ledgermq.errors import TopicExists
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
 from tests.simulation.cluster_clients import Reader, Sender, SimulatedClient
 from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
 from tests.simulation.history import FinalLog, Partition

@@ -32,18 +32,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import timers.places
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import PartitionId
+import ledgermq_broker.timed.state.places
 from ledgermq.client.delayed import RecallOutcome
 from ledgermq.protocol.records import decode_batch
+from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as stored
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
 from tests.simulation.history import Outcome, Partition
 from tests.simulation.model import Violation
 from tests.simulation.timers_plan import UNITS_OF_WIDTHS
 from tests.simulation.transactions_truth import COMMITS, TransactionTruth
 from tests.simulation.watch import WatchedStore
-from timers.format import ledgermq_timers_pb2 as stored
 
 PREFIX = "late/"
 """Of the values of timed messages."""
@@ -402,7 +402,8 @@ class _Bundle:
         self._ranges[place] = after = Range(found.from_us, found.to_us, found.begin_offset, found.turning)
         if before is None or before.from_us != after.from_us:
             width = after.to_us - after.from_us
-            coverage[f"a range began: {width * UNITS_OF_WIDTHS[-1] // timers.places.NEAR_WIDTH_US} units"] += 1
+            units = width * UNITS_OF_WIDTHS[-1] // ledgermq_broker.timed.state.places.NEAR_WIDTH_US
+            coverage[f"a range began: {units} units"] += 1
         elif after.begin_offset > before.begin_offset:
             coverage["a range was turned in several segments"] += 1
 

@@ -37,6 +37,7 @@ from ledgermq.errors import (
 )
 from ledgermq.offset_stores.contract import OffsetEntry
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.transactions.state.limits import TransactionLimits
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.half_truth import LocalDatabase
@@ -45,7 +46,6 @@ from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.transactions_truth import Sent, processed_as
 from tests.simulation.world import World
-from transactions.limits import TransactionLimits
 
 INPUT, OUTPUTS, GROUP = "main", ("left", "right"), "processors"
 PREPARED_MAX = 5

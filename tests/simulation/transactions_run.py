@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from ledger import keys
+from ledgermq_ledger import keys
 from tests.simulation.cluster_clients import Reader, Sender
 from tests.simulation.cluster_run import ClusterRun, _topic_names
 from tests.simulation.former_owners import FormerOwners

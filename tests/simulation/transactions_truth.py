@@ -26,15 +26,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq.protocol import unresolved
 from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.protocol.records import decode_batch
+from ledgermq_broker.transactions.state.format import ledgermq_transactions_pb2 as stored
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from tests.simulation.history import Partition
 from tests.simulation.model import Violation
 from tests.simulation.watch import WatchedStore, values_of
-from transactions.format import ledgermq_transactions_pb2 as stored
 
 COMMITS = (stored.COMMITTED, stored.COMMITTED_BY_OPERATOR)
 ABORTS = (stored.ABORTED, stored.ABORTED_BY_OPERATOR, stored.UNRESOLVED)

@@ -20,19 +20,19 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from ledger import keys
-from ledger.cluster import CHECKSUM, GROWN_VERSION, checksum_of
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import KeyedName, ParquetName, PartitionId, parse_parquet
-from ledger.log.checkpoint import decode_checkpoint
-from ledger.log.plan_chain import decode_plan
-from ledger.log.segment import decode_tail
-from ledger.object_store.contract import Buffer, ObjectInfo
-from ledger.object_store.memory import MemoryStore
-from ledger.sinks import decode_decision
 from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.records import DECODED_BYTES_MAX, SCHEMA, schema_prefix
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import CHECKSUM, GROWN_VERSION, checksum_of
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import KeyedName, ParquetName, PartitionId, parse_parquet
+from ledgermq_ledger.log.checkpoint import decode_checkpoint
+from ledgermq_ledger.log.plan_chain import decode_plan
+from ledgermq_ledger.log.segment import decode_tail
+from ledgermq_ledger.object_store.contract import Buffer, ObjectInfo
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.sinks import decode_decision
 from tests.simulation.model import Violation
 
 parquet_name = lru_cache(maxsize=10_000)(parse_parquet)
@@ -349,7 +349,7 @@ def goes_back(before: fmt.Checkpoint, after: fmt.Checkpoint) -> list[Violation]:
 
 
 class Fold:
-    """Validity, told a second time and independently of ledger/log/fold.py."""
+    """Validity, told a second time and independently of ledger/ledgermq_ledger/log/fold.py."""
 
     def __init__(self) -> None:
         self.slot = 0

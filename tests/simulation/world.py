@@ -13,11 +13,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.resilient import ResilientStore
-from ledger.root.copies import CopyingStore
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.sources import Sources
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.resilient import ResilientStore
+from ledgermq_ledger.root.copies import CopyingStore
 from tests.simulation.history import History
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation

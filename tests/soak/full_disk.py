@@ -21,8 +21,8 @@ from pathlib import Path
 
 import ledgermq
 from infra.ports import free_port
-from ledger.object_store.file_reserve import DISK_SHARE, HEADER_BYTES, NAME
 from ledgermq.errors import LedgerMQError, OutcomeUnknown, StoreFull, TopicExists
+from ledgermq_ledger.object_store.file_reserve import DISK_SHARE, HEADER_BYTES, NAME
 from tests.chaos.children import LEDGERMQ, Child, Children
 from tests.simulation.model import Violation
 

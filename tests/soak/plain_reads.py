@@ -30,7 +30,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ledger.keys import parse_parquet
+from ledgermq_ledger.keys import parse_parquet
 from tests.soak.numbered import HEAD_BYTES, JOBS, TIMED, Partition, Run, gaps, heads, joined, runs_of
 
 Found = dict[Partition, list[Run]]

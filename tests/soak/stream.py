@@ -20,7 +20,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark.session import open_session
+from ledgermq_spark.session import open_session
 from tests.soak.numbered import Run
 from tests.soak.plain_reads import Found, PlainReads
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ledger.cluster import read_cluster
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.object_store.file_reserve import NAME as RESERVE
-from ledger.parquet.pages import PageReader
-from ledger.root.open import open_store
 from ledgermq.sources import Sources
+from ledgermq_ledger.cluster import read_cluster
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.object_store.file_reserve import NAME as RESERVE
+from ledgermq_ledger.parquet.pages import PageReader
+from ledgermq_ledger.root.open import open_store
 from tests.chaos.transaction_judge import Attempt, attempts
 from tests.simulation.model import Violation
 from tests.soak.numbered import Partition, Run, counters_doubled, differences, gaps, joined

@@ -13,20 +13,20 @@ from pyspark.accumulators import _accumulatorRegistry
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from ledger import keys
-from ledger.garbage.parquet_files import remove_expired as remove_expired_files
-from ledger.garbage.retention import log_start_move
-from ledger.keys import PartitionId
-from ledger.log.plan_chain import PlanOvertaken, read_plan
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import ObjectStore
-from ledger.parquet.report import CompactionReport, Progress
-from ledger.parquet.task import split_plan
-from ledger.rounds.runner import compact_root
 from ledgermq.errors import DataDamaged, InvalidConfig
 from ledgermq.sources import Sources
-from spark.engine import SparkEngine, TaskFailure, run_on_executor
-from spark.session import WORKER_ENVIRONMENT, open_session
+from ledgermq_ledger import keys
+from ledgermq_ledger.garbage.parquet_files import remove_expired as remove_expired_files
+from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.plan_chain import PlanOvertaken, read_plan
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet.report import CompactionReport, Progress
+from ledgermq_ledger.parquet.task import split_plan
+from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_spark.engine import SparkEngine, TaskFailure, run_on_executor
+from ledgermq_spark.session import WORKER_ENVIRONMENT, open_session
 from tests.stores.ahead import AheadStore
 from tests.stores.backends import file_store, memory_store
 from tests.worlds.ledgers import ledger_of

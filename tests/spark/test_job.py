@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spark import job
+from ledgermq_spark import job
 from tests.stores.backends import file_store, seeded_sources
 from tests.worlds.roots import Root, read_parquet_rows
 

@@ -12,12 +12,12 @@ import pytest
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.keyed_runner import clean_bundle
-from ledger.rounds.runner import compact_bundle
 from ledgermq.sources import Sources
-from spark.engine import SparkEngine
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.keyed_runner import clean_bundle
+from ledgermq_ledger.rounds.runner import compact_bundle
+from ledgermq_spark.engine import SparkEngine
 from tests.spark.starting import started
 from tests.stores.backends import file_store
 from tests.worlds.keyed_topics import Row, Written, fold, put_pairs

@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import ledgermq
-from ledger.blocking import run_inline
-from ledger.parquet.engine import LocalEngine
-from ledger.root.open import open_store
-from ledger.rounds.runner import compact_root
 from ledgermq.sources import Sources
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.root.open import open_store
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.e2e.processes import BrokerProcesses
 from tests.spark.starting import started
 from tests.spark.test_stream import Sink, run_all

@@ -19,8 +19,8 @@ import ledgermq
 from ledgermq.client.partitioner import partition_of_key
 from ledgermq.errors import MessageTooLarge, Unavailable
 from ledgermq.protocol.limits import RECORD_BYTES_MAX
-from spark.sink.writers import StagingWriter
-from spark.source.data_source import LedgerMQDataSource
+from ledgermq_spark.sink.writers import StagingWriter
+from ledgermq_spark.source.data_source import LedgerMQDataSource
 from tests.e2e.processes import BrokerProcesses
 
 pytestmark = pytest.mark.spark

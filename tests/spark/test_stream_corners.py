@@ -11,10 +11,10 @@ from crc32c import crc32c
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from ledger.log.segment import Batch
-from ledger.object_store.file import FileStore
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.object_store.file import FileStore
 from tests.spark.starting import started
 from tests.worlds.batches import batch_of
 from tests.worlds.ledgers import append_and_wait

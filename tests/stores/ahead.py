@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 
 
 class AheadStore(StoreWrapper):

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from infra.minio import Minio
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.file import FileStore
-from ledger.object_store.memory import MemoryStore
 from ledgermq.sources import Sources
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.memory import MemoryStore
 
 
 def seeded_sources(seed: int = 0) -> Sources:
@@ -44,7 +44,7 @@ async def file_store(folder: Path, sources: Sources | None = None) -> AsyncItera
 @asynccontextmanager
 async def s3_store(url: str) -> AsyncIterator[ObjectStore]:
     """`url`: the fixture `minio_root` (real) or `moto_root`; these set the credentials too."""
-    from ledger.object_store.s3 import open_s3
+    from ledgermq_ledger.object_store.s3 import open_s3
 
     async with await open_s3(url) as store:
         yield store

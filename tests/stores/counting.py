@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ledger import keys
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger import keys
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 
 READS = frozenset({"get", "get_range", "get_suffix"})
 

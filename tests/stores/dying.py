@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
 from tests.stores.one_put import OnePut
 
 CHANGES = frozenset({"put_if_absent", "fenced_put", "delete", "open_fence", "close_fence"})

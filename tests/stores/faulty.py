@@ -17,9 +17,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from ledger.object_store.contract import ObjectInfo, ObjectStore, StoreThrottled, StoreUncertain
 from ledgermq.errors import LedgerMQError, StoreFull
 from ledgermq.sources import Sources
+from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore, StoreThrottled, StoreUncertain
 from tests.stores.one_put import OnePut
 
 Fault = Literal["none", "before", "after", "late", "throttle", "full"]

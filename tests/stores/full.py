@@ -7,10 +7,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ledger.object_store.contract import Buffer, FencedPuts, ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import LedgerMQError, StoreFull
+from ledgermq_ledger.object_store.contract import Buffer, FencedPuts, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual_sources
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.checkpoint import decode_checkpoint
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import Buffer
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.checkpoint import decode_checkpoint
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import Buffer
 from tests.stores.one_put import OnePut
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import Unavailable
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 
 
 class NoDeletes(StoreWrapper):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledger.object_store.contract import Buffer
-from ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.contract import Buffer
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 
 
 class OnePut(StoreWrapper):

@@ -6,8 +6,8 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
-from ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 
 
 class Requests(StoreWrapper):

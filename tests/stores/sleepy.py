@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ledger.object_store.contract import ObjectStore
 from ledgermq.sources import Sources
+from ledgermq_ledger.object_store.contract import ObjectStore
 from tests.stores.faulty import Faults, FaultyStore
 
 CALM = Faults()

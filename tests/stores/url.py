@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ledger.object_store.contract import Buffer, FenceClosed, FencedPuts, ObjectStore
-from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.sources import Sources
+from ledgermq_ledger.object_store.contract import Buffer, FenceClosed, FencedPuts, ObjectStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 
 
 class UrlStore(StoreWrapper):

@@ -27,7 +27,7 @@ PROCESS = {
     "peer_address": "broker/test_peer_address.py::test_brokers_work_together_where_only_clients_reach_what_is_advertised",
     "broker_id": "e2e/test_operations.py::test_one_message_can_be_followed_by_its_ids_from_end_to_end",
     "rack": "broker/test_groups.py::test_members_get_the_partitions_of_the_brokers_in_their_rack",
-    "security": "broker/test_access_matrix.py::test_a_method_by_every_kind_of_caller",
+    "security": "broker/test_access_rules.py::test_a_broker_that_is_not_told_does_as_the_others",
     "super_principals": "broker/test_access_rules.py::test_super_principals_change_while_a_broker_runs",
     "jwt_issuer": "unit/security/test_jwt.py::test_settings_name_the_provider",
     "jwt_audience": "unit/security/test_jwt.py::test_settings_name_the_provider",

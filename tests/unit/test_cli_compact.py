@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from ledger import keys
+from ledgermq_ledger import keys
 from ledgermq_tools.ledger import compact
 from tests.worlds.filled_root import fill_root
 from tests.worlds.root_commands import RootCommand

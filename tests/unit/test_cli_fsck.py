@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ledger import keys
-from ledger.cluster import ClusterDefaults, open_cluster, read_cluster
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.garbage.topics import remove as remove_topics
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterDefaults, open_cluster, read_cluster
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_tools.ledger import fsck
 from tests.stores.backends import file_store
 from tests.worlds.filled_root import fill_root

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from ledger import keys
-from ledger.garbage.retention import log_start_move
-from ledger.keys import PartitionId
-from ledger.log.recovery import advance_checkpoint
-from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq.sources import Sources
+from ledgermq_broker.queues.state.limits import CHUNK
+from ledgermq_broker.queues.state.records import ChunkEntry, Entry, ShareKey, StartEntry, encode
+from ledgermq_ledger import keys
+from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq_tools.ledger import fsck, inspect
-from shares.limits import CHUNK
-from shares.records import ChunkEntry, Entry, ShareKey, StartEntry, encode
 from tests.stores.backends import file_store
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.root_commands import RootCommand

@@ -11,22 +11,31 @@ from pathlib import Path
 
 import pytest
 
-from ledger import keys
-from ledger.garbage.retention import move_internal_log_starts
-from ledger.keys import PartitionId
-from ledger.log.ledger_ref import LedgerRef
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
+from ledgermq_broker.timed.state.blocks import Id, Key, encode_block, end_of
+from ledgermq_broker.timed.state.limits import DAY_US, MINUTE_US
+from ledgermq_broker.timed.state.places import Range, RangeId
+from ledgermq_broker.timed.state.records import (
+    Entry,
+    Flushed,
+    FlushedEntry,
+    Piece,
+    RangeEntry,
+    RecallEntry,
+    WatermarkEntry,
+    encode,
+)
+from ledgermq_ledger import keys
+from ledgermq_ledger.garbage.retention import move_internal_log_starts
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_tools.ledger import fsck, inspect
 from tests.property.timer_life import batch_of
 from tests.stores.backends import file_store
 from tests.unit.timers.test_waiting import ids_of
 from tests.worlds.root_commands import RootCommand
 from tests.worlds.roots import Root
-from timers.blocks import Id, Key, encode_block, end_of
-from timers.limits import DAY_US, MINUTE_US
-from timers.places import Range, RangeId
-from timers.records import Entry, Flushed, FlushedEntry, Piece, RangeEntry, RecallEntry, WatermarkEntry, encode
 
 inspected, checked = RootCommand(inspect), RootCommand(fsck)
 

@@ -14,19 +14,28 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from ledger import keys
-from ledger.garbage.retention import move_internal_log_starts
-from ledger.keys import PartitionId
-from ledger.log.ledger_ref import LedgerRef
-from ledger.log.segment import Batch
 from ledgermq.sources import Sources
+from ledgermq_broker.transactions.state.records import (
+    Entry,
+    IdEntry,
+    IdValue,
+    NoteEntry,
+    NoteValue,
+    ReferencesEntry,
+    ReferencesValue,
+    encode,
+)
+from ledgermq_broker.transactions.state.types import Kind, Part, Reference, State, Stream, Transaction
+from ledgermq_ledger import keys
+from ledgermq_ledger.garbage.retention import move_internal_log_starts
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.log.segment import Batch
 from ledgermq_tools.ledger import fsck, inspect
 from tests.stores.backends import file_store
 from tests.worlds.ledgers import append_and_wait, batch
 from tests.worlds.root_commands import RootCommand
 from tests.worlds.roots import Root
-from transactions.records import Entry, IdEntry, IdValue, NoteEntry, NoteValue, ReferencesEntry, ReferencesValue, encode
-from transactions.types import Kind, Part, Reference, State, Stream, Transaction
 
 inspected, checked = RootCommand(inspect), RootCommand(fsck)
 

@@ -18,8 +18,6 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
-from ledger.topics.settings import NAMES as TOPIC_NAMES
-from ledger.topics.settings import SYSTEM_NAMES, TopicSettings, parse_settings, parse_stored_settings
 from ledgermq.client.groups.handlers.handler import OWN_NAMES, handler_settings
 from ledgermq.client.groups.handlers.retry import Retry
 from ledgermq.client.queues.runner import QueueHandlerSettings, queue_handler_settings
@@ -36,10 +34,7 @@ from ledgermq.client.settings import (
 )
 from ledgermq.client.spill import Spill
 from ledgermq.errors import InvalidConfig
-from ledgermq_tools.broker.commands import with_settings
-from spark.sink import options as sink
-from spark.source import options as source
-from stateless_broker.settings import (
+from ledgermq_broker.settings import (
     KINDS,
     NAMES,
     REMOVED,
@@ -48,7 +43,12 @@ from stateless_broker.settings import (
     load_compaction_settings,
     load_settings,
 )
-from stateless_broker.siblings import arguments
+from ledgermq_broker.siblings import arguments
+from ledgermq_ledger.topics.settings import NAMES as TOPIC_NAMES
+from ledgermq_ledger.topics.settings import SYSTEM_NAMES, TopicSettings, parse_settings, parse_stored_settings
+from ledgermq_spark.sink import options as sink
+from ledgermq_spark.source import options as source
+from ledgermq_tools.broker.commands import with_settings
 from tests.unit.setting_effects import EFFECTS
 
 TESTS = Path(__file__).resolve().parents[1]

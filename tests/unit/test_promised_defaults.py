@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from ledger.topics.settings import TopicSettings
 from ledgermq.client.groups.handlers.handler import handler_settings
 from ledgermq.client.queues.runner import queue_handler_settings
 from ledgermq.client.settings import (
@@ -19,7 +18,8 @@ from ledgermq.client.settings import (
     TableSettings,
     settings_from,
 )
-from stateless_broker.settings import KINDS
+from ledgermq_broker.settings import KINDS
+from ledgermq_ledger.topics.settings import TopicSettings
 from tests.unit.promised_defaults import DEFAULTS, NOT_SET
 from tests.unit.test_every_setting import ALL
 

@@ -16,13 +16,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holders.limits import HolderLimits
-from ledger import cluster
-from ledger.garbage import heartbeats, staged_rows
-from ledger.keyed import plan as keyed_plan
-from ledger.object_store import s3_signed
-from ledger.rounds import service as compaction_service
-from ledger.topics import settings as topic_settings
 from ledgermq.client import client, finding, requests
 from ledgermq.client.client import Client
 from ledgermq.client.consuming import lanes
@@ -39,16 +32,23 @@ from ledgermq.client.transactions import half_messages, xid
 from ledgermq.filters import columns, grammar
 from ledgermq.filters import filter as filters
 from ledgermq.protocol import levels, message_ids
-from offsets.limits import GroupLimits
-from shares import filters as queue_filters
-from shares.limits import ShareLimits
-from stateless_broker import backlogs, find_path
-from stateless_broker.filter_functions import processes
-from stateless_broker.metrics import quota_metrics, topic_totals
-from stateless_broker.security import freshness, jwt, throttled
-from stateless_broker.settings import BrokerSettings
-from timers.limits import TimerLimits
-from transactions.limits import TransactionLimits
+from ledgermq_broker import backlogs, find_path
+from ledgermq_broker.access import freshness, jwt, throttled
+from ledgermq_broker.exclusive.state.limits import HolderLimits
+from ledgermq_broker.filter_functions import processes
+from ledgermq_broker.metrics import quota_metrics, topic_totals
+from ledgermq_broker.queues.state import filters as queue_filters
+from ledgermq_broker.queues.state.limits import ShareLimits
+from ledgermq_broker.settings import BrokerSettings
+from ledgermq_broker.timed.state.limits import TimerLimits
+from ledgermq_broker.transactions.state.limits import TransactionLimits
+from ledgermq_ledger import cluster
+from ledgermq_ledger.garbage import heartbeats, staged_rows
+from ledgermq_ledger.keyed import plan as keyed_plan
+from ledgermq_ledger.object_store import s3_signed
+from ledgermq_ledger.rounds import service as compaction_service
+from ledgermq_ledger.topics import settings as topic_settings
+from ledgermq_offsets.limits import GroupLimits
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MIB, GIB = 1_048_576, 1_073_741_824

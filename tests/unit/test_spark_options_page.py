@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from ledgermq_spark.options import fields_of, option_name
+from ledgermq_spark.sink.options import SinkOptions
+from ledgermq_spark.source.options import GivenOptions
 from ledgermq_tools.broker.settings_page import line_of, meanings_of
-from spark.options import fields_of, option_name
-from spark.sink.options import SinkOptions
-from spark.source.options import GivenOptions
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 UNSET = (MISSING, None, "", ())

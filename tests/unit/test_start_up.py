@@ -80,7 +80,7 @@ def test_no_command_imports_pandas_by_the_way(command: str) -> None:
         pytest.skip("all of these at once, below")
     found = of_run(command, "--help")
     assert "pandas" not in found
-    assert not found & {"ledger", "stateless_broker", "structlog", "cryptography"}, "only servers need them"
+    assert not found & {"ledgermq_ledger", "ledgermq_broker", "structlog", "cryptography"}, "only servers need them"
 
 
 def test_commands_of_servers_import_no_pandas() -> None:

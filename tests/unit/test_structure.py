@@ -11,25 +11,23 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = (
-    "ledgermq",
-    "ledger",
-    "offsets",
-    "timers",
-    "shares",
-    "holders",
-    "security",
-    "stateless_broker",
-    "spark",
-    "ledgermq_tools",
-)
+HOMES = {
+    "ledgermq": ROOT,
+    "ledgermq_ledger": ROOT / "ledger",
+    "ledgermq_offsets": ROOT / "offsets",
+    "ledgermq_broker": ROOT / "stateless_broker",
+    "ledgermq_spark": ROOT / "spark",
+    "ledgermq_tools": ROOT,
+}
+"""The folder that holds each package."""
 SMALL_LINES = 60
 
 ALLOWED = {
-    "offsets.assignors.consistent_hash": "one of four assignors behind one contract, each a file",
-    "offsets.assignors.ranges": "one of four assignors behind one contract, each a file",
-    "offsets.deadlines": "its importer, offsets.coordinator, has more than 350 lines without it",
-    "offsets.resets": "its importer, offsets.coordinator, has more than 350 lines without it",
+    "ledgermq_broker.transactions.state.info": "its importer, coordinator, has more than 350 lines without it",
+    "ledgermq_offsets.assignors.consistent_hash": "one of four assignors behind one contract, each a file",
+    "ledgermq_offsets.assignors.ranges": "one of four assignors behind one contract, each a file",
+    "ledgermq_offsets.deadlines": "its importer, ledgermq_offsets.coordinator, has more than 350 lines without it",
+    "ledgermq_offsets.resets": "its importer, ledgermq_offsets.coordinator, has more than 350 lines without it",
 }
 """Small modules with one importer and no test that imports them, each with the reason why it is a
 file nevertheless.
@@ -48,13 +46,17 @@ def _imported_by_tests() -> set[str]:
     return found
 
 
+def _file_of(module: str) -> Path:
+    return HOMES[module.partition(".")[0]] / f"{module.replace('.', '/')}.py"
+
+
 @cache
 def _unearned() -> frozenset[str]:
-    graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=False, cache_dir=None)
+    graph = grimp.build_graph(*HOMES, exclude_type_checking_imports=False, cache_dir=None)
     return frozenset(
         module
         for module in graph.modules - _imported_by_tests()
-        if (path := ROOT / f"{module.replace('.', '/')}.py").exists()  # a package is a folder, and has no such file
+        if (path := _file_of(module)).exists()  # a package is a folder, and has no such file
         and len(path.read_text().splitlines()) < SMALL_LINES
         and len(graph.find_modules_that_directly_import(module)) == 1
     )
@@ -68,3 +70,18 @@ def test_a_small_module_has_two_importers_or_a_test_or_a_reason() -> None:
 def test_each_reason_is_still_needed() -> None:
     needless = ALLOWED.keys() - _unearned()
     assert not needless, f"take out of ALLOWED what is gone, or has earned its name: {sorted(needless)}"
+
+
+def test_pure_states_import_nothing_of_the_broker_around_them() -> None:
+    """`state` of a feature's room is decided without clock, network or tasks, so that models and
+    tools use it alone.
+    """
+    graph = grimp.build_graph(
+        *HOMES, exclude_type_checking_imports=False, include_external_packages=True, cache_dir=None
+    )
+    states = {module for module in graph.modules if module.startswith("ledgermq_broker.") and ".state" in module}
+    assert len({module.split(".")[1] for module in states}) == 5
+    for module in states:
+        imported = graph.find_modules_directly_imported_by(module)
+        around = {name for name in imported if name.startswith("ledgermq_broker.")} - states
+        assert not around | imported & {"asyncio", "grpc"}, module

@@ -23,14 +23,14 @@ from google.protobuf.message import Message
 
 import ledgermq
 from infra.ports import free_port
-from ledger.cluster import ClusterSettings
-from ledger.object_store.file import FileStore
-from ledger.topics.catalog import read_catalog
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import FETCH, METHODS, PRODUCE, SERVICE, Kind, Method
 from ledgermq.sources import Sources
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.topics.catalog import read_catalog
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.raw_client import RawClient
 from tests.upgrades.delayed import use_delayed

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledger import cluster as cluster_file
-from ledger import keys
-from ledger.cluster import FORMAT_VERSION, GROWN_VERSION, read_cluster
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.object_store.file import FileStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.service import CompactionService, ServiceEvents
-from ledger.topics import settings as topic_settings
 from ledgermq.errors import FormatNotSupported, LedgerMQError
 from ledgermq.sources import Sources
+from ledgermq_ledger import cluster as cluster_file
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import FORMAT_VERSION, GROWN_VERSION, read_cluster
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.service import CompactionService, ServiceEvents
+from ledgermq_ledger.topics import settings as topic_settings
 from tests.upgrades.golden import VERSIONS, contents, copy_root
 
 BEFORE = "0.1.0"

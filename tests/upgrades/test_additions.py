@@ -13,17 +13,6 @@ import pytest
 from crc32c import crc32c
 
 import ledgermq
-from ledger import keys
-from ledger.cluster import read_cluster
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.log.envelope import TRAILER as ENVELOPE
-from ledger.log.envelope import ObjectKind
-from ledger.log.segment import TRAILER
-from ledger.object_store.file import FileStore
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_root
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import (
     PRODUCE,
@@ -34,6 +23,17 @@ from ledgermq.protocol.methods import (
     STAGE_DELAYED,
 )
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import read_cluster
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.log.envelope import TRAILER as ENVELOPE
+from ledgermq_ledger.log.envelope import ObjectKind
+from ledgermq_ledger.log.segment import TRAILER
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.e2e.processes import BrokerProcesses
 from tests.upgrades.calls import Call, base_offsets, errors_in, load, records_in, repeat, wait_settled
 from tests.upgrades.golden import ROOTS, VERSIONS, Expected, contents, copy_root

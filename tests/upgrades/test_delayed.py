@@ -16,17 +16,21 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledger import keys
-from ledger.cluster import ClusterSettings, read_cluster
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Problems, Severity
-from ledger.keys import PartitionId
-from ledger.object_store.file import FileStore
-from ledger.object_store.memory import MemoryStore
-from ledger.topics.catalog import Topic, read_catalog
 from ledgermq.errors import FormatNotSupported, InvalidRequest
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
+from ledgermq_broker.timed.state.blocks import encode_block
+from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as fmt
+from ledgermq_broker.timed.state.limits import DAY_US
+from ledgermq_broker.timed.state.places import WIDTHS_US
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterSettings, read_cluster
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Problems, Severity
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.topics.catalog import Topic, read_catalog
 from ledgermq_tools.ledger.timers_check import add_timers
 from ledgermq_tools.ledger.timers_view import read_timers
 from tests.broker.cluster import Cluster
@@ -41,10 +45,6 @@ from tests.upgrades.test_transactions import BEFORE, old_broker
 from tests.virtual_time import EPOCH_US, run_virtual, virtual_sources
 from tests.waiting import until
 from tests.worlds.ledgers import ledger_of
-from timers.blocks import encode_block
-from timers.format import ledgermq_timers_pb2 as fmt
-from timers.limits import DAY_US
-from timers.places import WIDTHS_US
 
 WITH_DELAYED = [of for of in VERSIONS if Expected.of(of).delayed]
 OF_DELAYED = {"ProduceDelayed", "ProduceDelayedOnce", "RecallDelayed", "ListDelayed", "StageDelayed"}

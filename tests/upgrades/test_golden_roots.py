@@ -12,16 +12,16 @@ import pyarrow.dataset
 import pytest
 
 import ledgermq
-from ledger.cluster import read_cluster
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.open_root import opened
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_root
 from ledgermq.errors import TopicBeingDeleted, UnknownTopic
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS
 from ledgermq.sources import Sources
+from ledgermq_ledger.cluster import read_cluster
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.open_root import opened
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.upgrades.calls import base_offsets, errors_in, load, records_in, repeat, wait_settled
 from tests.upgrades.golden import ROOTS, TIMED, VERSIONS, Expected, Row, contents, copy_root, row_of

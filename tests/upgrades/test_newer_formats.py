@@ -17,24 +17,24 @@ import pytest
 from crc32c import crc32c
 
 import ledgermq
-from ledger import keys
-from ledger.cluster import GROWN_VERSION, ClusterSettings, read_cluster
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.log.envelope import TRAILER as ENVELOPE
-from ledger.log.segment import MOVES_VERSION, TRAILER, Batch
-from ledger.object_store.file import FileStore
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_root
-from ledger.topics.catalog import read_catalog, topic_key
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.errors import FormatNotSupported, LedgerMQError
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
+from ledgermq_broker.groups.offsets_topic import partition_of
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import GROWN_VERSION, ClusterSettings, read_cluster
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.log.envelope import TRAILER as ENVELOPE
+from ledgermq_ledger.log.segment import MOVES_VERSION, TRAILER, Batch
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.topics.catalog import read_catalog, topic_key
+from ledgermq_offsets.format import ledgermq_offsets_pb2 as offsets_fmt
 from ledgermq_tools.ledger import compact, fsck, inspect
-from offsets.format import ledgermq_offsets_pb2 as offsets_fmt
-from stateless_broker.groups.offsets_topic import partition_of
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import BrokerProcesses
 from tests.upgrades.golden import VERSIONS, contents, copy_root

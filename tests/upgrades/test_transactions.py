@@ -17,16 +17,17 @@ from crc32c import crc32c
 
 import ledgermq
 from infra.ports import free_port
-from ledger import keys
-from ledger.cluster import ClusterSettings
-from ledger.object_store.file import FileStore
-from ledger.topics.catalog import read_catalog
 from ledgermq.errors import FormatNotSupported, InvalidRequest
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS, SERVICE
 from ledgermq.sources import Sources
-from offsets.format import ledgermq_offsets_pb2 as offsets_fmt
-from stateless_broker.groups.offsets_topic import partition_of
+from ledgermq_broker.groups.offsets_topic import partition_of
+from ledgermq_broker.transactions.state.format import ledgermq_transactions_pb2 as fmt
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.topics.catalog import read_catalog
+from ledgermq_offsets.format import ledgermq_offsets_pb2 as offsets_fmt
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.raw_client import RawClient
 from tests.upgrades.calls import Proxy, wait_settled
@@ -45,7 +46,6 @@ from tests.upgrades.transactions import (
 )
 from tests.waiting import until
 from tests.worlds.ledgers import ledger_of
-from transactions.format import ledgermq_transactions_pb2 as fmt
 
 BEFORE = "0.1.0"
 """A release without transactions."""

@@ -26,23 +26,23 @@ from importlib.metadata import version
 from pathlib import Path
 
 import ledgermq
-from ledger import keys
-from ledger.cluster import ClusterSettings, read_cluster
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.sweep import collect_garbage
-from ledger.log.recovery import recover
-from ledger.log.segment import encode_segment, first_batch_position
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.file import FileStore
-from ledger.open_root import opened
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import TASK_MEMORY_BYTES, OnTaskDone
-from ledger.parquet.round import run_round
-from ledger.parquet.task import CompactionTask, TaskOutcome
-from ledger.topics.catalog import read_catalog
 from ledgermq.client.record import Record
 from ledgermq.errors import UnknownTopic
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterSettings, read_cluster
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.sweep import collect_garbage
+from ledgermq_ledger.log.recovery import recover
+from ledgermq_ledger.log.segment import encode_segment, first_batch_position
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.open_root import opened
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import TASK_MEMORY_BYTES, OnTaskDone
+from ledgermq_ledger.parquet.round import run_round
+from ledgermq_ledger.parquet.task import CompactionTask, TaskOutcome
+from ledgermq_ledger.topics.catalog import read_catalog
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.upgrades.calls import record_calls
 from tests.upgrades.delayed import LEFT_OPTIONS, leave_delayed, leave_in_the_intake

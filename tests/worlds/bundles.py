@@ -8,15 +8,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ledger.cluster import ClusterSettings
-from ledger.log.segment import Batch
-from ledger.object_store.contract import ObjectStore
-from ledger.topics.catalog import Catalog, Topic
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
-from stateless_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.topics.catalog import Catalog, Topic
 from tests.worlds.ledgers import STATES_MAX, TOPIC_ID
 
 TOPIC = Topic(TOPIC_ID, "t", (1, 1, 1))

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ledger.keys import PartitionId
-from ledger.log.log_record import LogRecord
 from ledgermq.protocol import ledgermq_pb2 as pb
-from offsets.coordinator import Decision, GroupCoordinator
-from offsets.limits import GroupLimits
-from offsets.records import PendingKey
-from offsets.topics import TopicSize
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_offsets.coordinator import Decision, GroupCoordinator
+from ledgermq_offsets.limits import GroupLimits
+from ledgermq_offsets.records import PendingKey
+from ledgermq_offsets.topics import TopicSize
 
 T = TypeVar("T")
 

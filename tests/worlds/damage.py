@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ledger import keys
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.segment import read_index
-from ledger.object_store.contract import ObjectStore
+from ledgermq_ledger import keys
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.segment import read_index
+from ledgermq_ledger.object_store.contract import ObjectStore
 
 
 async def replace_object(store: ObjectStore, key: str, data: bytes) -> None:

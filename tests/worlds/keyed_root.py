@@ -5,19 +5,19 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.keyed.version import KeyedVersion, newest_version
-from ledger.keys import PartitionId
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.hand_over import has_forgotten
-from ledger.rounds.keyed_runner import clean_bundle
-from ledger.rounds.runner import bring_facts_into_force, compact_bundle
-from ledger.topics.catalog import Catalog, Topic
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.keyed.version import KeyedVersion, newest_version
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.hand_over import has_forgotten
+from ledgermq_ledger.rounds.keyed_runner import clean_bundle
+from ledgermq_ledger.rounds.runner import bring_facts_into_force, compact_bundle
+from ledgermq_ledger.topics.catalog import Catalog, Topic
 from tests.worlds.keyed_topics import Pair, Written, put_pairs, read_plain_version
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root

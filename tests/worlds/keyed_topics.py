@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from ledger.log.segment import Batch
-from ledger.object_store.contract import ObjectStore
-from ledger.topics.catalog import Topic
 from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.topics.catalog import Topic
 from tests.worlds.ledgers import append_and_wait
 from tests.worlds.roots import Root
 

@@ -8,16 +8,16 @@ import datetime as dt
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledger.cluster import ClusterSettings
-from ledger.log.history import read_history
-from ledger.log.ledger_ref import LedgerRef
-from ledger.log.producers import ProducerSession
-from ledger.log.segment import Batch
-from ledger.log.segment_indexes import SegmentIndexes
-from ledger.log.writer import Append, LedgerWriter, MayWrite, OnDurable, OnRefused, claim
-from ledger.object_store.contract import ObjectStore
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.log.producers import ProducerSession
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segment_indexes import SegmentIndexes
+from ledgermq_ledger.log.writer import Append, LedgerWriter, MayWrite, OnDurable, OnRefused, claim
+from ledgermq_ledger.object_store.contract import ObjectStore
 
 STATES_MAX = 100
 SMALL_CLUSTER = ClusterSettings(producer_states_max=STATES_MAX)
@@ -89,7 +89,7 @@ async def read_values(
     """What any reader sees: offset → value, of the segments that are not trimmed; asserts that no
     offset is there twice.
     """
-    from ledger import keys
+    from ledgermq_ledger import keys
 
     found: dict[int, bytes] = {}
     for slot in (await read_history(ledger_of(store, bundle))).segments:

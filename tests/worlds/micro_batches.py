@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from spark.source.data_source import LedgerMQDataSource
-from spark.source.stream import StreamReader
+from ledgermq_spark.source.data_source import LedgerMQDataSource
+from ledgermq_spark.source.stream import StreamReader
 
 
 def main(sink: Path, checkpoint: Path, trigger: str, options: dict[str, str]) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from ledger.blocking import run_inline
-from ledger.keys import PartitionId
-from ledger.log.stored_batch import StoredBatch
-from ledger.object_store.contract import ObjectStore
-from ledger.view.followed_ledger import FollowedLedger
-from ledger.view.reader import LedgerReader
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.stored_batch import StoredBatch
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.view.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.reader import LedgerReader
 from tests.worlds.ledgers import ledger_of
 
 

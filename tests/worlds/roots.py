@@ -12,28 +12,36 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.cluster import CHECKSUM, ClusterDefaults, ClusterSettings, checksum_of, mark_grown, open_cluster
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import newest_checkpoint, partition_of
-from ledger.log.history import read_history
-from ledger.log.moves import open_after
-from ledger.log.segment import Batch
-from ledger.log.writer import LedgerWriter
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.hand_over import has_forgotten
-from ledger.parquet.report import CompactionReport
-from ledger.rounds.runner import compact_root
-from ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record, read_catalog, removed, topic_key
-from ledger.topics.settings import CLUSTER_BUNDLES, parse_stored_settings
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
-from stateless_broker.topic_changes import move_ended, moved
+from ledgermq_broker.topic_changes import move_ended, moved
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import CHECKSUM, ClusterDefaults, ClusterSettings, checksum_of, mark_grown, open_cluster
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.moves import open_after
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.hand_over import has_forgotten
+from ledgermq_ledger.parquet.report import CompactionReport
+from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.topics.catalog import (
+    METADATA,
+    Catalog,
+    Topic,
+    encode_topic_record,
+    read_catalog,
+    removed,
+    topic_key,
+)
+from ledgermq_ledger.topics.settings import CLUSTER_BUNDLES, parse_stored_settings
 from tests.worlds.ledgers import append_and_wait, batch, ledger_of, take_over
 
 

@@ -9,15 +9,15 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from ledger import keys
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.resilient import ResilientStore
-from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.client.client import Client
 from ledgermq.client.settings import ClientSettings
-from spark.sink.cluster import Place
-from spark.sink.options import SinkOptions
-from stateless_broker.in_process import InProcessConnector
+from ledgermq_broker.in_process import InProcessConnector
+from ledgermq_ledger import keys
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.resilient import ResilientStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_spark.sink.cluster import Place
+from ledgermq_spark.sink.options import SinkOptions
 from tests.broker.cluster import Cluster
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual_sources

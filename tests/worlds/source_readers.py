@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from spark.source.batch import BatchReader
-from spark.source.data_source import LedgerMQDataSource
-from spark.source.stream import StreamReader
+from ledgermq_spark.source.batch import BatchReader
+from ledgermq_spark.source.data_source import LedgerMQDataSource
+from ledgermq_spark.source.stream import StreamReader
 
 
 def batch_reader(options: dict[str, str]) -> BatchReader:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ledger.open_root import root_url
-from ledger.root.open import open_store
 from ledgermq.sources import Sources
+from ledgermq_ledger.open_root import root_url
+from ledgermq_ledger.root.open import open_store
 from tests.worlds.roots import Root
 
 DAY = "2024-01-01"

@@ -11,10 +11,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from stateless_broker import admin_connections
-from stateless_broker.admin_connections import HOST_CONNECTIONS_MAX
-from stateless_broker.admin_server import AdminServer
-from stateless_broker.health import Health
+from ledgermq_broker import admin_connections
+from ledgermq_broker.admin_connections import HOST_CONNECTIONS_MAX
+from ledgermq_broker.admin_server import AdminServer
+from ledgermq_broker.health import Health
 from tests.certificates import Authority
 from tests.waiting import until
 

@@ -10,18 +10,18 @@ from collections.abc import Sequence
 import pytest
 from crc32c import crc32c
 
-from ledger import keys
-from ledger.keys import PartitionId
-from ledger.log.log_record import LogRecord
-from ledger.log.segment import read_index
-from ledger.object_store.contract import Buffer, ObjectStore
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, StoreFull
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleLimits
-from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.internal.bundle_log import GROUP_BYTES, BundleLog, Entry, batch_of, packed
+from ledgermq_broker.bundle.context import BundleLimits
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.internal.bundle_log import GROUP_BYTES, BundleLog, Entry, batch_of, packed
+from ledgermq_ledger import keys
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_ledger.log.segment import read_index
+from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual, virtual_sources
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened

@@ -9,15 +9,15 @@ from typing import Any, cast
 import pytest
 import uvloop
 
-from ledger.object_store.memory import MemoryStore
-from ledger.root.two_clocks import TwoClocks
 from ledgermq.sources import Sources
-from offsets.coordinator import GroupCoordinator
-from offsets.limits import GroupLimits
-from stateless_broker.groups import partition
-from stateless_broker.groups.partition import PartitionCoordinator
-from stateless_broker.internal.bundle_log import BundleLog
-from stateless_broker.internal.core import Opening
+from ledgermq_broker.groups import partition
+from ledgermq_broker.groups.partition import PartitionCoordinator
+from ledgermq_broker.internal.bundle_log import BundleLog
+from ledgermq_broker.internal.core import Opening
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.root.two_clocks import TwoClocks
+from ledgermq_offsets.coordinator import GroupCoordinator
+from ledgermq_offsets.limits import GroupLimits
 from tests.waiting import until
 from tests.worlds.bundles import TOPIC
 from tests.worlds.coordinators import Catalog

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ledger import keys
-from ledger.keys import PartitionId
-from ledger.topics.catalog import Catalog, Topic
-from ledger.topics.settings import HOLDERS, INTERNAL_KIND, parse_stored_settings
 from ledgermq.errors import PartitionHeld, Unavailable
-from stateless_broker.bundle.exclusive_writers import ExclusiveWriters
+from ledgermq_broker.bundle.exclusive_writers import ExclusiveWriters
+from ledgermq_ledger import keys
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.settings import HOLDERS, INTERNAL_KIND, parse_stored_settings
 
 KEY = PartitionId(4, 0)
 

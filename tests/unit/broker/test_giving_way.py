@@ -8,8 +8,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateless_broker.bundle.budgets import ByteBudget
-from stateless_broker.giving_way import CREDIT_S_MAX, GivingWay
+from ledgermq_broker.bundle.budgets import ByteBudget
+from ledgermq_broker.giving_way import CREDIT_S_MAX, GivingWay
 from tests.virtual_time import run_virtual
 
 SHARE = 0.25

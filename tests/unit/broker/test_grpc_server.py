@@ -19,9 +19,9 @@ from ledgermq.client.grpc_connection import GrpcConnection
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame, Frame
 from ledgermq.protocol.methods import DESCRIBE_TOPICS, PRODUCE
-from stateless_broker import grpc_server
-from stateless_broker.call_meter import CANCELLED, CallMeter
-from stateless_broker.grpc_server import Context, GrpcServer
+from ledgermq_broker import grpc_server
+from ledgermq_broker.call_meter import CANCELLED, CallMeter
+from ledgermq_broker.grpc_server import Context, GrpcServer
 from tests.servers.cutting_proxy import NEVER, cutting_proxy
 
 

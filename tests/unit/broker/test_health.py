@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stateless_broker.directory import Directory
-from stateless_broker.health import ALARM_CHARS_MAX, ALARMS_MAX, CHANGES_MAX, Alarms, problems
-from stateless_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
+from ledgermq_broker.directory import Directory
+from ledgermq_broker.health import ALARM_CHARS_MAX, ALARMS_MAX, CHANGES_MAX, Alarms, problems
+from ledgermq_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 
 
 def directory(bundles: dict[int, int], troubles: dict[int, str] | None = None) -> Directory:

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ledger import keys
-from ledger.keys import PartitionId
-from ledger.log.log_record import LogRecord
-from ledger.log.segment import read_index
-from ledger.object_store.contract import Buffer
-from ledger.object_store.memory import MemoryStore
-from ledger.topics.catalog import Topic
 from ledgermq.errors import DataDamaged, LedgerMQError, NotOwner, StoreFull, Unavailable
-from stateless_broker.bundle.context import BundleContext
-from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.internal.core import CoreKind, Opening
-from stateless_broker.internal.term import InternalTerm, TermParts
+from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.internal.core import CoreKind, Opening
+from ledgermq_broker.internal.term import InternalTerm, TermParts
+from ledgermq_ledger import keys
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_ledger.log.segment import read_index
+from ledgermq_ledger.object_store.contract import Buffer
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.topics.catalog import Topic
 from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual_in, virtual_sources
 from tests.waiting import until

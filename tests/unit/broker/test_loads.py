@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.keys import PartitionId
-from ledger.log.segment import Batch
 from ledgermq.buffers import KIB, MIB
-from stateless_broker.loads import REQUEST_BYTES, Loads, LoadTimes, PartitionLoads, Traffic
+from ledgermq_broker.loads import REQUEST_BYTES, Loads, LoadTimes, PartitionLoads, Traffic
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.segment import Batch
 
 BEAT_S = 3.0
 HOUR = 1200

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stateless_broker import logs
+from ledgermq_broker import logs
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ async def test_a_json_line_carries_the_ids_of_process_and_call(out: Out) -> None
         logs.follow_call(connection="ipv4:1.2.3.4:5", request=number, method="Produce")
         await asyncio.sleep(0)
         log.info("batch answered", bundle=3, request_wait_ms=1)
-        logging.getLogger("ledger.log.writer").warning("a line of %s", "the standard library")
+        logging.getLogger("ledgermq_ledger.log.writer").warning("a line of %s", "the standard library")
 
     await asyncio.gather(*(call(number) for number in (1, 2)))
     log.info("outside of any call")

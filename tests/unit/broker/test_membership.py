@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import keys
-from ledger.object_store.contract import ObjectInfo
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
-from stateless_broker.heartbeat import LOAD_MAX, Heartbeat, decode_heartbeat, encode_heartbeat
-from stateless_broker.membership import Membership, Superseded
+from ledgermq_broker.heartbeat import LOAD_MAX, Heartbeat, decode_heartbeat, encode_heartbeat
+from ledgermq_broker.membership import Membership, Superseded
+from ledgermq_ledger import keys
+from ledgermq_ledger.object_store.contract import ObjectInfo
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 from tests.stores.full import RefusingStore
 from tests.virtual_time import virtual, virtual_sources
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from ledger.topics.catalog import Catalog, Topic
 from ledgermq.errors import LedgerMQError, NotOwner, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.status import error_to_proto
-from offsets.coordinator import EndWanted
-from stateless_broker.groups.ends import ASK_S_MAX, PartitionEnds
+from ledgermq_broker.groups.ends import ASK_S_MAX, PartitionEnds
+from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_offsets.coordinator import EndWanted
 from tests.virtual_time import run_virtual
 
 TOPIC = Topic(7, "t", (1, 1, 2))

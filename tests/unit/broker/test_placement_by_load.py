@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ledgermq.evenness import EXCESS_MIN, GAIN_MIN
-from stateless_broker.heartbeat import Heartbeat
-from stateless_broker.load_moves import LoadMoves, promised_in
-from stateless_broker.placement import Relief, place, relief
+from ledgermq_broker.heartbeat import Heartbeat
+from ledgermq_broker.load_moves import LoadMoves, promised_in
+from ledgermq_broker.placement import Relief, place, relief
 
 BROKERS_MAX, BUNDLES_MAX, STEPS_MAX = 6, 24, 200
 WAIT_S = 60.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields
 from pathlib import Path
 
-from ledger.topics import settings as topic_settings
 from ledgermq.client.groups.handlers.handler import HandlerSettings
 from ledgermq.client.queues.runner import QueueHandlerSettings
 from ledgermq.client.settings import (
@@ -16,8 +15,9 @@ from ledgermq.client.settings import (
     QueueSettings,
     TableSettings,
 )
+from ledgermq_broker.settings import NAMES
+from ledgermq_ledger.topics import settings as topic_settings
 from ledgermq_tools.broker.settings_page import page, unit_of
-from stateless_broker.settings import NAMES
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "settings.md"
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.errors import InvalidConfig
-from stateless_broker.settings import load_settings
-from stateless_broker.siblings import (
+from ledgermq_broker.settings import load_settings
+from ledgermq_broker.siblings import (
     PAUSE_S_FIRST,
     PAUSE_S_MAX,
     STEADY_S,
@@ -22,7 +22,7 @@ from stateless_broker.siblings import (
     pause_s,
     shares,
 )
-from stateless_broker.supervisor import labelled
+from ledgermq_broker.supervisor import labelled
 
 
 def of(processes: int = 3, **flags: Any) -> list[dict[str, Any]]:

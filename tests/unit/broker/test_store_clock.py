@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import Unavailable
-from stateless_broker.timers.store_clock import StoreClock
+from ledgermq_broker.timed.store_clock import StoreClock
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.virtual_time import EPOCH_US, virtual, virtual_sources
 
 START_MS = EPOCH_US // 1000

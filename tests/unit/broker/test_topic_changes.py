@@ -7,10 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import keys
-from ledger.cluster import ClusterSettings
-from ledger.log.moves import MOVES_END
-from ledger.topics.catalog import Catalog, PartitionMove, Topic, encode_topic_record, grown, topic_key
 from ledgermq.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -23,7 +19,7 @@ from ledgermq.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from stateless_broker.topic_changes import (
+from ledgermq_broker.topic_changes import (
     TopicLimits,
     altered,
     created,
@@ -36,6 +32,10 @@ from stateless_broker.topic_changes import (
     moved,
     with_more_bundles,
 )
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.log.moves import MOVES_END
+from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic, encode_topic_record, grown, topic_key
 
 LIMITS = TopicLimits(default_partitions=4, partitions_max=100, topics_max=5)
 BUNDLES = 5

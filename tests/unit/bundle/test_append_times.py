@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from crc32c import crc32c
 
-from ledger.keys import PartitionId
-from ledger.object_store.memory import MemoryStore
-from ledger.topics.catalog import Topic
-from ledger.topics.settings import parse_settings
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from stateless_broker.bundle.append_times import AppendTimes
-from stateless_broker.bundle.context import BundleLimits
+from ledgermq_broker.bundle.append_times import AppendTimes
+from ledgermq_broker.bundle.context import BundleLimits
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.settings import parse_settings
 from tests.worlds.bundles import TOPIC, bundle_context, opened, produce
 from tests.worlds.ledgers import batch, session
 

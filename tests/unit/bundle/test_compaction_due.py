@@ -7,18 +7,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import PartitionId
-from ledger.parquet.compaction import NoStaleVersions
-from ledger.parquet.plan import INTERNAL_LAG_MS, INTERNAL_SEGMENTS, INTERNAL_TARGET_BYTES
-from ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
-from ledger.view.fetch_index import FetchIndex
-from stateless_broker.bundle.compaction_due import (
+from ledgermq_broker.bundle.compaction_due import (
     first_staged_slot,
     next_compaction_ms,
     wants_retention,
     wants_snapshot,
 )
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.parquet.compaction import NoStaleVersions
+from ledgermq_ledger.parquet.plan import INTERNAL_LAG_MS, INTERNAL_SEGMENTS, INTERNAL_TARGET_BYTES
+from ledgermq_ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
+from ledgermq_ledger.view.fetch_index import FetchIndex
 
 GONE = {"parquet_start": 9, "parquet_end": 9}
 

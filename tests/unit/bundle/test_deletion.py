@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from ledger.log.checkpoint import newest_checkpoint, partition_of
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange
-from stateless_broker.bundle.deletion import Deleted
+from ledgermq_broker.bundle.deletion import Deleted
+from ledgermq_ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 from tests.stores.dying import Crash, DyingStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce

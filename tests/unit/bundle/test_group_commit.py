@@ -13,14 +13,14 @@ from functools import partial
 
 import pytest
 
-from ledger.log.segment import Batch, read_index
-from ledger.log.writer import LedgerWriter
-from ledger.object_store.contract import Buffer, ObjectStore
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted, StoreFull
-from stateless_broker.bundle.context import BundleContext, BundleLimits
-from stateless_broker.bundle.group_commit import RETRY_MS_MAX, RETRY_MS_MIN
-from stateless_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.context import BundleContext, BundleLimits
+from ledgermq_broker.bundle.group_commit import RETRY_MS_MAX, RETRY_MS_MIN
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_ledger.log.segment import Batch, read_index
+from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.stores.one_put import OnePut
 from tests.virtual_time import VirtualTest, virtual_in, virtual_sources
 from tests.worlds.bundles import TOPIC, bundle_context, opened, produce

@@ -14,22 +14,22 @@ import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.segment import Batch
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_bundle
-from ledger.topics.catalog import Topic
-from ledger.topics.settings import parse_stored_settings
 from ledgermq.errors import OffsetOutOfRange
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleContext, BundleLimits
-from stateless_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.context import BundleContext, BundleLimits
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_bundle
+from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.settings import parse_stored_settings
 from tests.virtual_time import virtual_in, virtual_sources
 from tests.worlds.bundles import QUIET, bundle_context, opened, produce
 from tests.worlds.ledgers import batch

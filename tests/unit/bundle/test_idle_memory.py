@@ -6,12 +6,12 @@ import gc
 import tracemalloc
 from dataclasses import replace
 
-from ledger.log.producers import ProducerSession
-from ledger.object_store import memory
-from ledger.object_store.memory import MemoryStore
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleContext
-from stateless_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_ledger.log.producers import ProducerSession
+from ledgermq_ledger.object_store import memory
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.worlds.bundles import bundle_context, opened, produce
 from tests.worlds.ledgers import batch
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.blocking import run_inline
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_bundle
-from ledger.topics.catalog import METADATA
 from ledgermq.errors import OffsetOutOfRange
 from ledgermq.sources import Sources
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_bundle
+from ledgermq_ledger.topics.catalog import METADATA
 from tests.worlds.bundles import bundle_context, opened, produce
 from tests.worlds.ledgers import batch, ledger_of
 

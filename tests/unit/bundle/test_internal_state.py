@@ -8,23 +8,23 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.keys import PartitionId
-from ledger.log.log_record import LogRecord
-from ledger.log.recovery import advance_checkpoint
-from ledger.log.segment import read_index
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_bundle
-from ledger.topics.catalog import Topic
 from ledgermq.errors import NotOwner
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleContext
-from stateless_broker.bundle.internal_state import GAP_BYTES_MAX, LatestRecords
-from stateless_broker.bundle.owner import BundleOwner
-from stateless_broker.internal.bundle_log import BundleLog
+from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.internal_state import GAP_BYTES_MAX, LatestRecords
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.internal.bundle_log import BundleLog
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.log.segment import read_index
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_bundle
+from ledgermq_ledger.topics.catalog import Topic
 from tests.stores.counting import CountingStore
 from tests.worlds.bundles import bundle_context, opened, produce
 from tests.worlds.ledgers import batch, ledger_of

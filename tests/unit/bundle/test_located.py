@@ -10,11 +10,11 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from ledger.object_store.memory import MemoryStore
-from ledger.view import reader
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleLimits
+from ledgermq_broker.bundle.context import BundleLimits
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.view import reader
 from tests.stores.backends import file_store
 from tests.unit.bundle.test_reads import NO_CACHE, CountingStore, Sums, compact
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce

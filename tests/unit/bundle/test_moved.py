@@ -10,24 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from ledger import keys
-from ledger.garbage.retention import deletion_move
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import is_in_charge
-from ledger.log.moves import open_after
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.object_store.contract import Buffer, ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.topics.settings import parse_settings
 from ledgermq.client.consuming.direct_reads import DirectReads
 from ledgermq.errors import NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
+from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_ledger import keys
+from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import is_in_charge
+from ledgermq_ledger.log.moves import open_after
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.topics.settings import parse_settings
 from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
 from ledgermq_tools.ledger.segment_report import segment_report
-from stateless_broker.bundle.context import BundleContext
 from tests.stores.backends import file_store
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
 from tests.worlds.ledgers import append_and_wait, batch, ledger_of, own, session

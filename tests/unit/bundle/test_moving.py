@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.keys import PartitionId
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.object_store.memory import MemoryStore
-from ledger.topics.catalog import PartitionMove, Topic
 from ledgermq.errors import DataDamaged, NotOwner, Unavailable
-from stateless_broker.bundle.context import BundleContext, BundleMetrics
-from stateless_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.context import BundleContext, BundleMetrics
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.topics.catalog import PartitionMove, Topic
 from tests.virtual_time import virtual_in, virtual_sources
 from tests.waiting import until
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce

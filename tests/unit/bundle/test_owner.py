@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from ledger.keys import PartitionId
-from ledger.object_store.memory import MemoryStore
-from ledger.topics.catalog import Topic
 from ledgermq.errors import InvalidRequest, NotOwner, OffsetOutOfRange, UnknownPartition
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleContext
-from stateless_broker.bundle.group_commit import OFFSET_NOT_KNOWN
-from stateless_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.group_commit import OFFSET_NOT_KNOWN
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.topics.catalog import Topic
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
 from tests.worlds.ledgers import batch, session
 

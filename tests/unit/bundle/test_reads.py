@@ -10,19 +10,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import Buffer, ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_bundle
 from ledgermq.errors import DataDamaged, NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
+from ledgermq_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_bundle
 from tests.stores.one_put import OnePut
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
 from tests.worlds.ledgers import batch, ledger_of

@@ -11,16 +11,16 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.object_store.memory import MemoryStore
-from ledger.topics.catalog import Topic
-from ledger.topics.settings import TopicSettings, parse_stored_settings
 from ledgermq.errors import NotOwner, OffsetOutOfRange, ResourceExhausted
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleContext, BundleLimits
+from ledgermq_broker.bundle.context import BundleContext, BundleLimits
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.settings import TopicSettings, parse_stored_settings
 from tests.virtual_time import virtual_in, virtual_sources
 from tests.worlds.bundles import QUIET, TOPIC, bundle_context, fetch_values, opened, produce
 from tests.worlds.ledgers import TOPIC_ID, batch

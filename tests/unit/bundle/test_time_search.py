@@ -9,18 +9,18 @@ import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
-from ledger.blocking import run_inline
-from ledger.keys import PartitionId
-from ledger.log.segment import Batch
-from ledger.log.time_search import first_row_at
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_bundle
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleContext
-from stateless_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.time_search import first_row_at
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_bundle
 from tests.unit.bundle.test_reads import NO_CACHE, CountingStore, HeldAnswers, segments
 from tests.worlds.bundles import TOPIC, bundle_context, opened, produce
 from tests.worlds.ledgers import TOPIC_ID, batch

@@ -12,25 +12,25 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.plan import INTERNAL_SEGMENTS
-from ledger.parquet.report import RoundReport
-from ledger.rounds.runner import compact_bundle
-from ledger.topics.catalog import Topic
-from ledger.topics.settings import TopicSettings
 from ledgermq.errors import ResourceExhausted
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
-from stateless_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.plan import INTERNAL_SEGMENTS
+from ledgermq_ledger.parquet.report import RoundReport
+from ledgermq_ledger.rounds.runner import compact_bundle
+from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.settings import TopicSettings
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual_in, virtual_sources
 from tests.worlds.bundles import QUIET, TOPIC, bundle_context, fetch_values, opened, produce

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger import keys
-from ledger.keys import PartitionId
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import NotOwner, OffsetOutOfRange
 from ledgermq.sources import Sources
-from stateless_broker.bundle.context import BundleContext
-from stateless_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_ledger import keys
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.stores.one_put import OnePut
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
 from tests.worlds.ledgers import STATES_MAX, batch, ledger_of, session

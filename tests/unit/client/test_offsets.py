@@ -6,7 +6,7 @@ import asyncio
 
 from ledgermq.client.client import Client
 from ledgermq.client.settings import ClientSettings
-from stateless_broker.in_process import InProcessConnector
+from ledgermq_broker.in_process import InProcessConnector
 from tests.broker.cluster import Cluster, in_cluster
 from tests.virtual_time import virtual_sources
 

@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable
 
 from crc32c import crc32c
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.fsck.problem import Severity
-from ledger.log.checkpoint import encode_checkpoint, newest_checkpoint
-from ledger.log.envelope import ObjectKind, seal, unseal
-from ledger.log.segment import TRAILER, decode_tail
-from ledger.object_store.contract import FENCES
-from ledger.parquet.footer_checksum import footer_bytes
-from ledger.topics.catalog import Topic
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.log.checkpoint import encode_checkpoint, newest_checkpoint
+from ledgermq_ledger.log.envelope import ObjectKind, seal, unseal
+from ledgermq_ledger.log.segment import TRAILER, decode_tail
+from ledgermq_ledger.object_store.contract import FENCES
+from ledgermq_ledger.parquet.footer_checksum import footer_bytes
+from ledgermq_ledger.topics.catalog import Topic
 from tests.worlds.ledgers import append_and_wait, batch
 from tests.worlds.roots import Root, parquet_keys
 

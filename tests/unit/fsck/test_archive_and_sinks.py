@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 import pytest
 from crc32c import crc32c
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.log.segment import encode_segment, first_batch_position
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.archive_owner import encode_mark
-from ledger.sinks import Decision, DoneMark, encode_decision, encode_done
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.log.segment import encode_segment, first_batch_position
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.archive_owner import encode_mark
+from ledgermq_ledger.sinks import Decision, DoneMark, encode_decision, encode_done
 from tests.worlds.ledgers import encode_values
 from tests.worlds.roots import Root, parquet_keys
 

@@ -8,19 +8,19 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.fsck.check import Checked, check_root
-from ledger.garbage.topics import remove as remove_topics
-from ledger.log.recovery import advance_checkpoint
-from ledger.log.segment import decode_tail
-from ledger.object_store.contract import Buffer, ObjectInfo
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.topics.catalog import METADATA, topic_key
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.fsck.check import Checked, check_root
+from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.log.segment import decode_tail
+from ledgermq_ledger.object_store.contract import Buffer, ObjectInfo
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.topics.catalog import METADATA, topic_key
 from tests.stores.one_put import OnePut
 from tests.unit.fsck.damage import (
     DAMAGE,

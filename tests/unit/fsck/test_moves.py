@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.fsck.ledger_check import LedgerView, check_ledger
-from ledger.fsck.move_check import check_moves
-from ledger.fsck.offset_check import check_offsets, check_sequences
-from ledger.fsck.problem import Problems, Severity
-from ledger.keys import PartitionId
-from ledger.log.moves import open_after
-from ledger.log.recovery import advance_checkpoint
-from ledger.log.writer import LedgerWriter
-from ledger.object_store.memory import MemoryStore
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.fsck.ledger_check import LedgerView, check_ledger
+from ledgermq_ledger.fsck.move_check import check_moves
+from ledgermq_ledger.fsck.offset_check import check_offsets, check_sequences
+from ledgermq_ledger.fsck.problem import Problems, Severity
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.moves import open_after
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.worlds.ledgers import SMALL_CLUSTER, TOPIC_ID, append_and_wait, batch, ledger_of, own, session
 
 KEY = PartitionId(TOPIC_ID, 0)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holders.bundle_holders import BundleHolders, Claim, Standing
-from holders.limits import HolderLimits
-from ledger.keys import PartitionId
-from ledger.log.log_record import LogRecord
 from ledgermq.errors import PartitionHeld, ProducerFenced, ResourceExhausted
 from ledgermq.protocol.exclusive_ids import exclusive_id, is_exclusive
+from ledgermq_broker.exclusive.state.bundle_holders import BundleHolders, Claim, Standing
+from ledgermq_broker.exclusive.state.limits import HolderLimits
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.log_record import LogRecord
 
 KEY = PartitionId(7, 0)
 A, B = (exclusive_id(random.Random(seed).randbytes(16)) for seed in (1, 2))

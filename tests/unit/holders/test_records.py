@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holders.format import ledgermq_holders_pb2 as fmt
-from holders.limits import NUMBER_MAX
-from holders.records import Entry, Holder, decode, encode
-from ledger.keys import PartitionId
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.limits import PRODUCER_NAME_CHARS_MAX
+from ledgermq_broker.exclusive.state.format import ledgermq_holders_pb2 as fmt
+from ledgermq_broker.exclusive.state.limits import NUMBER_MAX
+from ledgermq_broker.exclusive.state.records import Entry, Holder, decode, encode
+from ledgermq_ledger.keys import PartitionId
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 KEY = PartitionId(7, 3)

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.keyed.version import newest_version
-from ledger.keys import PartitionId
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.keyed_runner import clean_bundle
-from ledger.rounds.runner import compact_bundle
-from ledger.topics.catalog import Topic
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.keyed.version import newest_version
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.keyed_runner import clean_bundle
+from ledgermq_ledger.rounds.runner import compact_bundle
+from ledgermq_ledger.topics.catalog import Topic
 from tests.stores.dying import Crash, DyingStore
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources

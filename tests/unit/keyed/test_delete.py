@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger.garbage.parquet_files import remove_cleaned as remove_cleaned_log
-from ledger.keys import PartitionId
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.rounds.keyed_runner import clean_bundle
-from ledger.rounds.runner import compact_bundle
+from ledgermq_ledger.garbage.parquet_files import remove_cleaned as remove_cleaned_log
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.rounds.keyed_runner import clean_bundle
+from ledgermq_ledger.rounds.runner import compact_bundle
 from tests.stores.late_checkpoint import LateCheckpoint
 from tests.worlds.keyed_root import HOUR_MS, Keyed
 from tests.worlds.ledgers import ledger_of

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.fsck.check import check_root
-from ledger.keyed.note import KeyedNote
-from ledger.keyed.version import KeyedVersion, encode_version, newest_version
-from ledger.keys import PartitionId
-from ledger.parquet.columns import close_writer, open_writer
-from ledger.parquet.new_file import FileSink
-from ledger.parquet.stored_file import parse_footer
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.keyed.note import KeyedNote
+from ledgermq_ledger.keyed.version import KeyedVersion, encode_version, newest_version
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.parquet.columns import close_writer, open_writer
+from ledgermq_ledger.parquet.new_file import FileSink
+from ledgermq_ledger.parquet.stored_file import parse_footer
 from tests.unit.keyed.test_cleaning_faults import AGE_S, Filled, filled
 from tests.virtual_time import virtual
 

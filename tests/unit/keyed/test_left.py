@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from ledger.garbage.retention import deletion_move
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import partition_of
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import Buffer
-from ledger.rounds.keyed_runner import clean_bundle
 from ledgermq.sources import Sources
+from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import Buffer
+from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from tests.stores.one_put import OnePut
 from tests.stores.requests_made import Requests
 from tests.worlds.keyed_root import HOUR_MS, Keyed

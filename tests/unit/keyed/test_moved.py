@@ -9,21 +9,21 @@ from contextlib import suppress
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.garbage.retention import deletion_move
-from ledger.garbage.sweep import collect_garbage, sweep, tidy_keyed
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import bundle_of, newest_checkpoint, partition_of
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import Buffer
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.pages import PageReader
-from ledger.rounds.runner import compact_bundle
 from ledgermq.errors import Unavailable
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.garbage.sweep import collect_garbage, sweep, tidy_keyed
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import bundle_of, newest_checkpoint, partition_of
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import Buffer
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.pages import PageReader
+from ledgermq_ledger.rounds.runner import compact_bundle
 from tests.stores.one_put import OnePut
 from tests.worlds.damage import damage_checkpoint
 from tests.worlds.keyed_root import HOUR_MS, Keyed

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger.garbage.sweep import tidy_keyed
-from ledger.object_store.contract import Buffer
-from ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.garbage.sweep import tidy_keyed
+from ledgermq_ledger.object_store.contract import Buffer
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 from tests.stores.one_put import OnePut
 from tests.worlds.keyed_root import Keyed
 from tests.worlds.keyed_topics import Pair

@@ -15,9 +15,10 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger import keys
-from ledger.keyed.note import KeyedNote
-from ledger.keyed.version import (
+from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq_ledger import keys
+from ledgermq_ledger.keyed.note import KeyedNote
+from ledgermq_ledger.keyed.version import (
     EARLIER_MAX,
     KeyedFile,
     KeyedVersion,
@@ -27,8 +28,7 @@ from ledger.keyed.version import (
     earlier_of,
     encode_version,
 )
-from ledger.keys import KeyedName, PartitionId, parse_keyed
-from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq_ledger.keys import KeyedName, PartitionId, parse_keyed
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "keyed-version-v1.json"
 PLACE = PartitionId(7, 1)

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.checkpoint import genesis
-from ledger.topics.catalog import Catalog, PartitionMove, Topic, encode_topic_record, removed, topic_key
-from ledger.topics.removal import confirm_deleted, is_past_barrier, note_barrier, take_in_facts
-from ledger.topics.settings import PARQUET_TARGET_BYTES_MAX, PARTITIONS_MOVED, TopicSettings, parse_settings
 from ledgermq.errors import (
     DataDamaged,
     FormatNotSupported,
@@ -18,6 +12,12 @@ from ledgermq.errors import (
     TopicBeingDeleted,
     UnknownTopic,
 )
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.checkpoint import genesis
+from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic, encode_topic_record, removed, topic_key
+from ledgermq_ledger.topics.removal import confirm_deleted, is_past_barrier, note_barrier, take_in_facts
+from ledgermq_ledger.topics.settings import PARQUET_TARGET_BYTES_MAX, PARTITIONS_MOVED, TopicSettings, parse_settings
 
 
 def create(catalog: Catalog, offset: int, name: str, bundles: tuple[int, ...] = (1,)) -> Topic:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.cluster import ClusterDefaults, open_cluster
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
+from ledgermq_ledger.cluster import ClusterDefaults, open_cluster
 from tests.stores.backends import memory_store
 
 

@@ -13,21 +13,21 @@ from typing import Any
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.cluster import CHECKSUM, ClusterSettings, _decode, open_cluster, read_cluster
-from ledger.fsck.check import Checked, check_root
-from ledger.fsck.cluster_fit import check_fit, contradictions
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_root
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
+from ledgermq_broker.broker import Broker
+from ledgermq_broker.in_process import InProcessConnector, Network
+from ledgermq_broker.settings import load_settings
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import CHECKSUM, ClusterSettings, _decode, open_cluster, read_cluster
+from ledgermq_ledger.fsck.check import Checked, check_root
+from ledgermq_ledger.fsck.cluster_fit import check_fit, contradictions
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_tools.ledger import fsck, gc
-from stateless_broker.broker import Broker
-from stateless_broker.in_process import InProcessConnector, Network
-from stateless_broker.settings import load_settings
 from tests.stores.backends import file_store, memory_store
 from tests.worlds.filled_root import fill_root
 from tests.worlds.ledgers import own

@@ -10,27 +10,27 @@ from functools import partial
 
 import pytest
 
-from ledger import keys
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.garbage.sweep import sweep
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.history import read_history
-from ledger.log.plan_chain import put_plan
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.log.writer import claim
-from ledger.object_store.contract import AlreadyExists, Buffer, ObjectInfo, ObjectMissing, StoreUncertain
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.settle import PutOutcome, settle_put
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.plan import make_plan
-from ledger.root.copies import LOST, MENDED, READ_FROM_COPY, CopyingStore, copies_of, fault_of
-from ledger.root.mend import mend_copies
-from ledger.topics.catalog import read_catalog
 from ledgermq.errors import DataDamaged, StoreUnusable
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.garbage.sweep import sweep
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.plan_chain import put_plan
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.log.writer import claim
+from ledgermq_ledger.object_store.contract import AlreadyExists, Buffer, ObjectInfo, ObjectMissing, StoreUncertain
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.plan import make_plan
+from ledgermq_ledger.root.copies import LOST, MENDED, READ_FROM_COPY, CopyingStore, copies_of, fault_of
+from ledgermq_ledger.root.mend import mend_copies
+from ledgermq_ledger.topics.catalog import read_catalog
 from tests.stores.counting import CountingMeter
 from tests.stores.faulty import FaultyStore
 from tests.stores.one_put import OnePut

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.retention import log_start_by_retention
-from ledger.topics.deletion_times import check_cron, check_zone, last_time_ms
-from ledger.topics.settings import TopicSettings, parse_settings
 from ledgermq.errors import InvalidConfig
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.retention import log_start_by_retention
+from ledgermq_ledger.topics.deletion_times import check_cron, check_zone, last_time_ms
+from ledgermq_ledger.topics.settings import TopicSettings, parse_settings
 
 
 def ms(text: str, zone: str = "UTC") -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.fold import LedgerState
-from ledger.view.follow import LOOK_AFTER_S, LOOK_AFTER_S_MAX, Follower
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.fold import LedgerState
+from ledgermq_ledger.view.follow import LOOK_AFTER_S, LOOK_AFTER_S_MAX, Follower
 
 CLAIM, DATA = fmt.CLAIM, fmt.DATA
 

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import PartitionId
-from ledger.log.fold import LedgerState
-from ledger.log.moves import open_after
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.log.writer import LedgerWriter
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import DataDamaged, DuplicateMessage, NotOwner, UnknownProducer
 from ledgermq.protocol.message_ids import hash_of
 from ledgermq.sources import Sources
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.fold import LedgerState
+from ledgermq_ledger.log.moves import open_after
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.worlds.ledgers import STATES_MAX, TOPIC_ID, append, append_and_wait, batch, ledger_of, own, session
 
 KEY = PartitionId(TOPIC_ID, 0)

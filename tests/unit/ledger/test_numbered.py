@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ledger import keys
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.history import read_history
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.object_store.contract import ObjectStore
-from ledger.topics.catalog import read_catalog
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.topics.catalog import read_catalog
 from tests.stores.backends import memory_store
 from tests.worlds.ledgers import append_and_wait, batch, ledger_of, own
 

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.retention import log_start_move
-from ledger.keys import PartitionId
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import MeteredStore
-from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges, split
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.metered import MeteredStore
+from ledgermq_ledger.view.range_read import OffsetRange, RangeReader, plan_ranges, split
 from tests.stores.counting import CountingMeter
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.reading import opened_ledger
@@ -83,7 +83,7 @@ async def test_any_part_can_be_had(root: Root, first: int, end: int) -> None:
 async def test_a_row_group_is_decoded_in_pieces(
     root: Root, first: int, end: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ledger.parquet.row_group.PIECE_BYTES", 1)
+    monkeypatch.setattr("ledgermq_ledger.parquet.row_group.PIECE_BYTES", 1)
     reader = RangeReader(root.store, run_inline)
     ranges = await planned(root, first, end)
     pieces = [(at, piece.num_rows) for each in ranges async for at, piece in reader.read(each)]

@@ -10,17 +10,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.retention import log_start_move
-from ledger.keys import PartitionId
-from ledger.log.recovery import advance_checkpoint
-from ledger.log.segment import encode_segment
-from ledger.object_store.memory import MemoryStore
-from ledger.view.fetch_index import PartitionIndex, far_indexes
-from ledger.view.followed_ledger import FollowedLedger
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.log.segment import encode_segment
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.view.fetch_index import PartitionIndex, far_indexes
+from ledgermq_ledger.view.followed_ledger import FollowedLedger
 from tests.stores.faulty import FaultyStore
 from tests.virtual_time import virtual_in, virtual_sources
 from tests.worlds.ledgers import ledger_of

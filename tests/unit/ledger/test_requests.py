@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ledger.log.history import read_history
-from ledger.log.recovery import PARALLEL_READS, advance_checkpoint, recover
-from ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.recovery import PARALLEL_READS, advance_checkpoint, recover
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.stores.faulty import FaultyStore
 from tests.virtual_time import run_virtual, virtual_sources
 from tests.worlds.ledgers import append_and_wait, batch, ledger_of, own

@@ -7,9 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.segment import (
+from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.protocol.records import decode_batch
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.segment import (
     TAIL_GUESS_BYTES,
     TRAILER,
     decode_tail,
@@ -18,9 +20,7 @@ from ledger.log.segment import (
     read_end,
     read_index,
 )
-from ledger.object_store.memory import MemoryStore
-from ledgermq.errors import DataDamaged, FormatNotSupported
-from ledgermq.protocol.records import decode_batch
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.stores.backends import seeded_sources
 from tests.worlds.ledgers import batch, session
 

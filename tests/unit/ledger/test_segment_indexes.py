@@ -4,9 +4,9 @@ is used.
 
 import pytest
 
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.segment import SlotIndex
-from ledger.log.segment_indexes import SMALL_BYTES, SegmentIndexes
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.segment import SlotIndex
+from ledgermq_ledger.log.segment_indexes import SMALL_BYTES, SegmentIndexes
 
 
 def an_index(slot: int) -> SlotIndex:

@@ -6,8 +6,8 @@ import asyncio
 import gc
 from typing import Any
 
-from ledger.log.shared_run import SharedRun
 from ledgermq.errors import Unavailable
+from ledgermq_ledger.log.shared_run import SharedRun
 
 
 async def test_an_error_of_a_run_that_all_callers_left_is_no_bug() -> None:

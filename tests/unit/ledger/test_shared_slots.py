@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.object_store.memory import MemoryStore
-from ledger.view.followed_ledger import FollowedLedger
-from ledger.view.range_read import OffsetRange, RangeReader, plan_ranges
-from ledger.view.shared_slots import SharedSlots
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.view.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.range_read import OffsetRange, RangeReader, plan_ranges
+from ledgermq_ledger.view.shared_slots import SharedSlots
 from tests.stores.counting import CountingStore
 from tests.worlds.reading import opened_ledger
 from tests.worlds.roots import Root

@@ -9,16 +9,16 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.checkpoint import Move
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.log.segment import encode_segment, first_batch_position
-from ledger.log.writer import LedgerWriter
-from ledger.object_store.contract import Buffer, ObjectStore
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import NotOwner, OutOfOrderSequence, UnknownProducer
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.checkpoint import Move
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.log.segment import encode_segment, first_batch_position
+from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.stores.faulty import FaultyStore
 from tests.stores.one_put import OnePut
 from tests.waiting import until

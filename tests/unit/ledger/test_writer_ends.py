@@ -8,15 +8,15 @@ import asyncio
 
 import pytest
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.log.segment import encode_segment
-from ledger.log.shared_run import SharedRun
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import LedgerMQError, NotOwner, OutOfOrderSequence, Unavailable, UnknownProducer
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.segment import encode_segment
+from ledgermq_ledger.log.shared_run import SharedRun
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 from tests.stores.faulty import Faults, FaultyStore
 from tests.worlds.ledgers import append, append_and_wait, batch, ledger_of, own, read_values, session, take_over
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from ledger import keys
-from ledger.log.recovery import recover
-from ledger.log.writer import LedgerWriter
-from ledger.object_store import settle
-from ledger.object_store.contract import Buffer, ObjectStore, StoreUncertain
-from ledger.object_store.memory import MemoryStore
 from ledgermq.errors import LedgerMQError, NotOwner, StoreFull, StoreUnusable, Unauthorized
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.log.recovery import recover
+from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.object_store import settle
+from ledgermq_ledger.object_store.contract import Buffer, ObjectStore, StoreUncertain
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.stores.one_put import OnePut
 from tests.worlds.ledgers import append, append_and_wait, batch, ledger_of, own, read_values, session
 

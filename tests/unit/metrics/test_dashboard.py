@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from infra.grafana.dashboard import VARIABLES, dashboard, queries
-from stateless_broker.metrics.page import names, page
+from ledgermq_broker.metrics.page import names, page
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = ROOT / "infra" / "prometheus" / "alerts.yml"

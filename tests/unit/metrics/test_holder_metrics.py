@@ -5,8 +5,8 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from ledgermq.errors import PartitionHeld, ProducerFenced
-from stateless_broker.holders.counts import CHANGES
-from stateless_broker.metrics.holder_metrics import HolderMetrics
+from ledgermq_broker.exclusive.counts import CHANGES
+from ledgermq_broker.metrics.holder_metrics import HolderMetrics
 
 
 def test_changes_and_refusals_are_counted_and_begin_at_zero() -> None:

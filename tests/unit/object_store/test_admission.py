@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.object_store.resilient import Admission
 from ledgermq.errors import ResourceExhausted
+from ledgermq_ledger.object_store.resilient import Admission
 from tests.virtual_time import virtual
 
 REQUESTS_MAX = 3

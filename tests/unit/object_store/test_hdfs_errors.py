@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.object_store.contract import AlreadyExists, ObjectMissing, StoreThrottled, StoreUncertain
-from ledger.object_store.hdfs_errors import TEXT_CHARS_MAX, hdfs_error, hdfs_errors
 from ledgermq.errors import InvalidRequest, LedgerMQError, StoreFull, StoreUnusable, Unauthorized
+from ledgermq_ledger.object_store.contract import AlreadyExists, ObjectMissing, StoreThrottled, StoreUncertain
+from ledgermq_ledger.object_store.hdfs_errors import TEXT_CHARS_MAX, hdfs_error, hdfs_errors
 
 HADOOP = "org.apache.hadoop"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ledger.object_store.s3_location import S3Location, parse_s3_url
-from ledger.root.open import open_store
 from ledgermq.errors import InvalidConfig, Unauthorized
 from ledgermq.sources import Sources
+from ledgermq_ledger.object_store.s3_location import S3Location, parse_s3_url
+from ledgermq_ledger.root.open import open_store
 from tests.stores.counting import CountingMeter
 
 
@@ -75,14 +75,14 @@ async def test_hdfs_is_opened_without_asking_it_anything(sources: Sources) -> No
 
 
 async def test_hdfs_without_its_extra(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "ledger.object_store.hdfs", raising=False)
+    monkeypatch.delitem(sys.modules, "ledgermq_ledger.object_store.hdfs", raising=False)
     monkeypatch.setitem(sys.modules, "hdfs_native", None)
     with pytest.raises(InvalidConfig, match=r'pip install "ledgermq\[hdfs\]"'):
         await open_store("hdfs://namenode:8020/root", sources=sources)
 
 
 async def test_s3_without_its_extra(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("ledger.object_store.s3")]:
+    for name in [name for name in sys.modules if name.startswith("ledgermq_ledger.object_store.s3")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "botocore.session", None)
     with pytest.raises(InvalidConfig, match=r'pip install "ledgermq\[s3\]"'):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger.object_store.contract import AlreadyExists, Buffer
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.probe import probe_store
 from ledgermq.errors import StoreUnusable, Unavailable
+from ledgermq_ledger.object_store.contract import AlreadyExists, Buffer
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.probe import probe_store
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
 

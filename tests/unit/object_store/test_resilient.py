@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from ledger.object_store.contract import ObjectMissing, ObjectStore, StoreThrottled, StoreUncertain
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.resilient import PAUSE_MAX_S, TRIES_MAX, ResilientStore
 from ledgermq.errors import ResourceExhausted
+from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore, StoreThrottled, StoreUncertain
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.resilient import PAUSE_MAX_S, TRIES_MAX, ResilientStore
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
 

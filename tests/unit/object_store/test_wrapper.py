@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import inspect
 
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 
 
 def test_each_operation_of_the_contract_is_forwarded() -> None:

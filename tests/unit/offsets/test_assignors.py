@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.keys import PartitionId
-from offsets.assignors.choose import ASSIGNORS, chosen
-from offsets.assignors.problem import Candidate, Problem, Target
-from offsets.topics import TopicSize
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_offsets.assignors.choose import ASSIGNORS, chosen
+from ledgermq_offsets.assignors.problem import Candidate, Problem, Target
+from ledgermq_offsets.topics import TopicSize
 
 BALANCED = ["uniform", "sticky"]
 

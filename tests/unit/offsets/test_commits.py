@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.errors import GroupNotEmpty, InvalidRequest, ResourceExhausted, UnknownGroup, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb
-from offsets.limits import GroupLimits
+from ledgermq_offsets.limits import GroupLimits
 from tests.worlds.coordinators import Catalog, Consumer, Desk, settle
 
 DAY_S = 86_400

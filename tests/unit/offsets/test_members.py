@@ -17,7 +17,7 @@ from ledgermq.errors import (
     UnknownMember,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
-from offsets.limits import GroupLimits
+from ledgermq_offsets.limits import GroupLimits
 from tests.worlds.coordinators import Catalog, Consumer, Desk, settle
 
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from offsets.format import ledgermq_offsets_pb2 as fmt
-from offsets.records import (
+from ledgermq_offsets.format import ledgermq_offsets_pb2 as fmt
+from ledgermq_offsets.records import (
     Entry,
     FloorEntry,
     GroupEntry,

@@ -12,23 +12,23 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.garbage.parquet_files import remove_expired as remove_expired_files
-from ledger.garbage.retention import apply as apply_retention
-from ledger.garbage.retention import deletion_move
-from ledger.garbage.sweep import tidy_bundle
-from ledger.log.checkpoint import partition_of
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.archive import archived_files
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.round import run_round
 from ledgermq.errors import DataDamaged, LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.garbage.parquet_files import remove_expired as remove_expired_files
+from ledgermq_ledger.garbage.retention import apply as apply_retention
+from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.garbage.sweep import tidy_bundle
+from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.archive import archived_files
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.round import run_round
 from tests.stores.backends import memory_store, seeded_sources
 from tests.stores.dying import Crash, DyingStore
 from tests.stores.one_put import OnePut

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from ledger import keys
-from ledger.fsck.names import check_names
-from ledger.fsck.problem import Problems
-from ledger.garbage.parquet_files import remove_expired as remove_expired_files
-from ledger.object_store.contract import AlreadyExists, Buffer, ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.archive import Archives
-from ledger.parquet.archive_owner import check_owner, decode_mark, encode_mark
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.fsck.names import check_names
+from ledgermq_ledger.fsck.problem import Problems
+from ledgermq_ledger.garbage.parquet_files import remove_expired as remove_expired_files
+from ledgermq_ledger.object_store.contract import AlreadyExists, Buffer, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.archive import Archives
+from ledgermq_ledger.parquet.archive_owner import check_owner, decode_mark, encode_mark
 from tests.stores.one_put import OnePut
 from tests.unit.parquet.test_archive import VALUES, archived_rows, filled, live_rows
 from tests.unit.parquet.test_gc import Clock

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.parquet import columns
-from ledger.parquet.columns import FooterNote, ParquetBuilder, empty_file, note_of_file
-from ledger.parquet.stored_file import describe, parse_footer
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA as RECORD_SCHEMA
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.parquet import columns
+from ledgermq_ledger.parquet.columns import FooterNote, ParquetBuilder, empty_file, note_of_file
+from ledgermq_ledger.parquet.stored_file import describe, parse_footer
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "parquet-schema-v1.txt"
 PLAN = fmt.CompactionPlan(bundle=1, number=4, put_id=b"\x01" * 16)

@@ -9,17 +9,17 @@ from dataclasses import replace
 
 import pytest
 
-from ledger.blocking import run_inline
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.commit_age import finished_long_ago, note_finished, witness_move
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.keyed_runner import clean_bundle
-from ledger.rounds.runner import compact_bundle
-from ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
 from ledgermq.sources import Sources
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.commit_age import finished_long_ago, note_finished, witness_move
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.keyed_runner import clean_bundle
+from ledgermq_ledger.rounds.runner import compact_bundle
+from ledgermq_ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
 from tests.unit.parquet.test_gc import Clock
 from tests.worlds.keyed_topics import Written, put_pairs
 from tests.worlds.ledgers import ledger_of

@@ -11,14 +11,14 @@ from typing import TypeVar
 
 import pytest
 
-from ledger import keys
-from ledger.log.history import read_history
-from ledger.log.internal_topic import read_internal
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.topics.catalog import topic_key
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.internal_topic import read_internal
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.topics.catalog import topic_key
 from tests.stores.backends import seeded_sources
 from tests.stores.dying import NOT_COUNTED, Crash, DyingStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources

@@ -6,19 +6,19 @@ from __future__ import annotations
 
 import pytest
 
-from ledger import keys
-from ledger.garbage.parquet_files import remove_expired as remove_expired_files
-from ledger.garbage.retention import log_start_move
-from ledger.garbage.sweep import tidy_bundle
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import partition_of
-from ledger.log.plan_chain import read_plan
-from ledger.log.recovery import advance_checkpoint
-from ledger.log.segment import encode_segment, read_index
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.wrapper import StoreWrapper
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.garbage.parquet_files import remove_expired as remove_expired_files
+from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.garbage.sweep import tidy_bundle
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.plan_chain import read_plan
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.log.segment import encode_segment, read_index
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
 from tests.stores.backends import memory_store
 from tests.stores.one_put import OnePut
 from tests.worlds.ledgers import ledger_of

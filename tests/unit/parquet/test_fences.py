@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from ledger.blocking import run_inline
-from ledger.garbage.parquet_files import remove_expired as remove_expired_files
-from ledger.garbage.retention import log_start_move
-from ledger.keys import PartitionId
-from ledger.log.plan_chain import PlanOvertaken, fence_of, put_plan, read_plan, require_open
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import FenceClosed, ObjectStore
-from ledger.parquet.columns import empty_file, note_of_file
-from ledger.parquet.task import run_task, split_plan
 from ledgermq.sources import Sources
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.garbage.parquet_files import remove_expired as remove_expired_files
+from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.plan_chain import PlanOvertaken, fence_of, put_plan, read_plan, require_open
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import FenceClosed, ObjectStore
+from ledgermq_ledger.parquet.columns import empty_file, note_of_file
+from ledgermq_ledger.parquet.task import run_task, split_plan
 from tests.stores.backends import file_store, memory_store
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root, parquet_keys

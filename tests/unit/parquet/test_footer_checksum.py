@@ -11,11 +11,11 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.parquet.columns import SCHEMA, FooterNote, ParquetBuilder, note_of_file
-from ledger.parquet.footer_checksum import check_footer, check_whole, footer_bytes
-from ledger.parquet.stored_file import parse_footer
 from ledgermq.errors import DataDamaged
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.parquet.columns import SCHEMA, FooterNote, ParquetBuilder, note_of_file
+from ledgermq_ledger.parquet.footer_checksum import check_footer, check_whole, footer_bytes
+from ledgermq_ledger.parquet.stored_file import parse_footer
 from tests.worlds.batches import batch_of
 
 PLAN = fmt.CompactionPlan(bundle=1, number=4, put_id=b"\x01" * 16)

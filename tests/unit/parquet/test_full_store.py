@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.garbage.topics import remove as remove_topics
-from ledger.object_store.contract import Buffer, ObjectStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_bundle
 from ledgermq.errors import StoreFull
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_bundle
 from tests.stores.backends import file_store, memory_store, seeded_sources
 from tests.stores.full import FullStore
 from tests.stores.one_put import OnePut

@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.garbage.sweep import collect_garbage, find_garbage, remove_garbage
-from ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.columns import FooterNote, empty_file
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_root
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.garbage.sweep import collect_garbage, find_garbage, remove_garbage
+from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.columns import FooterNote, empty_file
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.virtual_time import virtual
 from tests.worlds.damage import damage_checkpoint
 from tests.worlds.roots import Root, parquet_keys, read_parquet_rows

@@ -6,34 +6,34 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from ledger.blocking import run_inline
-from ledger.cluster import ClusterSettings
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.parquet_files import remove_expired
-from ledger.garbage.retention import deletion_move, log_start_move
-from ledger.garbage.sweep import tidy_bundle
-from ledger.garbage.topics import Removals
-from ledger.garbage.topics import remove as remove_topics
-from ledger.keys import PartitionId, parse_parquet
-from ledger.log.checkpoint import check_successor, newest_checkpoint, partition_of
-from ledger.log.ledger_ref import LedgerRef
-from ledger.log.moves import open_after
-from ledger.log.plan_chain import read_plan
-from ledger.log.recovery import advance_checkpoint, recover
-from ledger.object_store.contract import FenceClosed
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.commit import commit_move
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.hand_over import has_forgotten
-from ledger.parquet.pages import PageReader
-from ledger.parquet.stored_file import list_files
-from ledger.rounds.runner import _not_in_parquet, compact_bundle, round_of_bundle
-from ledger.rounds.stillness import find_stillness
-from ledger.topics.catalog import Catalog, PartitionMove, Topic, encode_topic_record, removed, topic_key
-from ledger.topics.settings import PARTITIONS_MOVED
 from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.parquet_files import remove_expired
+from ledgermq_ledger.garbage.retention import deletion_move, log_start_move
+from ledgermq_ledger.garbage.sweep import tidy_bundle
+from ledgermq_ledger.garbage.topics import Removals
+from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.keys import PartitionId, parse_parquet
+from ledgermq_ledger.log.checkpoint import check_successor, newest_checkpoint, partition_of
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.log.moves import open_after
+from ledgermq_ledger.log.plan_chain import read_plan
+from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.object_store.contract import FenceClosed
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.commit import commit_move
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.hand_over import has_forgotten
+from ledgermq_ledger.parquet.pages import PageReader
+from ledgermq_ledger.parquet.stored_file import list_files
+from ledgermq_ledger.rounds.runner import _not_in_parquet, compact_bundle, round_of_bundle
+from ledgermq_ledger.rounds.stillness import find_stillness
+from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic, encode_topic_record, removed, topic_key
+from ledgermq_ledger.topics.settings import PARTITIONS_MOVED
 from tests.worlds.damage import damage_checkpoint
 from tests.worlds.ledgers import TOPIC_ID, append_and_wait, batch, ledger_of, own, session
 

@@ -13,28 +13,28 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.fsck.check import check_root
-from ledger.fsck.parquet_rows import find_wrong_rows
-from ledger.fsck.problem import Severity
-from ledger.garbage import topics
-from ledger.garbage.retention import move_internal_log_starts
-from ledger.garbage.sweep import collect_garbage, find_garbage, tidy_bundle
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import partition_of
-from ledger.log.history import read_history
-from ledger.log.ledger_ref import LedgerRef
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.columns import FooterNote, empty_file
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.plan import make_plan
-from ledger.topics import settings as topic_settings
 from ledgermq.errors import FormatNotSupported
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.parquet_rows import find_wrong_rows
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.garbage import topics
+from ledgermq_ledger.garbage.retention import move_internal_log_starts
+from ledgermq_ledger.garbage.sweep import collect_garbage, find_garbage, tidy_bundle
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.columns import FooterNote, empty_file
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.plan import make_plan
+from ledgermq_ledger.topics import settings as topic_settings
 from tests.stores.backends import seeded_sources
 from tests.stores.dying import Crash, DyingStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources

@@ -8,18 +8,18 @@ import pickle
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.log.history import read_history
-from ledger.log.plan_chain import read_plan
-from ledger.log.segment_indexes import SegmentIndexes
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.metered import MeteredStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.task import CompactionTask, TaskOutcome, run_task, split_plan
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.plan_chain import read_plan
+from ledgermq_ledger.log.segment_indexes import SegmentIndexes
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.metered import MeteredStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.task import CompactionTask, TaskOutcome, run_task, split_plan
 from tests.stores.counting import CountingMeter
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import NoTasks, Root, read_parquet_rows
@@ -105,7 +105,7 @@ async def test_a_slot_that_holds_another_segment_is_never_an_input(root: Root, k
 
 async def test_no_more_than_a_bound_travels(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = await task_of(root, known=True)
-    monkeypatch.setattr("ledger.parquet.task.INDEX_BYTES_MAX", sum(map(len, whole.indexes[:2])))
+    monkeypatch.setattr("ledgermq_ledger.parquet.task.INDEX_BYTES_MAX", sum(map(len, whole.indexes[:2])))
     indexes = SegmentIndexes()
     await read_history(ledger_of(root.store, 1, known=indexes))
     plan = await read_plan(root.store, 1, 1)

@@ -15,20 +15,20 @@ import pyarrow.parquet as pq
 import pytest
 from crc32c import crc32c
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.garbage.topics import remove as remove_topics
-from ledger.log.segment import Batch
-from ledger.object_store.contract import Buffer, StoreThrottled
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.resilient import ResilientStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import bring_facts_into_force, compact_root
-from ledger.topics.catalog import METADATA, topic_key
 from ledgermq.errors import Unavailable
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import encode_batch
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.object_store.contract import Buffer, StoreThrottled
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.resilient import ResilientStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import bring_facts_into_force, compact_root
+from ledgermq_ledger.topics.catalog import METADATA, topic_key
 from tests.stores.backends import file_store, seeded_sources
 from tests.stores.faulty import Faults, FaultyStore
 from tests.stores.one_put import OnePut

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import genesis
-from ledger.log.fold import LedgerState
-from ledger.log.history import History
-from ledger.log.segment import SlotIndex
-from ledger.parquet.plan import (
+from ledgermq.errors import Unavailable
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import genesis
+from ledgermq_ledger.log.fold import LedgerState
+from ledgermq_ledger.log.history import History
+from ledgermq_ledger.log.segment import SlotIndex
+from ledgermq_ledger.parquet.plan import (
     INTERNAL_LAG_MS,
     INTERNAL_SEGMENTS,
     INTERNAL_TARGET_BYTES,
@@ -20,9 +21,8 @@ from ledger.parquet.plan import (
     make_plan,
     needs_newer_catalog,
 )
-from ledger.topics.catalog import Catalog, Topic, encode_topic_record, removed, topic_key
-from ledger.topics.settings import parse_settings, parse_stored_settings
-from ledgermq.errors import Unavailable
+from ledgermq_ledger.topics.catalog import Catalog, Topic, encode_topic_record, removed, topic_key
+from ledgermq_ledger.topics.settings import parse_settings, parse_stored_settings
 
 NOW_MS = 10_000_000
 PUT_ID = b"p" * 16
@@ -333,7 +333,7 @@ def test_segments_of_removed_topics_behind_staged_batches_are_not_worth_a_file()
 
 def test_a_plan_that_would_trim_staged_batches_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger, catalog = Ledger().segment((4, 0, 1)).segment((1, 0, 1)), catalog_of(topic(1), STAGED)
-    monkeypatch.setattr("ledger.parquet.plan._trim_slot", lambda history, plan, backlogs: 3)
+    monkeypatch.setattr("ledgermq_ledger.parquet.plan._trim_slot", lambda history, plan, backlogs: 3)
     with pytest.raises(AssertionError, match="partition 4/0 still needs it"):
         ledger.plan(catalog, everything=True)
 

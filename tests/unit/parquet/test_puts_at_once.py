@@ -9,15 +9,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledger.blocking import run_inline
-from ledger.log.plan_chain import read_plan
-from ledger.object_store.contract import Buffer, FencedPuts, ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet import task as tasks
-from ledger.parquet.task import run_task, split_plan
 from ledgermq.errors import Unauthorized
 from ledgermq.sources import Sources
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.log.plan_chain import read_plan
+from ledgermq_ledger.object_store.contract import Buffer, FencedPuts, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet import task as tasks
+from ledgermq_ledger.parquet.task import run_task, split_plan
 from tests.worlds.roots import NoTasks, Root, read_parquet_rows
 
 PARTITIONS = 7

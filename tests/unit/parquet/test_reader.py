@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.blocking import run_inline
-from ledger.log.checkpoint import partition_of
-from ledger.object_store.contract import ObjectStore
-from ledger.parquet import reader
-from ledger.parquet.reader import ParquetCache, read_parquet
 from ledgermq.errors import OffsetOutOfRange
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet import reader
+from ledgermq_ledger.parquet.reader import ParquetCache, read_parquet
 from tests.stores.backends import memory_store
 from tests.stores.counting import CountingStore
 from tests.worlds.roots import Root

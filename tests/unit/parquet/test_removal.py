@@ -8,25 +8,25 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.topics import remove as remove_topics
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.history import read_history
-from ledger.log.plan_chain import put_plan
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.plan import make_plan
-from ledger.parquet.repair import find_parked, repair_partition
-from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
-from ledger.topics.removal import note_of, take_in_facts
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.plan_chain import put_plan
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.plan import make_plan
+from ledgermq_ledger.parquet.repair import find_parked, repair_partition
+from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, topic_key
+from ledgermq_ledger.topics.removal import note_of, take_in_facts
 from tests.stores.late_checkpoint import LateCheckpoint
 from tests.worlds.damage import damage_batch, damage_checkpoint
 from tests.worlds.ledgers import ledger_of

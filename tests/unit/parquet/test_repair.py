@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.log.checkpoint import partition_of
-from ledger.log.segment import read_index
-from ledger.object_store.contract import ObjectStore
-from ledger.parquet.lost import LOST
-from ledger.parquet.repair import ParkedPartition, find_parked, repair_partition
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.segment import read_index
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet.lost import LOST
+from ledgermq_ledger.parquet.repair import ParkedPartition, find_parked, repair_partition
 from ledgermq_tools.ledger import repair as repair_command
 from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
 from tests.stores.backends import file_store, memory_store

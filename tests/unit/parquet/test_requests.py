@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.blocking import run_inline
-from ledger.log.history import read_history
-from ledger.log.segment_indexes import SegmentIndexes
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_bundle
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.segment_indexes import SegmentIndexes
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_bundle
 from tests.stores.backends import seeded_sources
 from tests.stores.requests_made import Requests
 from tests.worlds.ledgers import append_and_wait, batch, ledger_of, own

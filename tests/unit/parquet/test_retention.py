@@ -4,13 +4,13 @@ everything is old enough.
 
 from __future__ import annotations
 
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.retention import apply as apply_retention
-from ledger.garbage.retention import log_start_by_retention
-from ledger.log.checkpoint import partition_of
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.topics.settings import TopicSettings
 from ledgermq.sources import Sources
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.retention import apply as apply_retention
+from ledgermq_ledger.garbage.retention import log_start_by_retention
+from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.topics.settings import TopicSettings
 from tests.stores.backends import memory_store
 from tests.unit.parquet.test_gc import Clock
 from tests.worlds.ledgers import ledger_of

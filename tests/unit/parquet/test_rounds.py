@@ -6,17 +6,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ledger import keys
-from ledger.garbage.sweep import tidy_segments
-from ledger.log.history import read_history
-from ledger.log.internal_topic import read_internal
-from ledger.log.plan_chain import put_plan, read_plan
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.plan import make_plan
-from ledger.parquet.round import run_round
-from ledger.rounds.runner import compact_root
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.garbage.sweep import tidy_segments
+from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.internal_topic import read_internal
+from ledgermq_ledger.log.plan_chain import put_plan, read_plan
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.plan import make_plan
+from ledgermq_ledger.parquet.round import run_round
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.stores.backends import file_store, memory_store
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root, parquet_keys, read_everything, read_parquet_rows

@@ -6,19 +6,19 @@ import asyncio
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.garbage.retention import log_start_move
-from ledger.keys import PartitionId
-from ledger.log.recovery import advance_checkpoint
-from ledger.log.segment import read_index
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
-from ledger.rounds.service import CompactionService, ServiceEvents
-from ledger.rounds.stillness import STILL_S_MAX
 from ledgermq.errors import InvalidRequest, LedgerMQError
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.log.segment import read_index
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
+from ledgermq_ledger.rounds.service import CompactionService, ServiceEvents
+from ledgermq_ledger.rounds.stillness import STILL_S_MAX
 from ledgermq_tools.ledger.compaction_service import parse_interval_s
 from tests.stores.no_deletes import NoDeletes
 from tests.stores.requests_made import LateLists, Requests

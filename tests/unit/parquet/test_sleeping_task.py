@@ -13,17 +13,17 @@ from functools import partial
 
 import pytest
 
-from ledger.blocking import run_inline
-from ledger.garbage.parquet_files import remove_expired as remove_expired_files
-from ledger.garbage.retention import log_start_move
-from ledger.keys import PartitionId
-from ledger.log.plan_chain import read_plan
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.task import run_task, split_plan
 from ledgermq.errors import LedgerMQError
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.garbage.parquet_files import remove_expired as remove_expired_files
+from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.plan_chain import read_plan
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.task import run_task, split_plan
 from tests.stores.url import UrlStore
 from tests.virtual_time import run_virtual, virtual_sources
 from tests.worlds.ledgers import ledger_of

@@ -8,22 +8,22 @@ from functools import partial
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.fsck.check import check_root
-from ledger.fsck.problem import Severity
-from ledger.garbage.retention import move_internal_log_starts
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import partition_of
-from ledger.log.history import read_history
-from ledger.log.internal_topic import read_snapshot
-from ledger.log.ledger_ref import LedgerRef
-from ledger.object_store.contract import ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.rounds.runner import lag_of
-from ledger.topics import settings as topic_settings
 from ledgermq.errors import FormatNotSupported
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.garbage.retention import move_internal_log_starts
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.internal_topic import read_snapshot
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.rounds.runner import lag_of
+from ledgermq_ledger.topics import settings as topic_settings
 from tests.stores.backends import seeded_sources
 from tests.stores.dying import Crash, DyingStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ledger.blocking import run_inline
-from ledger.log.plan_chain import read_plan
-from ledger.object_store.memory import MemoryStore
-from ledger.parquet.group_build import _Group
-from ledger.parquet.task import run_task, split_plan
 from ledgermq.sources import Sources
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.log.plan_chain import read_plan
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.group_build import _Group
+from ledgermq_ledger.parquet.task import run_task, split_plan
 from tests.worlds.roots import NoTasks, Root, read_parquet_rows
 
 PARTITIONS, ROUNDS, VALUE_BYTES = 6, 8, 5000

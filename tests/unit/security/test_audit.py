@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from stateless_broker.logs import follow_call
-from stateless_broker.security import audit as audit_log
-from stateless_broker.security.audit import LOGGER, UNKNOWN, audit, call_audit
-from stateless_broker.security.audit_sums import LINES_MAX, LINES_PER_SOURCE, MINUTE_S, SUMS_MAX
+from ledgermq_broker.access import audit as audit_log
+from ledgermq_broker.access.audit import LOGGER, UNKNOWN, audit, call_audit
+from ledgermq_broker.access.audit_sums import LINES_MAX, LINES_PER_SOURCE, MINUTE_S, SUMS_MAX
+from ledgermq_broker.logs import follow_call
 from tests.virtual_time import virtual
 
 

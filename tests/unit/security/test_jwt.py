@@ -17,8 +17,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unauthorized, Unavailable
-from stateless_broker.node import issuer_of
-from stateless_broker.security.jwt import (
+from ledgermq_broker.access.jwt import (
     ANSWER_BYTES_MAX,
     ASKED_AGAIN_AFTER_S,
     FETCHED_AGAIN_AFTER_S,
@@ -29,7 +28,8 @@ from stateless_broker.security.jwt import (
     fetch_by_http,
     keys_of,
 )
-from stateless_broker.settings import load_settings
+from ledgermq_broker.node import issuer_of
+from ledgermq_broker.settings import load_settings
 from tests.virtual_time import run_virtual, virtual_sources
 
 ISSUER = Issuer("https://login.example", "ledgermq")

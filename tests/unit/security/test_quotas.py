@@ -8,10 +8,19 @@ import pytest
 
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.client_ids import CLIENT_ID_CHARS_MAX
-from security.format import ledgermq_security_pb2 as fmt
-from security.quotas import LIMIT_MAX, Limit, Quota, QuotaSet, StoredQuota, Subject, checked_limits, checked_subject
-from security.records import Unreadable, decode_quota, encode_quota, quota_key, quota_set_of
-from security.usage import Account, Usages
+from ledgermq_broker.access.state.format import ledgermq_security_pb2 as fmt
+from ledgermq_broker.access.state.quotas import (
+    LIMIT_MAX,
+    Limit,
+    Quota,
+    QuotaSet,
+    StoredQuota,
+    Subject,
+    checked_limits,
+    checked_subject,
+)
+from ledgermq_broker.access.state.records import Unreadable, decode_quota, encode_quota, quota_key, quota_set_of
+from ledgermq_broker.access.state.usage import Account, Usages
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

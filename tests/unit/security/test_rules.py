@@ -11,8 +11,8 @@ from hypothesis import example, given
 
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.tokens import bearer, draw_token, hash_of, token_id_of
-from security.format import ledgermq_security_pb2 as fmt
-from security.records import (
+from ledgermq_broker.access.state.format import ledgermq_security_pb2 as fmt
+from ledgermq_broker.access.state.records import (
     StoredRule,
     StoredToken,
     Unreadable,
@@ -23,8 +23,8 @@ from security.records import (
     rule_key,
     token_key,
 )
-from security.rule_set import RuleSet, literal_prefix, rule_set_of
-from security.rules import TOPIC_OPERATIONS, Operation, Principal, Rule, checked_rule
+from ledgermq_broker.access.state.rule_set import RuleSet, literal_prefix, rule_set_of
+from ledgermq_broker.access.state.rules import TOPIC_OPERATIONS, Operation, Principal, Rule, checked_rule
 from tests.virtual_time import virtual_sources
 
 ALICE = Principal("user:alice", frozenset({"ops"}))

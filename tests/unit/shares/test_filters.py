@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.errors import FilterConflict
-from shares.filters import FILTER_S, QueueFilters
-from shares.records import ShareKey
+from ledgermq_broker.queues.state.filters import FILTER_S, QueueFilters
+from ledgermq_broker.queues.state.records import ShareKey
 
 KEY = ShareKey("g", 1, 0)
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from shares.format import ledgermq_shares_pb2 as fmt
-from shares.limits import CHUNK
-from shares.records import CHUNK_END, ChunkEntry, Entry, ShareKey, StartEntry, decode, encode
+from ledgermq_broker.queues.state.format import ledgermq_shares_pb2 as fmt
+from ledgermq_broker.queues.state.limits import CHUNK
+from ledgermq_broker.queues.state.records import CHUNK_END, ChunkEntry, Entry, ShareKey, StartEntry, decode, encode
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 KEY = ShareKey("workers", 7, 3)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shares.limits import FINISHED_RUNS_KEPT_MAX
-from shares.records import ChunkEntry, ShareKey, StartEntry
-from shares.share_partition import Grant, SharePartition, Span, Word
+from ledgermq_broker.queues.state.limits import FINISHED_RUNS_KEPT_MAX
+from ledgermq_broker.queues.state.records import ChunkEntry, ShareKey, StartEntry
+from ledgermq_broker.queues.state.share_partition import Grant, SharePartition, Span, Word
 
 KEY = ShareKey("workers", 7, 3)
 UNTIL_S = 30.0

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger import keys
-from ledger.garbage.staged_rows import remove_done
-from ledger.object_store.memory import MemoryStore
-from ledger.sinks import Decision
-from ledger.sinks import decode_decision as decode
-from ledger.sinks import encode_decision as encode
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from spark.sink.decision import decide, is_settled, read_decision
-from spark.sink.staging import read_staged
+from ledgermq_ledger import keys
+from ledgermq_ledger.garbage.staged_rows import remove_done
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.sinks import Decision
+from ledgermq_ledger.sinks import decode_decision as decode
+from ledgermq_ledger.sinks import encode_decision as encode
+from ledgermq_spark.sink.decision import decide, is_settled, read_decision
+from ledgermq_spark.sink.staging import read_staged
 from tests.stores.backends import seeded_sources
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sink-decision-v1.json"

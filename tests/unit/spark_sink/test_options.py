@@ -22,10 +22,10 @@ from pyspark.sql.types import (
 )
 
 from ledgermq.errors import InvalidConfig, InvalidRecord
-from spark.sink.columns import check_columns
-from spark.sink.options import SinkOptions, parse_options
-from spark.source.data_source import LedgerMQDataSource
-from spark.source.options import parse_options as parse_source_options
+from ledgermq_spark.sink.columns import check_columns
+from ledgermq_spark.sink.options import SinkOptions, parse_options
+from ledgermq_spark.source.data_source import LedgerMQDataSource
+from ledgermq_spark.source.options import parse_options as parse_source_options
 
 S = {"servers": "localhost:9650"}
 

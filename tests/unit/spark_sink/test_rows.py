@@ -18,9 +18,9 @@ from ledgermq.client.partitioner import partition_of_key
 from ledgermq.client.routing import TopicRoute
 from ledgermq.errors import InvalidRecord, MessageTooLarge, PublishNotAccepted, UnknownPartition, UnknownTopic
 from ledgermq.sources import Sources
-from spark.sink.collecting import PART_BYTES, Collector
-from spark.sink.key_hash import partitions_of_keys
-from spark.sink.rows import Routed, RowRouter
+from ledgermq_spark.sink.collecting import PART_BYTES, Collector
+from ledgermq_spark.sink.key_hash import partitions_of_keys
+from ledgermq_spark.sink.rows import Routed, RowRouter
 from tests.virtual_time import virtual_sources
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import ledgermq
-from spark.sink.collecting import PART_BYTES
-from spark.sink.options import SinkOptions
-from spark.sink.task import send
+from ledgermq_spark.sink.collecting import PART_BYTES
+from ledgermq_spark.sink.options import SinkOptions
+from ledgermq_spark.sink.task import send
 
 
 class SlowBrokers:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ledger.garbage.parquet_files import remove_expired as remove_expired_files
-from ledger.garbage.retention import deletion_move
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.file import FileStore
 from ledgermq.errors import DataDamaged, InvalidConfig, OffsetOutOfRange
 from ledgermq.sources import Sources
-from spark.source.batch import BatchReader
-from spark.source.data_source import LedgerMQDataSource
+from ledgermq_ledger.garbage.parquet_files import remove_expired as remove_expired_files
+from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_spark.source.batch import BatchReader
+from ledgermq_spark.source.data_source import LedgerMQDataSource
 from tests.unit.parquet.test_gc import Clock
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from ledger.garbage.retention import log_start_move
-from ledger.keys import PartitionId
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.file import FileStore
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from ledgermq.sources import Sources
-from spark.source.batch import BatchReader
+from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_spark.source.batch import BatchReader
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root
 from tests.worlds.source_readers import batch_reader

@@ -15,9 +15,9 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, Stri
 
 from ledgermq.errors import InvalidConfig, InvalidFilter
 from ledgermq.protocol.records import SCHEMA
-from spark.source.data_source import LedgerMQDataSource
-from spark.source.options import COLUMNS, parse_options
-from spark.source.rows import batches_of, columns_of, record_columns
+from ledgermq_spark.source.data_source import LedgerMQDataSource
+from ledgermq_spark.source.options import COLUMNS, parse_options
+from ledgermq_spark.source.rows import batches_of, columns_of, record_columns
 from tests.worlds.source_root import ALL, compact, fill
 
 

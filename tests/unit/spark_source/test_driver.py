@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ledger.object_store.contract import ObjectStore, StoreUncertain
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.root.open import open_store
 from ledgermq.sources import Sources
-from spark.source import driver
-from spark.source.driver import Driver
-from spark.source.options import parse_options
+from ledgermq_ledger.object_store.contract import ObjectStore, StoreUncertain
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.root.open import open_store
+from ledgermq_spark.source import driver
+from ledgermq_spark.source.driver import Driver
+from ledgermq_spark.source.options import parse_options
 from tests.worlds.source_root import fill
 
 

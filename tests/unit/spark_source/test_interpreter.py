@@ -22,7 +22,9 @@ def test_the_interpreter_that_lacks_the_package_is_named(tmp_path: Path, chosen:
         (tmp_path / name).symlink_to(Path(spec.origin).parent)
     code = "import pyspark_ledgermq as found; print(found.DefaultSource.name()); found.DefaultSource({})"
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
-    environment["PYTHONPATH"] = f"{CLONE}{os.pathsep}{tmp_path}"
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(CLONE), *(str(CLONE / folder) for folder in ("ledger", "spark")), str(tmp_path)]
+    )
     if chosen is not None:
         environment["PYSPARK_PYTHON"] = chosen
     command = [sys.executable, "-S", "-c", code]  # without site-packages

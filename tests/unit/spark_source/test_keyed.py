@@ -15,15 +15,15 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.keyed_runner import clean_bundle
-from ledger.rounds.runner import compact_bundle
-from ledger.topics.catalog import Topic
 from ledgermq.sources import Sources
-from spark.source.batch import BatchReader
-from spark.source.data_source import LedgerMQDataSource
-from spark.source.stream import StreamReader
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.keyed_runner import clean_bundle
+from ledgermq_ledger.rounds.runner import compact_bundle
+from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_spark.source.batch import BatchReader
+from ledgermq_spark.source.data_source import LedgerMQDataSource
+from ledgermq_spark.source.stream import StreamReader
 from tests.stores.backends import file_store
 from tests.worlds.keyed_topics import Row, Written, fold, put_pairs
 from tests.worlds.roots import Root

@@ -10,26 +10,26 @@ from functools import partial
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.keys import PartitionId
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.archive import Archives
-from ledger.parquet.archive_read import ArchiveReader
-from ledger.parquet.engine import LocalEngine
-from ledger.rounds.runner import compact_root
-from ledger.view.range_read import RangeReader
 from ledgermq.errors import DeadlineExceeded
 from ledgermq.sources import Sources
-from spark.source import planning
-from spark.source.followed import FollowedTopics
-from spark.source.move_wait import MoveWait
-from spark.source.options import parse_options
-from spark.source.planning import TopicRange, plan_query
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.archive import Archives
+from ledgermq_ledger.parquet.archive_read import ArchiveReader
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.view.range_read import RangeReader
+from ledgermq_spark.source import planning
+from ledgermq_spark.source.followed import FollowedTopics
+from ledgermq_spark.source.move_wait import MoveWait
+from ledgermq_spark.source.options import parse_options
+from ledgermq_spark.source.planning import TopicRange, plan_query
 from tests.virtual_time import virtual
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root, parquet_keys

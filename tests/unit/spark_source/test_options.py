@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.errors import InvalidConfig
-from spark.source.options import COLUMNS, NAMES, AtTime, SourceOptions, parse_options
+from ledgermq_spark.source.options import COLUMNS, NAMES, AtTime, SourceOptions, parse_options
 
 
 def test_an_option_that_is_not_given_has_its_default() -> None:

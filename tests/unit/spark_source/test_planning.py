@@ -11,19 +11,19 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import keys
-from ledger.garbage.retention import log_start_move
-from ledger.keys import PartitionId
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet import columns, reader
-from ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
-from spark.source.options import parse_options
-from spark.source.planning import plan_query
+from ledgermq_ledger import keys
+from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet import columns, reader
+from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, topic_key
+from ledgermq_spark.source.options import parse_options
+from ledgermq_spark.source.planning import plan_query
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root, parquet_keys
 

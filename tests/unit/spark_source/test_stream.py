@@ -18,14 +18,6 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from ledger import keys
-from ledger.format import ledgermq_format_pb2 as fmt
-from ledger.garbage.retention import log_start_move
-from ledger.keys import PartitionId
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.file import FileStore
-from ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
-from ledger.view import follow
 from ledgermq.errors import (
     DeadlineExceeded,
     FormatNotSupported,
@@ -36,9 +28,17 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.sources import Sources
-from spark.source import driver, followed
-from spark.source.followed import FollowedTopics
-from spark.source.stream import StreamReader
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
+from ledgermq_ledger.view import follow
+from ledgermq_spark.source import driver, followed
+from ledgermq_spark.source.followed import FollowedTopics
+from ledgermq_spark.source.stream import StreamReader
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root
 from tests.worlds.source_readers import stream_reader

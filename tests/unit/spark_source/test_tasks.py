@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.keys import PartitionId
-from ledger.view.fetch_index import IndexedBatch, PartitionIndex
-from ledger.view.range_read import OffsetRange
-from spark.source import planning
-from spark.source.planning import TopicRange, deal
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.view.fetch_index import IndexedBatch, PartitionIndex
+from ledgermq_ledger.view.range_read import OffsetRange
+from ledgermq_spark.source import planning
+from ledgermq_spark.source.planning import TopicRange, deal
 
 MB = 1024 * 1024
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ledger.object_store.contract import ObjectStore
 from ledgermq.errors import DataDamaged
-from spark.worker import STORES_MAX, drain, kept_store, worker
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_spark.worker import STORES_MAX, drain, kept_store, worker
 
 
 async def stores(*urls: str, fails: bool = False) -> AsyncGenerator[ObjectStore, None]:

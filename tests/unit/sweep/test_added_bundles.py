@@ -9,19 +9,19 @@ from dataclasses import replace
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.cluster import FORMAT_VERSION, GROWN_VERSION, ClusterSettings, mark_grown, read_cluster
-from ledger.fsck.check import check_root
-from ledger.garbage.found import Kind
-from ledger.garbage.sweep import collect_garbage, find_garbage
-from ledger.object_store.contract import ObjectStore
-from ledger.open_root import check_bundles
-from ledger.parquet.columns import FooterNote, empty_file
-from ledger.parquet.repair import find_parked
-from ledger.topics.catalog import read_catalog, reread_bundles
 from ledgermq.errors import DataDamaged, InvalidRequest
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import FORMAT_VERSION, GROWN_VERSION, ClusterSettings, mark_grown, read_cluster
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.garbage.found import Kind
+from ledgermq_ledger.garbage.sweep import collect_garbage, find_garbage
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.open_root import check_bundles
+from ledgermq_ledger.parquet.columns import FooterNote, empty_file
+from ledgermq_ledger.parquet.repair import find_parked
+from ledgermq_ledger.topics.catalog import read_catalog, reread_bundles
 from tests.stores.backends import memory_store
 from tests.unit.sweep.test_sweep import Untidied
 from tests.worlds.ledgers import ledger_of

@@ -4,13 +4,13 @@ would take the room of its own for good.
 
 from __future__ import annotations
 
-from ledger.blocking import run_inline
-from ledger.garbage.topics import remove
-from ledger.log.history import read_history
-from ledger.log.segment_indexes import SegmentIndexes
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
 from ledgermq.sources import Sources
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.garbage.topics import remove
+from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.segment_indexes import SegmentIndexes
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
 from tests.stores.backends import memory_store
 from tests.worlds.roots import Root
 

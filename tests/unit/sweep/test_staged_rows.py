@@ -4,10 +4,10 @@ that a driver may still publish stay.
 
 from __future__ import annotations
 
-from ledger import keys
-from ledger.garbage.found import Kind
-from ledger.garbage.staged_rows import STAGED_AGE_MS
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.garbage.found import Kind
+from ledgermq_ledger.garbage.staged_rows import STAGED_AGE_MS
 from tests.stores.backends import memory_store
 from tests.unit.sweep.test_sweep import HOUR_MS, Untidied
 

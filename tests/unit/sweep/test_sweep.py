@@ -8,25 +8,25 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ledger import keys
-from ledger.blocking import run_inline
-from ledger.fsck.check import check_root
-from ledger.garbage.found import Found, Kind
-from ledger.garbage.retention import deletion_move
-from ledger.garbage.sweep import Swept, find_removable, sweep
-from ledger.keys import PartitionId
-from ledger.log.checkpoint import newest_checkpoint
-from ledger.log.recovery import advance_checkpoint
-from ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledger.object_store.memory import MemoryStore
-from ledger.object_store.wrapper import StoreWrapper
-from ledger.parquet.columns import FooterNote, empty_file
-from ledger.parquet.compaction import Compaction
-from ledger.parquet.engine import LocalEngine
-from ledger.parquet.round import run_round
-from ledger.topics.catalog import METADATA, topic_key
 from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.garbage.found import Found, Kind
+from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.garbage.sweep import Swept, find_removable, sweep
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.columns import FooterNote, empty_file
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.round import run_round
+from ledgermq_ledger.topics.catalog import METADATA, topic_key
 from tests.stores.backends import memory_store
 from tests.stores.no_deletes import NoDeletes
 from tests.unit.parquet.test_gc import Clock

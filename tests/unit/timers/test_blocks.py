@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.keys import PartitionId
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.protocol.records import encode_batch
+from ledgermq_broker.timed.state.blocks import Ids, decode_block, effective_dues, encode_block, lowest_due_us
+from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
 from tests.property.timer_life import batch_of
 from tests.worlds.batches import mutate
-from timers.blocks import Ids, decode_block, effective_dues, encode_block, lowest_due_us
-from timers.format import ledgermq_timers_pb2 as fmt
 
 TARGET = PartitionId(2**64 - 1, 2**32 - 1)
 DATA = encode_batch(batch_of([1, 2, 3], [30, 10, 20]))

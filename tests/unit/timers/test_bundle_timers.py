@@ -8,16 +8,16 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from ledger.log.log_record import LogRecord
 from ledgermq.errors import ResourceExhausted
+from ledgermq_broker.timed.state.blocks import START, Id, Key, Source, end_of
+from ledgermq_broker.timed.state.bundle_timers import BundleTimers, RecallAnswer
+from ledgermq_broker.timed.state.cut import Moved
+from ledgermq_broker.timed.state.limits import MINUTE_US, RECALL_TOPICS_MAX, SECOND_US, TimerLimits
+from ledgermq_broker.timed.state.places import Range, RangeId
+from ledgermq_broker.timed.state.records import Flushed, Piece, RecallEntry, encode
+from ledgermq_broker.timed.state.rows import rows_of
+from ledgermq_ledger.log.log_record import LogRecord
 from tests.unit.timers.test_waiting import intake_block, range_block
-from timers.blocks import START, Id, Key, Source, end_of
-from timers.bundle_timers import BundleTimers, RecallAnswer
-from timers.cut import Moved
-from timers.limits import MINUTE_US, RECALL_TOPICS_MAX, SECOND_US, TimerLimits
-from timers.places import Range, RangeId
-from timers.records import Flushed, Piece, RecallEntry, encode
-from timers.rows import rows_of
 
 T0_US = 240_000 * 120 * MINUTE_US
 HOUR_US = 60 * MINUTE_US

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.keys import PartitionId
 from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq_broker.timed.state import cut
+from ledgermq_broker.timed.state.blocks import START, Block, Key, Source, decode_block, encode_block
+from ledgermq_broker.timed.state.cut import batches, range_blocks
+from ledgermq_broker.timed.state.places import Group, Range, RangeId
+from ledgermq_broker.timed.state.rows import rows_of
+from ledgermq_ledger.keys import PartitionId
 from tests.property.timer_life import batch_of
-from timers import cut
-from timers.blocks import START, Block, Key, Source, decode_block, encode_block
-from timers.cut import batches, range_blocks
-from timers.places import Group, Range, RangeId
-from timers.rows import rows_of
 
 TARGETS = [PartitionId(5, 0), PartitionId(5, 1), PartitionId(9, 0)]
 Drawn = list[tuple[int, list[int]]]

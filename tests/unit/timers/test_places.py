@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timers.limits import DAY_US, MINUTE_US, SECOND_US
-from timers.places import (
+from ledgermq_broker.timed.state.limits import DAY_US, MINUTE_US, SECOND_US
+from ledgermq_broker.timed.state.places import (
     FAR_PLACES,
     MARGINS_US,
     NEAR_PLACES,

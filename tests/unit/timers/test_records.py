@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from timers.blocks import Id, Key, end_of
-from timers.format import ledgermq_timers_pb2 as fmt
-from timers.places import NEAR_PLACES, PLACES, WIDTHS_US, Range, RangeId
-from timers.records import (
+from ledgermq_broker.timed.state.blocks import Id, Key, end_of
+from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as fmt
+from ledgermq_broker.timed.state.places import NEAR_PLACES, PLACES, WIDTHS_US, Range, RangeId
+from ledgermq_broker.timed.state.records import (
     Entry,
     Flushed,
     FlushedEntry,

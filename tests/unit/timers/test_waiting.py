@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.keys import PartitionId
 from ledgermq.protocol.records import encode_batch
+from ledgermq_broker.timed.state import waiting
+from ledgermq_broker.timed.state.blocks import START, Block, Id, Ids, Key, Source, decode_block, encode_block, end_of
+from ledgermq_broker.timed.state.cut import batches
+from ledgermq_broker.timed.state.places import RangeId
+from ledgermq_broker.timed.state.waiting import BLOCK_BYTES, MISSING_MAX, Chunk, Waiting
+from ledgermq_ledger.keys import PartitionId
 from tests.property.timer_life import batch_of, keys_of
-from timers import waiting
-from timers.blocks import START, Block, Id, Ids, Key, Source, decode_block, encode_block, end_of
-from timers.cut import batches
-from timers.places import RangeId
-from timers.waiting import BLOCK_BYTES, MISSING_MAX, Chunk, Waiting
 
 RANGE = RangeId(False, 3)
 

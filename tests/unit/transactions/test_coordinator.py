@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import pytest
 
-from ledger.log.log_record import Decision
 from ledgermq.errors import (
     InvalidRequest,
     LedgerMQError,
@@ -20,11 +19,12 @@ from ledgermq.errors import (
     Unavailable,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
-from transactions.checks import unresolved_topic
-from transactions.coordinator import Coordinator, Identity
-from transactions.limits import EPOCH_MAX, NUMBER_MAX, TransactionLimits
-from transactions.records import encode
-from transactions.types import Kind, Part, State, Stream, Transaction
+from ledgermq_broker.transactions.state.checks import unresolved_topic
+from ledgermq_broker.transactions.state.coordinator import Coordinator, Identity
+from ledgermq_broker.transactions.state.limits import EPOCH_MAX, NUMBER_MAX, TransactionLimits
+from ledgermq_broker.transactions.state.records import encode
+from ledgermq_broker.transactions.state.types import Kind, Part, State, Stream, Transaction
+from ledgermq_ledger.log.log_record import Decision
 
 T = TypeVar("T")
 

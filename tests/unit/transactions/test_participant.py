@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import pytest
 
-from ledger.log.log_record import Decision
 from ledgermq.errors import (
     DataDamaged,
     InvalidRequest,
@@ -18,9 +17,10 @@ from ledgermq.errors import (
     TransactionTooLarge,
     Unavailable,
 )
-from transactions.limits import TransactionLimits
-from transactions.participant import Chunk, Completion, Participant, Staging, ToStage
-from transactions.types import Part, State, Stream, Transaction
+from ledgermq_broker.transactions.state.limits import TransactionLimits
+from ledgermq_broker.transactions.state.participant import Chunk, Completion, Participant, Staging, ToStage
+from ledgermq_broker.transactions.state.types import Part, State, Stream, Transaction
+from ledgermq_ledger.log.log_record import Decision
 
 T = TypeVar("T")
 

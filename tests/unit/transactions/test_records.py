@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from transactions.format import ledgermq_transactions_pb2 as fmt
-from transactions.records import (
+from ledgermq_broker.transactions.state.format import ledgermq_transactions_pb2 as fmt
+from ledgermq_broker.transactions.state.records import (
     Entry,
     Former,
     IdEntry,
@@ -28,7 +28,7 @@ from transactions.records import (
     decode,
     encode,
 )
-from transactions.types import Kind, Part, Reference, State, Stream, Transaction
+from ledgermq_broker.transactions.state.types import Kind, Part, Reference, State, Stream, Transaction
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 PRODUCER = bytes(range(16))

@@ -1,4 +1,0 @@
-"""Which producer has a partition for itself (an exclusive producer).
-
-Pure: no clock, no store, no event loop. `stateless_broker.holders` runs it.
-"""

@@ -1,0 +1,184 @@
+"""Read and create `cluster.json`: the identity of a cluster and the few numbers that every process
+must agree on forever.
+
+    {"format": "ledgermq", "format_version": 1, "cluster_id": "…", "bundles": 5, "producer_states_max": 100000,
+     "url_life_ms": 900000, "parquet_min_age_ms": 3600000, "created_ms": …, "crc32c": "8 hexadecimal digits"}
+
+The first process creates it once, by `put_if_absent`. It is changed once at most: before bundles are
+added for the first time, version 2 replaces version 1 (`mark_grown`). Both have the same values. In
+either, `bundles` is the number with which the cluster began; the number in force is in the catalog
+(`Catalog.bundles`, decision 72), and version 2 keeps releases out that do not know this.
+
+The checksum covers all other fields, known or not, as the shortest JSON with sorted keys, so that a
+file of any version can be checked. Files from before there was one have exactly the other eight
+fields; `ledgermq_ledger.fsck.cluster_fit` holds these against the rest of the root (decision 30).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from crc32c import crc32c
+
+from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, Unavailable
+from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
+
+FORMAT = "ledgermq"
+FORMAT_VERSION = 1
+GROWN_VERSION = 2
+"""Of a cluster to which bundles were added, or were about to be."""
+FORMAT_VERSIONS_READ = (FORMAT_VERSION, GROWN_VERSION)
+CHECKSUM = "crc32c"
+NUMBERS = ("bundles", "producer_states_max", "url_life_ms", "parquet_min_age_ms", "format_version", "created_ms")
+FIELDS_WITHOUT_CHECKSUM = {"format", "cluster_id", *NUMBERS}
+BUNDLES_MAX = 1000
+BUNDLES_AT_ONCE = 4
+"""Bundles that are processed at the same time in passes over a cluster: each mostly waits for small
+answers of the store, and holds what it has listed.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDefaults:
+    """Values that the first process of a cluster decides.
+
+    `bundles` includes bundle 0, which holds `__metadata` only; more may be added later.
+    """
+
+    bundles: int = 5
+    producer_states_max: int = 100_000
+    url_life_ms: int = 15 * 60 * 1000
+    parquet_min_age_ms: int = 60 * 60 * 1000
+
+    def check(self) -> None:
+        """Check the values. Raises InvalidConfig."""
+        if not 2 <= self.bundles <= BUNDLES_MAX:
+            raise InvalidConfig(f"bundles has to be from 2 to {BUNDLES_MAX}, not {self.bundles}")
+        if self.producer_states_max < 1:
+            raise InvalidConfig(f"producer_states_max has to be at least 1, not {self.producer_states_max}")
+        if self.url_life_ms < 1000 or self.parquet_min_age_ms < 4 * self.url_life_ms:
+            raise InvalidConfig(
+                "url_life_ms has to be at least 1000, and parquet_min_age_ms at least four times url_life_ms"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings(ClusterDefaults):
+    cluster_id: str = ""
+    format_version: int = FORMAT_VERSION
+    created_ms: int = 0
+    has_checksum: bool = field(default=False, compare=False)
+    """True if the file has a checksum, which then matches its content."""
+
+
+async def read_cluster(store: ObjectStore) -> ClusterSettings:
+    """Read the cluster. Raises ObjectMissing if there is none yet, FormatNotSupported, DataDamaged."""
+    return _decode(await store.get(keys.CLUSTER))
+
+
+async def open_cluster(
+    store: ObjectStore, sources: Sources, defaults: ClusterDefaults | None = None, cluster_id: str | None = None
+) -> ClusterSettings:
+    """Return the cluster of this root, and create it if there is none; `defaults` count only then.
+
+    `cluster_id`: the cluster has to exist and to have this id. Raises also InvalidConfig,
+    Unavailable.
+    """
+    try:
+        return check_cluster_id(await read_cluster(store), cluster_id, store.url)
+    except ObjectMissing as error:
+        if cluster_id is not None:
+            raise InvalidConfig(
+                f"{store.url}: the setting cluster_id is set, but there is no cluster here; check the root URL"
+            ) from error
+    chosen = defaults or ClusterDefaults()
+    chosen.check()
+    cluster = ClusterSettings(**asdict(chosen), cluster_id=sources.new_id().hex(), created_ms=sources.now_ms())
+    if await settle_put(store, keys.CLUSTER, [_encode(cluster)], sources=sources) is PutOutcome.UNKNOWN:
+        raise Unavailable(f"{store.url}: outcome of the conditional put of {keys.CLUSTER} is unknown; retry later")
+    return await read_cluster(store)
+
+
+async def mark_grown(store: ObjectStore, cluster: ClusterSettings) -> None:
+    """Let releases that do not know added bundles refuse the root, durably. Idempotent.
+
+    All processes that do this write the same bytes, so neither a race nor a late put does harm. The key is
+    never empty meanwhile. Raises the store's errors.
+    """
+    found = await read_cluster(store)
+    if found.cluster_id != cluster.cluster_id:
+        raise DataDamaged(
+            f"{keys.CLUSTER}: it is of another cluster now; put it back from a copy", object_key=keys.CLUSTER
+        )
+    if found.format_version != GROWN_VERSION:
+        await store.put(keys.CLUSTER, _encode(replace(found, format_version=GROWN_VERSION)))
+
+
+def check_cluster_id(cluster: ClusterSettings, wanted: str | None, url: str) -> ClusterSettings:
+    """Return `cluster`; raise InvalidConfig if another one is wanted."""
+    if wanted is not None and cluster.cluster_id != wanted:
+        raise InvalidConfig(
+            f"{url}: this root belongs to cluster {cluster.cluster_id}, but cluster_id is set to {wanted}"
+        )
+    return cluster
+
+
+def _encode(cluster: ClusterSettings) -> bytes:
+    fields = {"format": FORMAT, **asdict(cluster)}
+    del fields["has_checksum"]
+    return json.dumps({**fields, CHECKSUM: checksum_of(fields)}, indent=2).encode() + b"\n"
+
+
+def checksum_of(fields: dict[str, Any]) -> str:
+    """Return the checksum of all fields but the checksum itself."""
+    covered = {name: value for name, value in fields.items() if name != CHECKSUM}
+    return f"{crc32c(json.dumps(covered, sort_keys=True, separators=(',', ':')).encode()):08x}"
+
+
+def _decode(data: bytes) -> ClusterSettings:
+    try:
+        found: Any = json.loads(data)
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise ValueError("this is not a cluster file of LedgerMQ")
+        has_checksum = _check_checksum(found)
+        version = found["format_version"]
+        if version not in FORMAT_VERSIONS_READ:
+            raise FormatNotSupported(
+                f"{keys.CLUSTER}: this root has format version {version}, this software reads versions"
+                f" {FORMAT_VERSION} and {GROWN_VERSION}",
+                object_key=keys.CLUSTER,
+            )
+        if version != FORMAT_VERSION and not has_checksum:
+            raise ValueError(f"a file of version {version} has a {CHECKSUM}, and this one has none")
+        numbers = {name: int(found[name]) for name in NUMBERS}
+        cluster = ClusterSettings(**numbers, cluster_id=str(found["cluster_id"]), has_checksum=has_checksum)
+        cluster.check()
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, InvalidConfig) as error:
+        raise DataDamaged(
+            f"{keys.CLUSTER}: {error!r}; put the object back from a copy", object_key=keys.CLUSTER
+        ) from error
+    return cluster
+
+
+def _check_checksum(found: dict[str, Any]) -> bool:
+    """Check the checksum, and return whether there is one.
+
+    In a file without one, fields other than the early ones are damage too: the damage may have hit
+    the checksum's name.
+    """
+    if CHECKSUM in found:
+        if found[CHECKSUM] != checksum_of(found):
+            raise ValueError(
+                f"the stored checksum is {found[CHECKSUM]}, but that of the fields is {checksum_of(found)}"
+            )
+        return True
+    if found.get("format_version") == FORMAT_VERSION and (unknown := found.keys() - FIELDS_WITHOUT_CHECKSUM):
+        raise ValueError(
+            f"it has no {CHECKSUM}, but fields that no file without a checksum has: {', '.join(sorted(unknown))}"
+        )
+    return False

@@ -1,0 +1,136 @@
+"""Versions of keyed topics, and their files (docs/decisions/0022).
+
+versions      a version may go when the one after it is `parquet_min_age` old, ascending: readers have found the newer
+              one by then
+files         a file may go when no version names it and its number is not above the newest version's: it is of a
+              replaced version, or of a round that lost
+everything    of a partition whose topic was removed (`topics`)
+
+Never the newest version, also not an empty one: a number that is free again could be put late.
+Nothing of a topic that is under legal hold, and nothing by settings that were replaced, as its
+bundle's newest checkpoint says just before: a process that slept over a hold may have put a version
+that lacks what the one before it holds.
+
+*Stale* are the versions of a topic that is no longer keyed. They hold what the log no longer does, and
+it is read from there. Retention treats it as part of the log (`retention`); what is below the log
+start leaves the versions by rounds that clean nothing else (`ledgermq_ledger.keyed.plan`), until one empty
+version is left.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.garbage.found import Kind, Removable
+from ledgermq_ledger.keyed.version import newest_version, read_version
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.log.numbered import list_numbered
+from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.facts import may_remove
+
+
+async def find(ledger: LedgerRef, place: PartitionId) -> list[list[Removable]]:
+    """Return groups to remove one after the other: each version by itself, ascending, then the
+    files.
+
+    Files are listed first, so that newer files do not count as garbage.
+    """
+    store = ledger.store
+    files = [
+        (info, name.number)
+        async for info in store.list(keys.keyed_files(place))
+        if (name := keys.parse_keyed(info.key)) is not None
+    ]
+    listed = [found async for found in list_numbered(store, keys.keyed_versions(place))]
+    if not listed:
+        return []
+    limit_ms = await store.store_time_ms() - ledger.cluster.parquet_min_age_ms
+    replaced = {number: info for (number, info), (_, after) in pairwise(listed) if after.modified_ms <= limit_ms}
+    live: set[str] = set()
+    for number, _ in listed:
+        if number not in replaced:
+            live |= await _files_of(store, place, number)
+    unused = [info for info, number in files if info.key not in live and number <= listed[-1][0]]
+    versions = [[Removable.of(Kind.KEYED, info, "a newer version has replaced it")] for info in replaced.values()]
+    return [*versions, [Removable.of(Kind.KEYED, info, "no version names it") for info in unused]]
+
+
+async def remove(ledger: LedgerRef, topic: Topic, partition: int, groups: list[list[Removable]]) -> list[str]:
+    """Remove the groups, and return the keys of what was deleted."""
+    deleted: list[str] = []
+    for group in groups:
+        wanted = [each.key for each in group]
+        if wanted and not may_remove(await newest_checkpoint(ledger.store, ledger.bundle), topic, partition):
+            break
+        if wanted:
+            await ledger.store.delete(wanted)
+            deleted += wanted
+    return deleted
+
+
+async def _files_of(store: ObjectStore, place: PartitionId, number: int) -> set[str]:
+    try:
+        return {file.key for file in (await read_version(store, place, number)).files}
+    except ObjectMissing:
+        return set()  # another process has just deleted it, because it was replaced long ago
+
+
+async def aged_end(store: ObjectStore, cluster: ClusterSettings, place: PartitionId) -> int:
+    """Return the end of the newest version that has been visible to plain readers for
+    `parquet_min_age`; never above the newest version's.
+    """
+    newest = await newest_version(store, place)
+    if newest is None:
+        return 0
+    limit_ms = await store.store_time_ms() - cluster.parquet_min_age_ms
+    if newest.published_ms <= limit_ms:
+        return newest.version.end
+    aged = [end for end, published_ms in newest.version.earlier if published_ms <= limit_ms]
+    return max(aged, default=0)
+
+
+async def stale_partitions(compaction: Compaction, catalog: Catalog, bundle: int) -> list[tuple[Topic, int]]:
+    """Return partitions of the bundle, of living topics, that may have stale versions: more than the
+    last, empty one.
+
+    A topic that was never altered was never keyed: the store is not asked, nor is it asked again
+    about a partition that was found to have none.
+    """
+    compaction.no_stale_versions.forget_removed(catalog)
+    topics = [topic for topic in catalog.living_topics() if bundle in topic.bundles and may_have_been_keyed(topic)]
+    found = []
+    for topic in sorted(topics, key=lambda topic: topic.id):
+        for partition, its_bundle in enumerate(topic.bundles):
+            if its_bundle != bundle or (topic, partition) in compaction.no_stale_versions:
+                continue
+            if await _has_stale_versions(compaction.store, PartitionId(topic.id, partition)):
+                found.append((topic, partition))
+            elif (
+                compaction.sources.now_ms() - topic.altered_ms >= compaction.cluster.parquet_min_age_ms
+            ):  # rounds of before have ended
+                compaction.no_stale_versions.add(topic, partition)
+    return found
+
+
+async def _has_stale_versions(store: ObjectStore, place: PartitionId) -> bool:
+    """Return True if there is a file or a second version. One LIST, however many there are."""
+    versions = 0
+    async for info in store.list(keys.keyed_folder(place)):
+        name = keys.parse_keyed(info.key)
+        if name is None:
+            continue
+        versions += 1
+        if name.is_file or versions > 1:
+            return True
+    return False
+
+
+def may_have_been_keyed(topic: Topic) -> bool:
+    """Return True if the topic may have been keyed before; it is not now."""
+    return not topic.settings.keyed and not topic.internal and topic.version != topic.id

@@ -1,0 +1,591 @@
+"""Run one term of ownership of a ledger: claim it, append to it, be fenced from it, release it
+(docs/design.md, The ledger protocol).
+
+Appends are pipelined: several segments may be in flight (the caller bounds how many), each linked
+to the one before. A segment is acknowledged only when it and all below it, down to the claim, are
+won. The first lost slot ends the term: every waiter gets NotOwner, the state is dropped, and
+nothing is ever served from it again.
+
+There are two folds of the same code. `issued` assigns offsets and judges sequences. Only `durable`
+may be shown to a reader.
+
+A put that the store certainly refused (because it is full, read-only or denies access) does not end
+the term. Its slot stays empty, so each segment put after it links to a segment that does not exist.
+Such a segment is void, whether it landed or not. Every waiter from that slot on fails: nothing was
+stored.
+
+Once all puts in flight are settled, `issued` is reset to `durable`, and the term continues: in the
+slot that was refused first, and past slots that its own void segments fill. A put of unknown
+outcome still ends the term, also after a refused one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from ledgermq.errors import DuplicateMessage, LedgerMQError, NotOwner, ProducerError
+from ledgermq.runtime.log import get_log
+from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.fold import LedgerState
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.log.recovery import Recovered, recover
+from ledgermq_ledger.log.segment import Batch, encode_segment, first_batch_position, read_index
+from ledgermq_ledger.log.segment_indexes import SegmentIndexes
+from ledgermq_ledger.log.shared_run import SharedRun
+from ledgermq_ledger.object_store.contract import Buffer, ObjectMissing
+from ledgermq_ledger.object_store.settle import PutLatency, PutOutcome, settle_put
+
+UNSHARED_PART = 8
+"""Two folds take half the memory if they hold the same objects. Once one in so many of these is new, they share them
+again: that takes some microseconds for each batch since.
+"""
+
+log = get_log(__name__)
+
+OnDurable = Callable[[fmt.SegmentIndex, Sequence[Buffer], Sequence[PartitionId]], None]
+"""Called with each segment once it is acknowledged, in order: its index, and its batches' bytes and partitions."""
+
+OnRefused = Callable[[int, LedgerMQError], None]
+"""Called when the store refused a put: the segments in flight from this slot on are not and will
+not be stored.
+"""
+
+
+MayWrite = Callable[[PartitionId, bytes], None]
+"""Raises the error that keeps a producer (its id; empty: it has none) from writing to a partition now. It is asked
+for each batch that is not stored yet, when the batch gets its place.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A batch, and the future of its base offset; `done` fails with an error of `ledgermq.errors`. `is_own`: the
+    broker's own batch, or one that it accepted before; nothing may stand in its way.
+    """
+
+    batch: Batch
+    done: asyncio.Future[int]
+    is_own: bool = False
+
+
+class _Waiter(Protocol):
+    @property
+    def done(self) -> asyncio.Future[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """The future of the offset at which a partition was sealed or opened."""
+
+    done: asyncio.Future[int]
+
+
+@dataclass(slots=True)
+class _InFlight:
+    """A segment in flight. `answers`: the waiters and their base offsets once it is acknowledged, or
+    which records are duplicates of what it holds.
+
+    `void`: a put at its slot or below was refused, so it will never count. `settled`: the outcome
+    of this segment's put is known.
+    """
+
+    index: fmt.SegmentIndex
+    data: list[Buffer] = field(default_factory=list)
+    keys: list[PartitionId] = field(default_factory=list)
+    answers: list[tuple[_Waiter, int | DuplicateMessage]] = field(default_factory=list)
+    won: bool = False
+    void: bool = False
+    settled: bool = False
+
+
+async def claim(ledger: LedgerRef, broker: str) -> Recovered:
+    """Take the ledger over, and return its state at the begin of the term, for `LedgerWriter`.
+
+    Raises NotOwner if another broker was faster (retry after a pause), DataDamaged, the store's
+    errors.
+    """
+    # The second recovery reads no index again: a slot is filled again only after it is trimmed, and a
+    # recovery that a trim overtakes begins again.
+    ledger = replace(ledger, known=SegmentIndexes())
+    store, bundle, sources = ledger.store, ledger.bundle, ledger.sources
+    before = await recover(ledger)
+    index = fmt.SegmentIndex(
+        bundle=bundle,
+        slot=before.next_slot,
+        epoch=before.state.epoch + 1,
+        kind=fmt.CLAIM,
+        writer=sources.new_id(),
+        put_id=sources.new_id(),
+        previous=before.state.last_put_id,
+        created_ms=sources.now_ms(),
+        broker=broker,
+    )
+    outcome = await settle_put(store, keys.segment(bundle, index.slot), encode_segment(index, []), sources=sources)
+    if outcome is not PutOutcome.WON:
+        raise NotOwner(f"bundle {bundle}: the claim of slot {index.slot} was {outcome.name.lower()}")
+    after = await recover(ledger)  # a claim counts only if recovery, run after it, says so
+    if after.state.writer != index.writer or after.state.released:
+        raise NotOwner(f"bundle {bundle}: the claim of slot {index.slot} did not open the current term")
+    return after
+
+
+class LedgerWriter:
+    """The term that `claim` has opened. `recovered`: what it returned."""
+
+    def __init__(
+        self,
+        ledger: LedgerRef,
+        broker: str,
+        recovered: Recovered,
+        on_durable: OnDurable = lambda index, data, keys: None,
+        on_refused: OnRefused = lambda slot, error: None,
+        may_write: MayWrite = lambda key, producer_id: None,
+    ) -> None:
+        self.bundle = recovered.bundle
+        self.epoch = recovered.state.epoch
+        self.durable = recovered.state
+        self.ended = asyncio.Event()
+        self.lost: LedgerMQError | None = None
+        self._issued = recovered.state.copy()
+        self._unshared = 0
+        """Batches since the folds shared what they hold."""
+        self._store = ledger.store
+        self._sources = ledger.sources
+        self._broker = broker
+        self._on_durable = on_durable
+        self._on_refused = on_refused
+        self._may_write = may_write
+        self._release_refusals: list[LedgerMQError] | None = None
+        """The refusals of a RELEASE in flight; `release` raises them."""
+        self._in_flight: deque[_InFlight] = deque()
+        self._refusal: LedgerMQError | None = None
+        """The refusal of a put, while the puts in flight after it are being settled."""
+        self._own_voids: set[int] = set()
+        """Slots above `durable` that hold void segments of this term."""
+        self._refused: dict[asyncio.Future[int], Append] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}  # ordered, so that a simulation replays
+        self._fence_check = SharedRun(self._look_for_claim)
+        self._latency = PutLatency()
+        self.put_ended = asyncio.Event()
+        """Set whenever a put ends; a caller that waits for room clears it."""
+
+    @property
+    def puts_in_flight(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def refusal(self) -> LedgerMQError | None:
+        """Return why nothing can be written now: puts in flight after a refused put are being
+        settled.
+        """
+        return self._refusal
+
+    @property
+    def issued_slot(self) -> int:
+        return self._issued.slot
+
+    def write(self, appends: Sequence[Append]) -> bool:
+        """Put one segment with these batches now; each `done` is answered later. Return False if
+        nothing had to be put.
+
+        Batches of one partition keep their order. Refused sequences fail after a fence check;
+        repeated ones join the segment that holds them.
+        """
+        over = self._over()
+        if over is not None:
+            for append in appends:
+                fail(append, over)
+            return False
+        flight = _InFlight(self._next_index(fmt.DATA))
+        for append in appends:
+            self._check_own(append)
+        for append in sorted(appends, key=lambda a: a.batch.key):
+            if self._is_new(append, flight):
+                self._add(append, flight)
+        if flight.index.batches:
+            self._put(flight)
+        return bool(flight.index.batches)
+
+    def _check_own(self, append: Append) -> None:
+        """Raise AssertionError if a batch that is stored together with others is of a partition that was sealed: the
+        others must not be stored without it. What such batches come from holds up the seal (design Y13).
+        """
+        key = append.batch.key
+        if append.is_own and self._issued.moves.seal_of(key) is not None:
+            raise AssertionError(f"bundle {self.bundle}: {key} was sealed before all that was stored in it")
+
+    def _over(self) -> LedgerMQError | None:
+        """Return why nothing can be put now."""
+        released = NotOwner(f"bundle {self.bundle} is being released") if self._issued.released else None
+        return self.lost or self._refusal or released
+
+    def seal(self, key: PartitionId, move: int, target: int, after: int = 0) -> asyncio.Future[int] | None:
+        """End a partition in this ledger, because of the move with this id to bundle `target`. Return the
+        future of its end, as a batch's; None if the ledger knows this move or a later one already, or
+        if `after`, the move before it (0: none), has not brought the partition here yet.
+
+        From this call on `write` refuses the partition's batches with a NotOwner that names the bundle.
+        """
+        if (over := self._over()) is not None:
+            return _failed(over)
+        seal = self._issued.seal_now(key, move, target, after)
+        if seal is None:
+            return None
+        # the fold of what is in flight does not know the times that its segments got while they were built
+        seal.append_us = max(self.durable.append_us, *(flight.index.append_us for flight in self._in_flight), 0)
+        return self._put_move(seal.end, seals=[seal])
+
+    def open_partition(self, opened: fmt.PartitionOpen) -> asyncio.Future[int] | None:
+        """Begin a partition in this ledger with what its seal in another one recorded (`open_after`).
+        Return the future of its start; None if the ledger knows this move or a later one already, or
+        as far as this owner knows has the partition still.
+        """
+        if (over := self._over()) is not None:
+            return _failed(over)
+        return self._put_move(opened.start, opens=[opened]) if self._issued.may_open(opened) else None
+
+    def _put_move(
+        self, offset: int, seals: Sequence[fmt.PartitionSeal] = (), opens: Sequence[fmt.PartitionOpen] = ()
+    ) -> asyncio.Future[int]:
+        waiter = _Moved(asyncio.get_running_loop().create_future())
+        flight = _InFlight(self._next_index(fmt.DATA), answers=[(waiter, offset)])
+        flight.index.seals.extend(seals)
+        flight.index.opens.extend(opens)
+        self._issued.open_segment(flight.index)
+        self._put(flight)
+        return waiter.done
+
+    def _is_new(self, append: Append, building: _InFlight) -> bool:
+        """Judge the partition's place, the sequence, the producer, then the ids. Return False if the batch was
+        refused, answered, or joined to the segment that holds it already: that one is acknowledged again, also if
+        its producer may write no longer.
+        """
+        try:
+            self._issued.moves.check_here(append.batch.key)
+        except NotOwner as error:
+            fail(append, error)
+            return False
+        if not self._is_next(append, building) or not self._is_allowed(append):
+            return False
+        return not append.batch.ids or self._has_new_ids(append, building)
+
+    def _is_allowed(self, append: Append) -> bool:
+        batch = append.batch
+        if append.is_own:
+            return True
+        try:
+            self._may_write(batch.key, batch.producer.id if batch.producer else b"")
+        except LedgerMQError as error:
+            if error.retriable:
+                fail(append, error)
+            else:
+                self._refuse(append, error)
+            return False
+        return True
+
+    def _is_next(self, append: Append, building: _InFlight) -> bool:
+        batch = append.batch
+        if batch.producer is None:
+            return True
+        try:
+            stored = self._issued.judge(batch.producer, batch.key, batch.record_count, batch.sent_crc)
+        except ProducerError as error:
+            self._refuse(append, error)
+            return False
+        if stored is None:
+            return True
+        for flight in (building, *self._in_flight):
+            if flight.index.slot == stored.slot:
+                flight.answers.append((append, stored.base_offset))
+                return False
+        if stored.slot > self.durable.slot:
+            raise AssertionError(f"bundle {self.bundle}: slot {stored.slot} is neither durable nor in flight")
+        succeed(append, stored.base_offset)
+        return False
+
+    def _has_new_ids(self, append: Append, building: _InFlight) -> bool:
+        """Judge the ids. A batch with duplicates is not stored, and its producer sends the other records
+        again; the answer waits until the originals are durable (design P9).
+        """
+        batch = append.batch
+        try:
+            found = self._issued.ids.judge(batch.key, batch.ids, batch.ids_us)
+        except LedgerMQError as error:
+            fail(append, error)
+            return False
+        if found is None:
+            return True
+        for flight in (building, *self._in_flight):
+            if flight.index.slot == found.slot:
+                flight.answers.append((append, found.error))
+                return False
+        if found.slot > self.durable.slot:
+            raise AssertionError(f"bundle {self.bundle}: slot {found.slot} is neither durable nor in flight")
+        fail(append, found.error)
+        return False
+
+    def _refuse(self, append: Append, error: LedgerMQError) -> None:
+        """Refuse a batch after a fence check. A refusal is final for the producer, and a later
+        owner may have other facts.
+        """
+        self._refused[append.done] = append
+        self._start(self._fail_unless_fenced(append, error), f"refusal, bundle {self.bundle}")
+
+    async def _fail_unless_fenced(self, append: Append, error: LedgerMQError) -> None:
+        try:
+            await self.check_fence()
+        except LedgerMQError as not_known:
+            error = not_known
+        fail(append, error)
+        self._refused.pop(append.done, None)
+
+    def _add(self, append: Append, flight: _InFlight) -> None:
+        batch, index = append.batch, flight.index
+        if not index.batches:
+            self._issued.open_segment(index)
+        last = index.batches[-1] if index.batches else None
+        position = last.position + last.length if last else first_batch_position()
+        entry = batch.entry(self._issued.end(*batch.key), position)
+        self._issued.append(entry, batch.key)
+        index.batches.append(entry)
+        if batch.append_us:
+            index.append_us = max(index.append_us, batch.append_us)
+        if batch.ids:
+            index.append_us = max(index.append_us, batch.ids_us)
+        flight.data.append(batch.data)
+        flight.keys.append(batch.key)
+        flight.answers.append((append, entry.base_offset))
+
+    async def release(self, successor: str = "") -> None:
+        """Wait for the puts in flight, then end the term by a RELEASE segment.
+
+        Raises NotOwner if the term was lost before, and the store's error if it refuses that
+        segment: then the term continues.
+        """
+        await self.drain()
+        flight = _InFlight(self._next_index(fmt.RELEASE))
+        flight.index.successor = successor
+        self._issued.open_segment(flight.index)
+        self._put(flight)
+        refusals = self._release_refusals = []
+        try:
+            await self.drain()
+        finally:
+            self._release_refusals = None
+        if refusals:
+            raise refusals[0]
+        self.end(NotOwner(f"bundle {self.bundle} was released", owner=successor or None))
+
+    async def drain(self) -> None:
+        """Wait until nothing is in flight. Raises NotOwner if the term is lost."""
+        while self._in_flight and self.lost is None:
+            self.put_ended.clear()
+            await self.put_ended.wait()
+        if self.lost is not None:
+            raise self.lost
+
+    async def check_fence(self) -> None:
+        """Raise NotOwner if the ledger holds a foreign claim.
+
+        What was read from `durable` before this call may be answered after it.
+        """
+        await self._fence_check.run()
+        if self.lost is not None:
+            raise self.lost
+
+    async def _look_for_claim(self) -> None:
+        """Look for a foreign claim from the lowest slot not known to be won upward. An empty slot
+        of this writer's put may have landed and been deleted, so the look continues past it.
+
+        It ends at the first slot above `highest` that is empty or holds a put of this writer. That
+        put began after this look, and a claim from before the look would be in a slot below it. So
+        a busy writer cannot keep the look from ending.
+        """
+        slot = self._in_flight[0].index.slot if self._in_flight else self.issued_slot + 1
+        highest = max(self.issued_slot, *self._own_voids, 0)
+        while self.lost is None:
+            try:
+                found = (await read_index(self._store, self.bundle, slot)).index
+            except ObjectMissing:
+                if slot > highest:
+                    return
+            else:
+                if found.kind == fmt.CLAIM and found.writer != self.durable.writer:
+                    self.end(NotOwner(f"bundle {self.bundle}: claimed by {found.broker} in slot {slot}"))
+                if slot > highest and found.writer == self.durable.writer:
+                    return
+            slot += 1
+
+    def end(self, error: LedgerMQError) -> None:
+        """End the term and fail every waiter, now and later.
+
+        Batches in flight may still be stored, so their waiters get a retriable error.
+        """
+        if self.lost is None:
+            self.lost = error
+            self.ended.set()
+        if not error.retriable:
+            error = NotOwner(f"bundle {self.bundle}: its term has ended: {error.message}")
+        for append in (
+            *self._refused.values(),
+            *(append for flight in self._in_flight for append, _ in flight.answers),
+        ):
+            fail(append, error)
+        self._refused.clear()
+        self._in_flight.clear()
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+        self.put_ended.set()
+
+    async def close(self) -> None:
+        """End the term in this process (its last puts may still land), and wait until none of its
+        tasks runs.
+
+        Idempotent.
+        """
+        self.end(NotOwner(f"bundle {self.bundle} was closed"))
+        await asyncio.gather(*self._tasks, self._fence_check.close(), return_exceptions=True)
+
+    def _next_index(self, kind: fmt.SegmentKind) -> fmt.SegmentIndex:
+        self._pass_voids(self._issued)
+        return fmt.SegmentIndex(
+            bundle=self.bundle,
+            slot=self._issued.slot + 1,
+            epoch=self._issued.epoch,
+            kind=kind,
+            writer=self._issued.writer,
+            put_id=self._sources.new_id(),
+            previous=self._issued.last_put_id,
+            created_ms=self._sources.now_ms(),
+            broker=self._broker,
+        )
+
+    def _put(self, flight: _InFlight) -> None:
+        self._in_flight.append(flight)
+        self._start(self._settle(flight), f"put bundle {self.bundle} slot {flight.index.slot}")
+
+    def _start(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(lambda task: self._tasks.pop(task, None))
+
+    async def _settle(self, flight: _InFlight) -> None:
+        try:
+            outcome = await self._put_and_look(flight)
+            if self.lost is None:
+                self._take_outcome(flight, outcome)
+        except LedgerMQError as error:  # nothing was put
+            if self.lost is None:
+                self._take_refusal(flight, error)
+        except Exception as error:  # a bug, here or in the backend: every waiter has to get an answer
+            log.exception("bundle %d: slot %d", self.bundle, flight.index.slot)
+            self.end(NotOwner(f"bundle {self.bundle}: slot {flight.index.slot} failed: {error!r}"))
+
+    async def _put_and_look(self, flight: _InFlight) -> PutOutcome:
+        begun = asyncio.get_running_loop().time()
+        outcome = await settle_put(
+            self._store,
+            keys.segment(self.bundle, flight.index.slot),
+            encode_segment(flight.index, flight.data),
+            sources=self._sources,
+            hedge_after_s=self._latency.hedge_after_s(),
+            is_data=flight.index.kind == fmt.DATA and self.bundle != keys.METADATA_BUNDLE,
+        )
+        self._latency.add(asyncio.get_running_loop().time() - begun)
+        return outcome
+
+    def _take_outcome(self, flight: _InFlight, outcome: PutOutcome) -> None:
+        if outcome is not PutOutcome.WON:
+            slot = flight.index.slot
+            self.end(NotOwner(f"bundle {self.bundle}: slot {slot} was {outcome.name.lower()}, so its term has ended"))
+            return
+        flight.settled = flight.won = True
+        if flight.void:
+            self._own_voids.add(flight.index.slot)
+        while self._in_flight and self._in_flight[0].won and not self._in_flight[0].void:
+            self._acknowledge(self._in_flight[0])
+            self._in_flight.popleft()
+        if not self._in_flight:
+            self._share()
+        self._go_on_if_settled()
+
+    def _take_refusal(self, flight: _InFlight, error: LedgerMQError) -> None:
+        """Handle a refusal: nothing was put in this slot, so neither it nor a segment that links to
+        it will ever count.
+
+        Segments below it are not affected.
+        """
+        flight.settled = True
+        refused = [later for later in self._in_flight if later.index.slot >= flight.index.slot and not later.void]
+        self._refusal = self._refusal or error
+        for later in refused:
+            later.void = True
+            if later.won:
+                self._own_voids.add(later.index.slot)
+            for append, _ in later.answers:
+                fail(append, error)
+            later.answers.clear()
+        for append in self._refused.values():  # judged by a fold that is no longer in force
+            fail(append, error)
+        if refused and self._release_refusals is not None:
+            self._release_refusals.append(error)
+        elif refused:
+            self._on_refused(flight.index.slot, error)
+        self._go_on_if_settled()
+
+    def _go_on_if_settled(self) -> None:
+        """Reset `issued` to `durable` once only void segments of known outcome are left in flight."""
+        if self._refusal is not None and all(flight.void and flight.settled for flight in self._in_flight):
+            self._in_flight.clear()
+            self._issued, self._unshared = self.durable.copy(), 0
+            self._refusal = None
+        self.put_ended.set()
+
+    def _share(self) -> None:
+        """Let the folds share what is equal, as all is while nothing is in flight."""
+        state = self.durable
+        if UNSHARED_PART * self._unshared > len(state.ends) + len(state.producers):
+            self._issued.share(state)
+            self._unshared = 0
+
+    def _pass_voids(self, state: LedgerState) -> None:
+        """Advance past own void segments, as every reader does by the same rule."""
+        while state.slot + 1 in self._own_voids:
+            state.slot += 1
+
+    def _acknowledge(self, flight: _InFlight) -> None:
+        self._pass_voids(self.durable)
+        self._own_voids = {slot for slot in self._own_voids if slot > self.durable.slot}
+        if not self.durable.apply(flight.index, flight.keys):
+            raise AssertionError(f"bundle {self.bundle}: slot {flight.index.slot} was put but is void")
+        self._unshared += len(flight.index.batches)
+        self._on_durable(flight.index, flight.data, flight.keys)
+        for append, answer in flight.answers:
+            if isinstance(answer, DuplicateMessage):
+                fail(append, answer)
+            else:
+                succeed(append, answer)
+
+
+def _failed(error: LedgerMQError) -> asyncio.Future[int]:
+    waiter = _Moved(asyncio.get_running_loop().create_future())
+    fail(waiter, error)
+    return waiter.done
+
+
+def fail(append: _Waiter, error: LedgerMQError) -> None:
+    if not append.done.done():
+        append.done.set_exception(error)
+        append.done.exception()  # the waiter gets it; without one, asyncio must not log it
+
+
+def succeed(append: _Waiter, base_offset: int) -> None:
+    if not append.done.done():
+        append.done.set_result(base_offset)

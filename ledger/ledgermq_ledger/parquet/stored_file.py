@@ -1,0 +1,87 @@
+"""List stored Parquet files, and describe one by its footer: whether it is the plan's, and its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ledgermq.errors import DataDamaged
+from ledgermq_ledger import keys
+from ledgermq_ledger.object_store.contract import Buffer, ObjectInfo, ObjectMissing, ObjectStore
+from ledgermq_ledger.parquet.columns import SCHEMA, FooterNote
+from ledgermq_ledger.parquet.footer_checksum import check_footer, footer_bytes
+
+FOOTER_GUESS_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A stored file. `size` in bytes; timestamps are 0 if no row has one. Picklable."""
+
+    key: str
+    note: FooterNote
+    size: int
+    rows: int
+    timestamp_min_us: int
+    timestamp_max_us: int
+
+
+async def list_files(store: ObjectStore) -> AsyncIterator[ObjectInfo]:
+    """Yield every object in the folders of the logs' Parquet files, also those that LedgerMQ did not put."""
+    for folder in keys.PARQUET_FOLDERS:
+        async for info in store.list(folder):
+            yield info
+
+
+async def read_footer(store: ObjectStore, key: str) -> pq.FileMetaData:
+    """Read a footer by one suffix GET, two if it is long. Raises ObjectMissing, DataDamaged."""
+    suffix = await store.get_suffix(key, FOOTER_GUESS_BYTES)
+    needed = footer_bytes(suffix, key)
+    if needed > len(suffix):
+        suffix = await store.get_suffix(key, needed)
+    return parse_footer(suffix, key)
+
+
+def parse_footer(data: Buffer | pa.Buffer, key: str) -> pq.FileMetaData:
+    """Return the footer at the end of `data`. Raises DataDamaged."""
+    footer = check_footer(data, key)
+    try:
+        return pq.read_metadata(pa.BufferReader(pa.py_buffer(footer)))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataDamaged(f"{key}: its Parquet footer cannot be read: {error}", object_key=key) from error
+
+
+async def read_stored_file(store: ObjectStore, key: str, expected: FooterNote) -> StoredFile | None:
+    """Read a stored file; None if there is no such object.
+
+    Raises DataDamaged if it is not the file that `expected` describes.
+    """
+    try:
+        size = (await store.head(key)).size
+        footer = await read_footer(store, key)
+    except ObjectMissing:
+        return None
+    return describe(footer, key, size, expected)
+
+
+def describe(footer: pq.FileMetaData, key: str, size: int, expected: FooterNote) -> StoredFile:
+    """Describe a stored file. Raises DataDamaged if it is not `expected`."""
+    note = FooterNote.decode(footer.metadata)
+    if note is None or not note.is_same_file(expected):
+        raise DataDamaged(f"{key}: it is not the file of this plan, but has its name", object_key=key)
+    rows = 0 if note.failed else note.last_offset + 1 - note.first_offset
+    if footer.num_rows != rows:
+        raise DataDamaged(f"{key}: it has {footer.num_rows} rows, not {rows}", object_key=key)
+    return StoredFile(key, note, size, rows, *_timestamps(footer))
+
+
+def _timestamps(footer: pq.FileMetaData) -> tuple[int, int]:
+    column = SCHEMA.names.index("timestamp")
+    found = [footer.row_group(i).column(column).statistics for i in range(footer.num_row_groups)]
+    known = [statistics for statistics in found if statistics is not None and statistics.has_min_max]
+    if not known:
+        return 0, 0
+    return min(s.min_raw for s in known), max(s.max_raw for s in known)

@@ -1,0 +1,98 @@
+"""Open the store of a root URL: the only module that imports all backends.
+
+file:///folder        a local folder, or one on a file system that several machines share
+memory://name         in this process only; the same name is the same store
+s3://bucket/prefix    see `ledgermq_ledger.object_store.s3`
+hdfs://host:port/dir  or hdfs://nameservice/dir, see `ledgermq_ledger.object_store.hdfs`
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from ledgermq.errors import InvalidConfig
+from ledgermq.sources import Sources
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.metered import MeteredStore, StoreMeter
+from ledgermq_ledger.object_store.resilient import IN_FLIGHT_MAX, ResilientStore
+from ledgermq_ledger.root.copies import CopyingStore
+
+
+async def open_store(
+    url: str,
+    *,
+    sources: Sources,
+    in_flight_max: int = IN_FLIGHT_MAX,
+    meter: StoreMeter | None = None,
+    mends: bool = False,
+) -> ObjectStore:
+    """Return the store at root `url`; nothing is read or written yet, `probe_store` does that.
+    `meter` is notified of each request, repeated ones too.
+
+    `mends`: restore damaged objects that have a sound second copy.
+
+    Raises InvalidConfig, Unauthorized (no credentials at all).
+    """
+    backend = await _open_backend(url, sources)
+    store = backend if meter is None else MeteredStore(backend, meter)
+    if isinstance(backend, MemoryStore):
+        return store
+    return CopyingStore(ResilientStore(store, sources, in_flight_max), mends=mends, meter=meter)
+
+
+async def _open_backend(url: str, sources: Sources) -> ObjectStore:
+    parts = _split(url)
+    if parts.scheme == "memory":
+        return MemoryStore.named(parts.netloc + parts.path)
+    if parts.scheme == "file":
+        return FileStore(_folder(url, parts), sources)
+    if parts.scheme == "s3":
+        return await _open_s3(url)
+    if parts.scheme == "hdfs":
+        return _open_hdfs(url, sources)
+    if parts.scheme in ("s3a", "s3n"):
+        raise InvalidConfig(f"root URL {url!r}: write it with s3://; {parts.scheme}:// is for Spark's own readers")
+    raise InvalidConfig(
+        f"root URL {url!r}: use file:///folder, s3://bucket/prefix, hdfs://host:port/folder or memory://name"
+    )
+
+
+async def _open_s3(url: str) -> ObjectStore:
+    try:
+        from ledgermq_ledger.object_store.s3 import open_s3
+    except ImportError as error:
+        raise InvalidConfig(
+            f'root URL {url!r}: S3 needs one more package, install it with: pip install "ledgermq[s3]"'
+        ) from error
+    return await open_s3(url)
+
+
+def _open_hdfs(url: str, sources: Sources) -> ObjectStore:
+    try:
+        from ledgermq_ledger.object_store.hdfs import open_hdfs
+    except ImportError as error:
+        raise InvalidConfig(
+            f'root URL {url!r}: HDFS needs one more package, install it with: pip install "ledgermq[hdfs]"'
+        ) from error
+    return open_hdfs(url, sources)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise InvalidConfig(f"root URL {url!r}: {error}") from error
+
+
+def _folder(url: str, parts: SplitResult) -> Path:
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise InvalidConfig(f"root URL {url!r}: a file URL needs an absolute path: file:///folder")
+    if parts.query or parts.fragment:
+        raise InvalidConfig(f"root URL {url!r}: a file URL has neither '?' nor '#'; write %3F and %23 in names")
+    path = unquote(parts.path)
+    if "\0" in path:
+        raise InvalidConfig(f"root URL {url!r}: a file name cannot contain a NUL character")
+    return Path(path)

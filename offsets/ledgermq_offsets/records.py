@@ -1,0 +1,346 @@
+"""Encode and decode the records of `__consumer_offsets`: typed entries, and their bytes.
+
+    key                                       value
+    floor                                     Floor    highest epoch of any deleted group
+    group/<group>                             Group    its epoch, since when it is empty
+    member/<group>/<member id>                Member   its subscription, and what it holds under which epochs
+    offset/<group>/<topic id>/<partition>     Offset   what is committed
+    pending/<group>/<producer id>/            Pending  what a transaction has staged: its epoch and number end the key,
+            <epoch>/<number>                           so aborting one transaction never drops another one's offsets
+
+No value: the key is deleted. Names hold no "/", so keys need no escapes. Invariants:
+`decode(encode(entry)) == entry`; equal entries have equal bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.protocol.names import NAME_PATTERN
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_offsets.format import ledgermq_offsets_pb2 as fmt
+
+VERSION = 1
+
+
+class Held(NamedTuple):
+    """`epoch`: the epoch under which it was given.
+
+    `withdrawn`: the member has to release it, and may commit it until it confirms that.
+    """
+
+    epoch: int
+    withdrawn: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """`topics`: sorted, without duplicates; times in milliseconds, never 0; `assignor`: a known
+    name. `filter`: "*" if all messages pass; empty if it is not known, because a coordinator of an earlier
+    release has written the member.
+    """
+
+    topics: tuple[str, ...] = ()
+    topic_pattern: str = ""
+    assignor: str = "uniform"
+    instance_id: str = ""
+    rack: str = ""
+    client_id: str = ""
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = 300_000
+    filter: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupValue:
+    """`empty_since_ms`: wall clock; 0 if it has members."""
+
+    epoch: int
+    bare_epoch: int
+    empty_since_ms: int
+    assignor: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberValue:
+    """`names`: names of the topics that are held, by id."""
+
+    subscription: Subscription
+    away: bool = False
+    held: Mapping[PartitionId, Held] = field(default_factory=dict)
+    names: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetValue:
+    """`offset`: the next one to read; None if it was reset to nothing. `counter`: that of the
+    newest commit under `epoch`.
+    """
+
+    offset: int | None
+    metadata: str
+    commit_ms: int
+    epoch: int
+    counter: int
+    topic: str
+
+
+class PendingKey(NamedTuple):
+    """Names a transaction. The order of a producer's transactions is that of (epoch, number)."""
+
+    producer_id: bytes
+    epoch: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOffset:
+    """`epoch`: in force when the offset was staged. `counter`: under this epoch, as of commits."""
+
+    offset: int
+    metadata: str
+    epoch: int
+    counter: int
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingValue:
+    """Offsets that one transaction has staged. `coordinator`: the partition of `__transactions`
+    whose owner decides about it. `staged_ms`: when the first of them was staged.
+    """
+
+    transactional_id: str
+    coordinator: int
+    staged_ms: int
+    offsets: Mapping[PartitionId, PendingOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class FloorEntry:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEntry:
+    group: str
+    value: GroupValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberEntry:
+    group: str
+    member_id: str
+    value: MemberValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetEntry:
+    group: str
+    partition: PartitionId
+    value: OffsetValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingEntry:
+    group: str
+    key: PendingKey
+    value: PendingValue | None
+
+
+Entry = FloorEntry | GroupEntry | MemberEntry | OffsetEntry | PendingEntry
+
+_NAME = f"({NAME_PATTERN})".encode()
+_NUMBER = rb"(0|[1-9][0-9]{0,19})"
+_GROUP = re.compile(rb"group/" + _NAME + rb"\Z")
+_MEMBER = re.compile(rb"member/" + _NAME + rb"/" + _NAME + rb"\Z")
+_OFFSET = re.compile(rb"offset/" + _NAME + rb"/" + _NUMBER + rb"/" + _NUMBER + rb"\Z")
+_PENDING = re.compile(rb"pending/" + _NAME + rb"/([0-9a-f]{32})/" + _NUMBER + rb"/" + _NUMBER + rb"\Z")
+_FLOOR = b"floor"
+
+
+def encode(entry: Entry) -> LogRecord:
+    match entry:
+        case FloorEntry(epoch):
+            return LogRecord(_FLOOR, fmt.Floor(version=VERSION, epoch=epoch).SerializeToString(deterministic=True))
+        case GroupEntry(group, value):
+            return LogRecord(b"group/" + group.encode(), None if value is None else _group_bytes(value))
+        case MemberEntry(group, member_id, member):
+            return LogRecord(f"member/{group}/{member_id}".encode(), None if member is None else _member_bytes(member))
+        case OffsetEntry(group, (topic_id, partition), offset):
+            return LogRecord(
+                f"offset/{group}/{topic_id}/{partition}".encode(), None if offset is None else _offset_bytes(offset)
+            )
+        case PendingEntry(group, (producer_id, epoch, number), pending):
+            return LogRecord(
+                f"pending/{group}/{producer_id.hex()}/{epoch}/{number}".encode(),
+                None if pending is None else _pending_bytes(pending),
+            )
+
+
+def decode(key: bytes, value: bytes | None) -> Entry:
+    """Decode one record.
+
+    Raises DataDamaged; FormatNotSupported for a record of a later version, because skipping it
+    could undo what it means.
+    """
+    try:
+        if found := _OFFSET.match(key):
+            at = PartitionId(int(found[2]), int(found[3]))
+            return OffsetEntry(found[1].decode(), at, None if value is None else _offset_of(value))
+        if found := _PENDING.match(key):
+            of = PendingKey(bytes.fromhex(found[2].decode()), int(found[3]), int(found[4]))
+            return PendingEntry(found[1].decode(), of, None if value is None else _pending_of(value))
+        if found := _MEMBER.match(key):
+            return MemberEntry(found[1].decode(), found[2].decode(), None if value is None else _member_of(value))
+        if found := _GROUP.match(key):
+            return GroupEntry(found[1].decode(), None if value is None else _group_of(value))
+        if key == _FLOOR and value is not None:
+            floor = fmt.Floor.FromString(value)
+            _check_version(floor.version)
+            return FloorEntry(floor.epoch)
+    except (DecodeError, FormatNotSupported, DataDamaged) as error:
+        kind = FormatNotSupported if isinstance(error, FormatNotSupported) else DataDamaged
+        raise kind(f"record {key[:600]!r} of __consumer_offsets: {error}") from error
+    raise FormatNotSupported(
+        f"record {key[:600]!r} of __consumer_offsets: a later version wrote it; upgrade this program"
+    )
+
+
+def _check_version(version: int) -> None:
+    if version == 0:
+        raise DataDamaged("it has no format version")
+    if version != VERSION:
+        raise FormatNotSupported(f"format version {version}, this program reads {VERSION}")
+
+
+def _group_bytes(value: GroupValue) -> bytes:
+    return fmt.Group(
+        version=VERSION,
+        epoch=value.epoch,
+        bare_epoch=value.bare_epoch,
+        empty_since_ms=value.empty_since_ms,
+        assignor=value.assignor,
+    ).SerializeToString(deterministic=True)
+
+
+def _group_of(data: bytes) -> GroupValue:
+    group = fmt.Group.FromString(data)
+    _check_version(group.version)
+    return GroupValue(group.epoch, group.bare_epoch, group.empty_since_ms, group.assignor)
+
+
+def _offset_bytes(value: OffsetValue) -> bytes:
+    return fmt.Offset(
+        version=VERSION,
+        offset=value.offset,
+        metadata=value.metadata,
+        commit_ms=value.commit_ms,
+        epoch=value.epoch,
+        counter=value.counter,
+        topic=value.topic,
+    ).SerializeToString(deterministic=True)
+
+
+def _offset_of(data: bytes) -> OffsetValue:
+    stored = fmt.Offset.FromString(data)
+    _check_version(stored.version)
+    offset = stored.offset if stored.HasField("offset") else None
+    return OffsetValue(offset, stored.metadata, stored.commit_ms, stored.epoch, stored.counter, stored.topic)
+
+
+def _pending_bytes(value: PendingValue) -> bytes:
+    pending = fmt.Pending(
+        version=VERSION,
+        transactional_id=value.transactional_id,
+        coordinator=value.coordinator,
+        staged_ms=value.staged_ms,
+    )
+    for (topic_id, partition), staged in sorted(value.offsets.items()):
+        pending.offsets.add(
+            topic_id=topic_id,
+            partition=partition,
+            topic=staged.topic,
+            offset=staged.offset,
+            metadata=staged.metadata,
+            epoch=staged.epoch,
+            counter=staged.counter,
+        )
+    return pending.SerializeToString(deterministic=True)
+
+
+def _pending_of(data: bytes) -> PendingValue:
+    pending = fmt.Pending.FromString(data)
+    _check_version(pending.version)
+    offsets = {
+        PartitionId(staged.topic_id, staged.partition): PendingOffset(
+            staged.offset, staged.metadata, staged.epoch, staged.counter, staged.topic
+        )
+        for staged in pending.offsets
+    }
+    return PendingValue(pending.transactional_id, pending.coordinator, pending.staged_ms, offsets)
+
+
+def _member_bytes(value: MemberValue) -> bytes:
+    by_topic: dict[int, fmt.HeldTopic] = {}
+    member = _subscription_of(value.subscription)
+    for (topic_id, partition), held in sorted(value.held.items()):
+        topic = by_topic.get(topic_id)
+        if topic is None:
+            topic = by_topic[topic_id] = member.held.add(topic_id=topic_id, topic=value.names[topic_id])
+        topic.partitions.append(partition)
+        topic.epochs.append(held.epoch)
+        if held.withdrawn:
+            topic.withdrawn.append(partition)
+    member.away = value.away
+    return member.SerializeToString(deterministic=True)
+
+
+def _subscription_of(subscription: Subscription) -> fmt.Member:
+    return fmt.Member(
+        version=VERSION,
+        topics=subscription.topics,
+        topic_pattern=subscription.topic_pattern,
+        assignor=subscription.assignor,
+        instance_id=subscription.instance_id,
+        rack=subscription.rack,
+        client_id=subscription.client_id,
+        session_timeout_ms=subscription.session_timeout_ms,
+        rebalance_timeout_ms=subscription.rebalance_timeout_ms,
+        filter=subscription.filter,
+    )
+
+
+def _member_of(data: bytes) -> MemberValue:
+    member = fmt.Member.FromString(data)
+    _check_version(member.version)
+    held: dict[PartitionId, Held] = {}
+    for topic in member.held:
+        if len(topic.partitions) != len(topic.epochs):
+            raise DataDamaged(
+                f"topic {topic.topic!r}: {len(topic.partitions)} partitions, but {len(topic.epochs)} epochs"
+            )
+        withdrawn = set(topic.withdrawn)
+        held |= {
+            PartitionId(topic.topic_id, p): Held(epoch, p in withdrawn)
+            for p, epoch in zip(topic.partitions, topic.epochs, strict=True)
+        }
+    subscription = Subscription(
+        topics=tuple(member.topics),
+        topic_pattern=member.topic_pattern,
+        assignor=member.assignor,
+        instance_id=member.instance_id,
+        rack=member.rack,
+        client_id=member.client_id,
+        session_timeout_ms=member.session_timeout_ms,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        filter=member.filter,
+    )
+    return MemberValue(subscription, member.away, held, {topic.topic_id: topic.topic for topic in member.held})

@@ -1,0 +1,70 @@
+"""Implement the batch half of the data source: the driver plans, executors read their ranges from
+the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from ledgermq.sources import Sources
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.parquet.archive import Archives
+from ledgermq_ledger.parquet.archive_read import ArchiveReader
+from ledgermq_ledger.root.open import open_store
+from ledgermq_ledger.view.range_read import RangeReader
+from ledgermq_ledger.view.shared_slots import SharedSlots
+from ledgermq_spark.source.options import SourceOptions
+from ledgermq_spark.source.planning import TopicRange, plan_query
+from ledgermq_spark.source.rows import batches_of, record_columns
+from ledgermq_spark.worker import drain, kept_store
+
+
+class TaskPartition(InputPartition):
+    """The ranges of one task."""
+
+    def __init__(self, ranges: list[TopicRange]) -> None:
+        super().__init__(None)
+        self.ranges = ranges
+
+
+class BatchReader(DataSourceReader):
+    """`options.root` is a root URL."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the tasks, in the driver. Raises what `plan_query` raises."""
+        return [TaskPartition(ranges) for ranges in asyncio.run(self._plan())]
+
+    async def _plan(self) -> list[list[TopicRange]]:
+        async with await open_store(self.options.root, sources=Sources()) as store:
+            return await plan_query(store, self.options)
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Read a task, in an executor, in its worker's event loop.
+
+        Spark passes None if there is no partition.
+        """
+        if not isinstance(partition, TaskPartition):
+            return iter(())
+        return drain(read_ranges(self.options, partition.ranges))
+
+
+async def read_ranges(options: SourceOptions, ranges: list[TopicRange]) -> AsyncGenerator[pa.RecordBatch, None]:
+    sources = Sources()
+    async with kept_store(options.root) as store, Archives(store, sources) as archives:
+        shared = SharedSlots(store, (wanted.range for wanted in ranges))
+        reader = RangeReader(shared, run_inline, ArchiveReader(store, archives.store, run_inline))
+        for wanted in ranges:
+            async with aclosing(
+                reader.read(wanted.range, record_columns(options), skip_lost=not options.fail_on_data_loss)
+            ) as parts:
+                async for first, rows in parts:
+                    for batch in batches_of(rows, wanted.topic, wanted.range.key.partition, first, options):
+                        yield batch

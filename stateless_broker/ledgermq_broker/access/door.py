@@ -1,0 +1,164 @@
+"""Admit callers: find out which principal makes a call, and return the broker's API for it.
+
+    credential                        principal
+    Bearer lmq_…                      user:NAME, of a static token
+    Bearer, another text              jwt:SUBJECT, of a token that the identity provider signed
+    LedgerMQ-Broker …                 a broker of this cluster
+    none, and a client certificate    cert:NAME, the first name in the certificate
+
+A credential that is given decides, and must count; a certificate counts only without one. A caller
+that cannot be admitted learns why, but nothing about the cluster. With `security = open` every caller
+may do everything, and is `anonymous` for quotas, which bind all callers but brokers.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ledgermq.errors import Unauthenticated, Unavailable
+from ledgermq.protocol.api import BrokerApi
+from ledgermq.protocol.client_ids import check_client_id
+from ledgermq.protocol.tokens import BEARER, CREDENTIAL_CHARS_MAX
+from ledgermq.sources import Sources
+from ledgermq_broker.access.audit import UNKNOWN, audit
+from ledgermq_broker.access.authorized import AuthorizedService
+from ledgermq_broker.access.broker_identity import LIFE_MS, SCHEME, BrokerProofs
+from ledgermq_broker.access.freshness import RulesInForce
+from ledgermq_broker.access.permissions import Permissions
+from ledgermq_broker.access.quota_counts import QuotaCounts
+from ledgermq_broker.access.state.quotas import ANONYMOUS
+from ledgermq_broker.access.state.rules import Principal
+from ledgermq_broker.access.state.usage import Account, OpenTransaction
+from ledgermq_broker.access.throttled import ThrottledService
+
+ADMITTED_MAX = 10_000
+"""Callers that are remembered; the one that was not used for longest is forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What a caller gets. `principal`: its name, `anonymous` if rules are not enforced. `account`: None for
+    brokers, which no quota binds.
+    """
+
+    api: BrokerApi
+    principal: Principal
+    account: Account | None
+
+
+class Door:
+    """`service`: the broker's API without any check. `is_open(transaction)`: whether anything of it is staged
+    at this broker.
+    """
+
+    def __init__(
+        self,
+        service: BrokerApi,
+        in_force: RulesInForce,
+        proofs: BrokerProofs,
+        sources: Sources,
+        counts: QuotaCounts,
+        is_open: Callable[[OpenTransaction], bool],
+    ) -> None:
+        self._service = service
+        self._in_force = in_force
+        self._proofs = proofs
+        self._sources = sources
+        self._counts = counts
+        self._is_open = is_open
+        self._admitted: OrderedDict[tuple[str, str, str], Admitted] = OrderedDict()
+
+    @property
+    def closed(self) -> bool:
+        """Return whether callers have to prove who they are."""
+        return self._in_force.enforced
+
+    async def admit(self, credential: str, certified: Sequence[str] = (), client_id: str = "") -> Admitted:
+        """Return the API for a caller.
+
+        `credential`: what the call carries, "" for none. `certified`: the names in the caller's
+        certificate, which the transport has verified. `client_id`: "" for none. Raises Unauthenticated,
+        Unavailable, InvalidConfig for a client id that is none.
+        """
+        if self._in_force.enforced:
+            key = (credential, "" if credential else next(iter(certified), ""), client_id)
+        else:
+            key = (credential if credential.startswith(SCHEME) else "", "", client_id)
+        found = self._admitted.get(key)
+        if found is not None and not self._is_over(found.principal):
+            self._admitted.move_to_end(key)
+            return found
+        if client_id:
+            check_client_id(client_id)
+        principal = await (self._proven(*key[:2]) if self._in_force.enforced else self._unproven(key[0]))
+        found = self._admitted[key] = self._for(principal, client_id)
+        if len(self._admitted) > ADMITTED_MAX:
+            self._admitted.popitem(last=False)
+        return found
+
+    def _for(self, principal: Principal, client_id: str) -> Admitted:
+        api, account = self._service, None
+        if not principal.is_broker:
+            account = Account(self._in_force.usages, principal.name, client_id)
+            api = ThrottledService(api, account, self._counts, self._is_open)
+        if self._in_force.enforced:
+            api = AuthorizedService(api, Permissions(principal, self._in_force, self._sources))
+        return Admitted(api, principal, account)
+
+    async def _proven(self, credential: str, certified: str) -> Principal:
+        try:
+            return await self._principal(credential, certified)
+        except Unauthenticated as error:
+            audit(UNKNOWN, "admission", "", allowed=False, why=error.message)
+            raise
+
+    async def _unproven(self, credential: str) -> Principal:
+        """Return the principal of a caller that need not prove anything. A broker does, in order not to be
+        bound by quotas.
+        """
+        if credential:
+            with suppress(Unauthenticated):
+                return await self._principal(credential, "")
+        return Principal(ANONYMOUS)
+
+    def _is_over(self, principal: Principal) -> bool:
+        """Return whether a credential has to be examined again, because it no longer counts. Then the answer says
+        why.
+        """
+        try:
+            self._in_force.check_credential(principal, self._sources.now_ms())
+        except (Unauthenticated, Unavailable):
+            return True
+        return False
+
+    async def _principal(self, credential: str, certified: str) -> Principal:
+        if len(credential) > CREDENTIAL_CHARS_MAX:
+            raise Unauthenticated(f"the credential has more than {CREDENTIAL_CHARS_MAX} characters")
+        if credential.startswith(SCHEME):
+            found = await self._proofs.principal(credential)
+            return Principal(found.name, is_broker=True, expires_ms=self._sources.now_ms() + LIFE_MS)
+        if credential.startswith(BEARER):
+            return self._of_token(credential.removeprefix(BEARER).strip())
+        if credential:
+            raise Unauthenticated("the credential is of an unknown kind: send metadata `authorization: Bearer TOKEN`")
+        if certified:
+            return Principal(f"cert:{certified}")
+        raise Unauthenticated(
+            "this cluster serves no callers without credentials: give a token (`token`, `token_file`, or the variable"
+            " LEDGERMQ_TOKEN), or a client certificate"
+        )
+
+    def _of_token(self, token: str) -> Principal:
+        if self._in_force.signed is not None and token.count(".") == 2:
+            return self._in_force.signed.principal(token)
+        self._in_force.check_fresh()  # otherwise a token that was just made would seem to be wrong
+        stored = self._in_force.rules.token(token)
+        if stored is None:
+            raise Unauthenticated("the token is wrong, or was revoked: get a new one")
+        principal = stored.principal
+        if principal.expires_ms and self._sources.now_ms() >= principal.expires_ms:
+            raise Unauthenticated(f"token {principal.token_id} of {principal.name} has expired: get a new one")
+        return principal

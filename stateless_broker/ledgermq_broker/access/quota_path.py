@@ -1,0 +1,120 @@
+"""Serve the calls about quotas: change them at the controller, list them.
+
+A change is answered when it is durable and all brokers bind by it, as for access rules. Each change
+names the limits that it wants, so repeating one is safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ledgermq.errors import InvalidRequest, ResourceExhausted
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.sources import Sources
+from ledgermq_broker.access.state.quotas import (
+    NO_QUOTA,
+    QUOTAS_MAX,
+    Limit,
+    Quota,
+    QuotaSet,
+    StoredQuota,
+    Subject,
+    checked_limits,
+    checked_subject,
+    limit_named,
+)
+from ledgermq_broker.access.state.records import QUOTA_PREFIX, encode_quota, quota_key, quota_set_of
+from ledgermq_broker.access.state.rules import PRINCIPAL_CHARS_MAX
+from ledgermq_broker.access.state.usage import Usages
+from ledgermq_broker.at_controller import AtController
+from ledgermq_broker.controller import Decide
+from ledgermq_broker.heartbeat import QUOTAS
+from ledgermq_broker.metadata import Metadata
+from ledgermq_ledger.topics.catalog import Catalog
+
+Change = tuple[bytes, bytes | None]
+
+
+class QuotaPath:
+    """`put(decide, feature)` writes records that need a feature of every broker, and returns when they are
+    in force everywhere. `usages`: what callers use at this broker.
+    """
+
+    def __init__(
+        self,
+        at_controller: AtController,
+        metadata: Metadata,
+        put: Callable[[Decide, str], Awaitable[None]],
+        sources: Sources,
+        usages: Usages,
+    ) -> None:
+        self._at_controller = at_controller
+        self._metadata = metadata
+        self._put = put
+        self._sources = sources
+        self._usages = usages
+
+    async def change_quota(self, request: pb.ChangeQuotaRequest) -> pb.ChangeQuotaResponse:
+        """Set and drop limits of one subject. Raises InvalidRequest, ResourceExhausted, Unavailable."""
+        subject = checked_subject(request.principal, request.client_id)
+        given = checked_limits(request.set)
+        dropped = frozenset(limit_named(name).value for name in request.unset)
+        if not given and not dropped:
+            raise InvalidRequest("a change of a quota names one or more limits, to set or to unset")
+        after: list[StoredQuota] = []
+
+        def decide(catalog: Catalog) -> list[Change]:
+            now = quota_set_of(catalog.others).quotas
+            before = now.get(subject)
+            quota = (before.quota if before is not None else NO_QUOTA).changed(given, dropped)
+            stored = StoredQuota(quota, self._sources.now_ms(), request.created_by[:PRINCIPAL_CHARS_MAX])
+            key = quota_key(subject)
+            if quota == NO_QUOTA:
+                after[:] = []
+                return [(key, None)] if key in catalog.others else []
+            if before is not None and before.quota == quota:
+                after[:] = [before]
+                return []
+            if before is None and sum(other.startswith(QUOTA_PREFIX) for other in catalog.others) >= QUOTAS_MAX:
+                raise ResourceExhausted(
+                    f"the cluster has at most {QUOTAS_MAX} quotas: unset some, or set one for * that binds each"
+                )
+            after[:] = [stored]
+            return [(key, encode_quota(stored))]
+
+        async def here() -> pb.ChangeQuotaResponse:
+            await self._put(decide, QUOTAS)
+            return pb.ChangeQuotaResponse(quota=_to_wire(subject, after[0]) if after else None)
+
+        return await self._at_controller.run(request, here, lambda line, passed: line.change_quota(passed))
+
+    async def list_quotas(self, request: pb.ListQuotasRequest) -> pb.ListQuotasResponse:
+        await self._metadata.catch_up()
+        found: QuotaSet = quota_set_of(self._metadata.catalog.others)
+        quotas = [_to_wire(subject, stored) for subject, stored in sorted(found.quotas.items())]
+        for text, why in sorted(found.unreadable.items()):
+            principal, _, client_id = text.partition(" ")
+            quotas.append(pb.StoredQuota(principal=principal, client_id=client_id, trouble=why))
+        return pb.ListQuotasResponse(quotas=quotas, use=self._use_of(request.use_of) if request.use_of else None)
+
+    def _use_of(self, principal: str) -> pb.QuotaUse:
+        used = self._usages.used_by(principal, asyncio.get_running_loop().time())
+        return pb.QuotaUse(
+            limits=_limits(self._usages.quotas.of_principal(principal)),
+            used={limit.value: amount for limit, amount in used.items()},
+        )
+
+
+def _to_wire(subject: Subject, stored: StoredQuota) -> pb.StoredQuota:
+    return pb.StoredQuota(
+        principal=subject.principal,
+        client_id=subject.client_id,
+        limits=_limits(stored.quota),
+        created_ms=stored.created_ms,
+        created_by=stored.created_by,
+    )
+
+
+def _limits(quota: Quota) -> dict[str, int]:
+    return {limit.value: quota.of(limit) for limit in Limit if quota.of(limit)}

@@ -1,0 +1,75 @@
+"""Refuse batches of a stream before the broker sees them, and keep its answers in their order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import Frame
+from ledgermq_broker.received_batches import split_payload
+from ledgermq_ledger.keys import METADATA_TOPIC
+
+Refusals = Sequence[pb.Error | None]
+"""One for each batch: why it is refused, None if it is allowed."""
+
+
+async def answered_in_order(
+    requests: AsyncIterator[Any],
+    judge: Callable[[Frame[Any]], Refusals],
+    call: Callable[[AsyncIterator[Any]], AsyncIterator[Any]],
+    sender: str = "",
+) -> AsyncIterator[Any]:
+    """Judge each frame when it arrives, call with what is allowed, and yield the answers in the order of
+    the requests. `sender`: for the frames that go on. Raises what `judge` raises, and CorruptFrame.
+    """
+    refused: deque[Refusals | None] = deque()
+
+    async def allowed() -> AsyncIterator[Any]:
+        async for frame in requests:
+            refusals = judge(frame)
+            if is_refused := any(refusal is not None for refusal in refusals):
+                frame = allowed_part(frame, refusals)
+            refused.append(refusals if is_refused else None)
+            yield replace(frame, sender=sender) if sender else frame
+
+    async with aclosing(call(allowed())) as answers:  # type: ignore[type-var]
+        async for answer in answers:
+            refusals = refused.popleft()
+            yield answer if refusals is None else merged(answer, refusals)
+
+
+def allowed_part(frame: Frame[Any], refusals: Refusals) -> Frame[Any]:
+    """Return the frame without its refused batches. Raises CorruptFrame.
+
+    If no batch is left, one that the broker surely refuses takes their place, so that the frame keeps
+    its turn among the answers of its stream.
+    """
+    batches = list(frame.header.batches)
+    lengths = [batch.batch if isinstance(batch, pb.StageBatch) else batch for batch in batches]
+    pieces = split_payload(lengths, frame)
+    header = type(frame.header)()
+    header.CopyFrom(frame.header)
+    del header.batches[:]
+    header.batches.extend(batch for batch, refusal in zip(batches, refusals, strict=True) if refusal is None)
+    if not header.batches:
+        stand_in = pb.ProduceBatch(topic=METADATA_TOPIC)
+        if isinstance(header, pb.StageHeader):
+            header.ClearField("transaction")
+            header.batches.append(pb.StageBatch(batch=stand_in))
+        else:
+            header.batches.append(stand_in)
+    return Frame(header, [piece for piece, refusal in zip(pieces, refusals, strict=True) if refusal is None])
+
+
+def merged(answer: Any, refusals: Refusals) -> Any:
+    """Return an answer with one result for each batch that was sent, refused ones included. The results
+    of `answer` are of the others, in order.
+    """
+    own = iter(answer.results)
+    kind = answer.DESCRIPTOR.fields_by_name["results"].message_type._concrete_class
+    results = [next(own) if refusal is None else kind(error=refusal) for refusal in refusals]
+    return type(answer)(results=results)

@@ -1,0 +1,270 @@
+"""Measure use against quotas: token buckets, shared by all calls of one principal or client id.
+
+A bucket holds what may be used at once: at most the limit of one second. A call is let through while
+its bucket holds anything, and then takes its whole size, so the level may fall below zero: the next
+calls wait for longer. So an amount of any size passes, and over any time t at most
+`limit * (t + 1 s)` and one amount more.
+
+Each principal and each client id has its own buckets, so one that floods takes nothing from the
+others. The clock is given: seconds that never go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from ledgermq_broker.access.state.quotas import ANONYMOUS, NO_QUOTA, RATES, Limit, Quota, QuotaSet
+
+BURST_S = 1.0
+"""A bucket holds at most the limit of this time."""
+WAIT_S_MIN = 0.001
+SEARCHES_MAX = 1
+"""Look-ups of one principal under way at one broker, which serves two at a time. So one is left for others."""
+ON_ITS_WAY_S = 0.1
+"""For so long after a frame of it a transaction counts as open, although nothing of it may be staged yet."""
+
+OpenTransaction = tuple[bytes, int, int]
+"""A transaction: producer id, epoch and number."""
+
+
+class TokenBucket:
+    """`per_s`: what flows in. It is full at first."""
+
+    __slots__ = ("_at_s", "_level", "per_s")
+
+    def __init__(self, per_s: float, now_s: float) -> None:
+        self.per_s = per_s
+        self._level = per_s * BURST_S
+        self._at_s = now_s
+
+    def level(self, now_s: float) -> float:
+        self._level = min(self.per_s * BURST_S, self._level + self.per_s * max(0.0, now_s - self._at_s))
+        self._at_s = max(self._at_s, now_s)
+        return self._level
+
+    def wait_s(self, now_s: float) -> float:
+        """Return how long it takes until the bucket holds something again; 0 if it does."""
+        level = self.level(now_s)
+        return 0.0 if level > 0 else max(WAIT_S_MIN, -level / self.per_s)
+
+    def take(self, amount: float, now_s: float) -> None:
+        self._level = self.level(now_s) - amount
+
+    def change(self, per_s: float, now_s: float) -> None:
+        """Set another limit. What is owed stays owed, and is paid at the new rate."""
+        self.level(now_s)
+        self.per_s = per_s
+        self._level = min(self._level, per_s * BURST_S)
+
+
+class Usage:
+    """What one principal, or one client id of it, uses. `whose`: for errors."""
+
+    def __init__(self, whose: str) -> None:
+        self.whose = whose
+        self.quota = NO_QUOTA
+        self._buckets: dict[Limit, TokenBucket] = {}
+        self._connections: dict[str, int] = {}
+        """Calls under way, by connection."""
+        self.calls = 0
+        """Calls under way, of all connections."""
+        self._searches = 0
+        self._transactions: dict[OpenTransaction, float] = {}
+        """Those that may be open, and when a frame of each came last. Kept only while there is a limit, which
+        bounds them.
+        """
+
+    def take_quota(self, quota: Quota, now_s: float) -> None:
+        if quota == self.quota:
+            return
+        self.quota = quota
+        if not quota.open_transactions:
+            self._transactions.clear()
+        for limit in RATES:
+            bucket, per_s = self._buckets.get(limit), quota.of(limit)
+            if not per_s:
+                self._buckets.pop(limit, None)
+            elif bucket is None:
+                self._buckets[limit] = TokenBucket(per_s, now_s)
+            else:
+                bucket.change(per_s, now_s)
+
+    def wait_s(self, limit: Limit, now_s: float) -> float:
+        bucket = self._buckets.get(limit)
+        return 0.0 if bucket is None else bucket.wait_s(now_s)
+
+    def take(self, limit: Limit, amount: int, now_s: float) -> None:
+        bucket = self._buckets.get(limit)
+        if bucket is not None:
+            bucket.take(amount, now_s)
+
+    def used(self, now_s: float) -> dict[Limit, int]:
+        """Return what is used now, by limit; of rates, in the last second, and only where there is a limit."""
+        found = {Limit.CONNECTIONS: len(self._connections), Limit.CALLS: self.calls}
+        if self.quota.open_transactions:
+            found[Limit.OPEN_TRANSACTIONS] = len(self._transactions)
+        for limit, bucket in self._buckets.items():
+            found[limit] = round(max(0.0, bucket.per_s * BURST_S - bucket.level(now_s)))
+        return found
+
+    def has_room_for(self, connection: str) -> bool:
+        bound = self.quota.connections
+        return not bound or connection in self._connections or len(self._connections) < bound
+
+    def has_room_for_call(self) -> bool:
+        return not self.quota.calls or self.calls < self.quota.calls
+
+    def may_stage(self, transaction: OpenTransaction, now_s: float, is_open: Callable[[OpenTransaction], bool]) -> bool:
+        bound, known = self.quota.open_transactions, self._transactions
+        if not bound:
+            return True
+        if transaction not in known and len(known) >= bound:
+            for one in [one for one, came_s in known.items() if now_s - came_s >= ON_ITS_WAY_S and not is_open(one)]:
+                del known[one]
+        return transaction in known or len(known) < bound
+
+    def note_staged(self, transaction: OpenTransaction, now_s: float) -> None:
+        if self.quota.open_transactions:
+            self._transactions[transaction] = now_s
+
+    def begin_search(self) -> bool:
+        if self._searches >= SEARCHES_MAX:
+            return False
+        self._searches += 1
+        return True
+
+    def end_search(self) -> None:
+        self._searches -= 1
+
+    def begin_call(self, connection: str) -> None:
+        self._connections[connection] = self._connections.get(connection, 0) + 1
+        self.calls += 1
+
+    def end_call(self, connection: str) -> None:
+        self.calls -= 1
+        left = self._connections[connection] - 1
+        if left:
+            self._connections[connection] = left
+        else:
+            del self._connections[connection]
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """A limit that is reached. `wait_s`: when to come back."""
+
+    whose: str
+    limit: Limit
+    bound: int
+    wait_s: float
+
+
+class Usages:
+    """The use of every principal and client id at one broker, and the quotas that bind it.
+
+    Use is forgotten when no account refers to it any longer.
+    """
+
+    def __init__(self) -> None:
+        self.quotas = QuotaSet()
+        self.generation = 0
+        self._usages: WeakValueDictionary[tuple[str, str | None], Usage] = WeakValueDictionary()
+
+    def take(self, quotas: QuotaSet) -> None:
+        """Bind calls by these quotas from now on."""
+        if quotas is not self.quotas:
+            self.quotas = quotas
+            self.generation += 1
+
+    def used_by(self, principal: str, now_s: float) -> dict[Limit, int]:
+        """Return what a principal uses now, all of its client ids together."""
+        found = self._usages.get((principal, None))
+        return {Limit.CONNECTIONS: 0, Limit.CALLS: 0} if found is None else found.used(now_s)
+
+    def usage(self, principal: str, client_id: str | None = None) -> Usage:
+        found = self._usages.get((principal, client_id))
+        if found is None:
+            whose = principal if client_id is None else f"{principal} with the client id {client_id!r}"
+            found = self._usages[principal, client_id] = Usage(whose)
+        return found
+
+
+class Account:
+    """The use of one client of one principal, which counts for both."""
+
+    def __init__(self, usages: Usages, principal: str, client_id: str) -> None:
+        self.principal = principal
+        self._client_id = client_id
+        self._usages = usages
+        self._own = usages.usage(principal)
+        self._of_client = usages.usage(principal, client_id)
+        self._generation = 0
+        self._limited: tuple[Usage, ...] = ()
+
+    def excess(self, limits: Iterable[Limit], now_s: float) -> Excess | None:
+        """Return the limit that is reached, of several that with the longest wait; None: go on."""
+        found: Excess | None = None
+        for usage in self._bound(now_s):
+            for limit in limits:
+                wait_s = usage.wait_s(limit, now_s)
+                if wait_s > (found.wait_s if found is not None else 0.0):
+                    found = Excess(usage.whose, limit, usage.quota.of(limit), wait_s)
+        return found
+
+    def take(self, limit: Limit, amount: int, now_s: float) -> None:
+        for usage in self._bound(now_s):
+            usage.take(limit, amount, now_s)
+
+    def full(self, connection: str, now_s: float, *, is_urgent: bool = False) -> Excess | None:
+        """Return the limit of connections or of calls that a call would break; None if it may call.
+        `is_urgent`: a call that no limit of calls refuses.
+        """
+        for usage in self._bound(now_s):
+            if not usage.has_room_for(connection):
+                return Excess(usage.whose, Limit.CONNECTIONS, usage.quota.connections, BURST_S)
+            if not is_urgent and not usage.has_room_for_call():
+                return Excess(usage.whose, Limit.CALLS, usage.quota.calls, BURST_S)
+        return None
+
+    def stage(
+        self, transaction: OpenTransaction, now_s: float, is_open: Callable[[OpenTransaction], bool]
+    ) -> Excess | None:
+        """Count a transaction as open; return the limit if it is another one and may not be.
+
+        `is_open(transaction)`: whether anything of it is staged at this broker.
+        """
+        for usage in self._bound(now_s):
+            if not usage.may_stage(transaction, now_s, is_open):
+                return Excess(usage.whose, Limit.OPEN_TRANSACTIONS, usage.quota.open_transactions, ON_ITS_WAY_S)
+        for usage in self._bound(now_s):
+            usage.note_staged(transaction, now_s)
+        return None
+
+    def begin_search(self) -> bool:
+        """Count a look-up that begins; return False if the principal has one under way, and may not."""
+        return self.principal == ANONYMOUS or self._own.begin_search()
+
+    def end_search(self) -> None:
+        """Count the end of a look-up that began."""
+        if self.principal != ANONYMOUS:
+            self._own.end_search()
+
+    def begin_call(self, connection: str) -> None:
+        self._own.begin_call(connection)
+        self._of_client.begin_call(connection)
+
+    def end_call(self, connection: str) -> None:
+        self._own.end_call(connection)
+        self._of_client.end_call(connection)
+
+    def _bound(self, now_s: float) -> tuple[Usage, ...]:
+        """Return the uses for which there is a quota now."""
+        if self._generation != self._usages.generation:
+            self._generation = self._usages.generation
+            quotas = self._usages.quotas
+            self._own.take_quota(quotas.of_principal(self.principal), now_s)
+            self._of_client.take_quota(quotas.of_client(self.principal, self._client_id), now_s)
+            self._limited = tuple(usage for usage in (self._own, self._of_client) if usage.quota != NO_QUOTA)
+        return self._limited

@@ -1,0 +1,522 @@
+"""Compose one broker from membership, ownership, metadata, controller and service. This is the
+composition root, without gRPC.
+
+It runs in any event loop with the `Sources` and `Connector` given. A process gives real ones; an
+embedded cluster and the simulator give their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from importlib.metadata import version
+
+from ledgermq.errors import InvalidConfig
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi, Connector
+from ledgermq.sources import Sources
+from ledgermq_broker.access.broker_identity import BrokerCredentials, BrokerProofs, KeyPair
+from ledgermq_broker.access.door import Door
+from ledgermq_broker.access.freshness import Everywhere, RulesInForce
+from ledgermq_broker.access.quota_counts import QuotaCounts
+from ledgermq_broker.access.quota_path import QuotaPath
+from ledgermq_broker.access.rule_path import RulePath
+from ledgermq_broker.at_controller import AtController
+from ledgermq_broker.backlog_counts import BacklogCounts
+from ledgermq_broker.backlogs import Backlogs
+from ledgermq_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
+from ledgermq_broker.bundle_calls import BundleCalls
+from ledgermq_broker.controller import Controller
+from ledgermq_broker.deletion_path import DeletionPath
+from ledgermq_broker.directory import Directory
+from ledgermq_broker.exclusive.counts import HolderCounts
+from ledgermq_broker.exclusive.holders import open_holders
+from ledgermq_broker.fair_window import FairWindow
+from ledgermq_broker.fetch_path import FetchPath
+from ledgermq_broker.filter_functions.judging import FilterFunctions, NoFilterFunctions
+from ledgermq_broker.find_path import FindPath
+from ledgermq_broker.giving_way import GivingWay
+from ledgermq_broker.groups.groups import open_groups
+from ledgermq_broker.health import Alarms
+from ledgermq_broker.heartbeat import ENFORCING, FEATURES, RULES
+from ledgermq_broker.internal.term import TermParts
+from ledgermq_broker.internal.terms import InternalTerms
+from ledgermq_broker.logs import get_logger
+from ledgermq_broker.membership import Membership
+from ledgermq_broker.metadata import Metadata, Source
+from ledgermq_broker.ownership import Ownership, OwnershipTimes
+from ledgermq_broker.peers import Peers
+from ledgermq_broker.produce_path import ProducePath
+from ledgermq_broker.queues.counts import ShareCounts
+from ledgermq_broker.queues.shares import open_shares
+from ledgermq_broker.received_batches import BatchChecks
+from ledgermq_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
+from ledgermq_broker.settings import BrokerConstants, BrokerSettings, from_settings, giving_way_share, shared_within_s
+from ledgermq_broker.timed.counts import TimerCounts
+from ledgermq_broker.timed.store_clock import StoreClock
+from ledgermq_broker.timed.timers import open_timers
+from ledgermq_broker.topic_changes import TopicLimits
+from ledgermq_broker.transactions.counts import TransactionCounts
+from ledgermq_broker.transactions.stage_path import StagePath
+from ledgermq_broker.transactions.transactions import open_transactions
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import RunBlocking
+from ledgermq_ledger.cluster import ClusterSettings, open_cluster
+from ledgermq_ledger.fsck.cluster_fit import check_fit
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.root.copies import copies_of
+from ledgermq_ledger.root.two_clocks import TwoClocks
+from ledgermq_ledger.topics.catalog import Topic
+
+log = get_logger(__name__)
+
+
+class Broker:
+    """One broker; clients and other brokers call `service`.
+
+    `failed` is the error that ended the broker, if it ended because of an error.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        sources: Sources,
+        settings: BrokerSettings,
+        cluster: ClusterSettings,
+        address: str,
+        connector: Connector,
+        run_blocking: RunBlocking = asyncio.to_thread,
+        metrics: BundleMetrics | None = None,
+        constants: BrokerConstants | None = None,
+        transaction_counts: TransactionCounts | None = None,
+        timer_counts: TimerCounts | None = None,
+        share_counts: ShareCounts | None = None,
+        holder_counts: HolderCounts | None = None,
+        quota_counts: QuotaCounts | None = None,
+        backlog_counts: BacklogCounts | None = None,
+        functions: FilterFunctions | None = None,
+    ) -> None:
+        self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
+        self.address = address
+        self.cluster_id = cluster.cluster_id
+        self.version = version("ledgermq")
+        self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        interval_s = settings.heartbeat_interval_s(store.url)
+        self._settings = settings
+        self._constants = constants or BrokerConstants()
+        self.transaction_counts = transaction_counts or TransactionCounts()
+        self.timer_counts = timer_counts or TimerCounts()
+        self.share_counts = share_counts or ShareCounts()
+        self.holder_counts = holder_counts or HolderCounts()
+        self.backlog_counts = backlog_counts or BacklogCounts()
+        self._functions = functions or NoFilterFunctions()
+        self._clocks = TwoClocks(store, sources)
+        self._store_clock = StoreClock(store)
+        self.alarms = Alarms()
+        pair = KeyPair(sources)
+        self.membership = Membership(
+            store,
+            sources,
+            self.broker_id,
+            address,
+            interval_s,
+            settings.peer_address or "",
+            self._clocks.learn,
+            settings.rack,
+            self.alarms.now,
+            self.version,
+            on_store_time_reached=self._store_clock.learn,
+            public_key=pair.public,
+        )
+        self.credentials = BrokerCredentials(pair, self.membership, self._store_clock.now_us)
+        self.directory = Directory(cluster.bundles)
+        self._peers = Peers(connector.proving(self.credentials.credential), interval_s, self._peer_lost)
+        self.metadata = Metadata(
+            LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources),
+            self._metadata_source,
+            self._peers.connection,
+            self._catalog_changed,
+            lambda: not self.rules.enforced,
+        )
+        self.rules = RulesInForce(
+            self.metadata, self.membership, settings.supers(), enforced=settings.security == "rules"
+        )
+        self.alarms.add(self._unguarded)
+        context = self.context = BundleContext(
+            store,
+            sources,
+            cluster,
+            self.broker_id,
+            lambda: self.metadata.catalog,
+            _bundle_limits(settings, store.url),
+            metrics or BundleMetrics(),
+            run_blocking,
+            self._store_clock.now_us,
+            self._kept,
+            self._bring,
+        )
+        times = self._times(settings, interval_s)
+        self.ownership = Ownership(
+            self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed
+        )
+        self.ownership.on_leave = self.rules.withdraw
+        self.alarms.add(self._parked)
+        self.alarms.add(self._takes_no_records)
+        if (copies := copies_of(store)) is not None:
+            self.alarms.add(lambda: sorted(copies.damaged.values()))
+        self.controller = Controller(
+            context.compaction,
+            self.metadata,
+            self.ownership,
+            from_settings(TopicLimits, settings),
+            self.membership.lacking,
+            self._prepare_move,
+        )
+        self._calls = BundleCalls(self._asked)
+        self.service = self._put_service_together(run_blocking)
+        proofs = BrokerProofs(self.membership, self._store_clock.now_us)
+        self.door = Door(
+            self.service, self.rules, proofs, sources, quota_counts or QuotaCounts(), self.transactions.has_staged
+        )
+        self._run: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        store: ObjectStore,
+        sources: Sources,
+        settings: BrokerSettings,
+        address: str,
+        connector: Connector,
+        run_blocking: RunBlocking = asyncio.to_thread,
+        metrics: BundleMetrics | None = None,
+        constants: BrokerConstants | None = None,
+        transaction_counts: TransactionCounts | None = None,
+        timer_counts: TimerCounts | None = None,
+        share_counts: ShareCounts | None = None,
+        holder_counts: HolderCounts | None = None,
+        quota_counts: QuotaCounts | None = None,
+        backlog_counts: BacklogCounts | None = None,
+        functions: FilterFunctions | None = None,
+    ) -> Broker:
+        """Start a broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
+        Parquet work (default: in threads).
+
+        Raises FormatNotSupported, DataDamaged, the store's errors.
+        """
+        cluster = await open_cluster(store, sources, settings.cluster_defaults(constants), settings.cluster_id)
+        await check_fit(store, cluster)
+        broker = cls(
+            store,
+            sources,
+            settings,
+            cluster,
+            address,
+            connector,
+            run_blocking,
+            metrics,
+            constants,
+            transaction_counts,
+            timer_counts,
+            share_counts,
+            holder_counts,
+            quota_counts,
+            backlog_counts,
+            functions,
+        )
+        if settings.security == "auto":
+            await broker.rules.enforce_what_is_kept(broker.context.ledger(keys.METADATA_BUNDLE))
+        await broker.membership.join(broker._features)
+        try:
+            broker._refuse_to_enforce_beside_old_brokers()
+        except InvalidConfig:
+            await broker.membership.leave()
+            raise
+        broker._run = asyncio.create_task(broker._main(), name=f"broker {broker.broker_id}")
+        log.info("broker started", broker=broker.broker_id, address=address, root=store.url, cluster=cluster.cluster_id)
+        return broker
+
+    async def stop(self, graceful: bool = True) -> None:
+        """Stop gracefully: flush, hand the bundles over to other brokers, and leave the cluster.
+
+        With `graceful` False: drop everything, as a killed process would.
+        """
+        if self._run is not None:
+            self._run.cancel()
+            await asyncio.wait([self._run])
+        if graceful:
+            await self.ownership.stop()
+        await self.ownership.close()
+        await self.internal.close()
+        await self.groups.close()
+        await self.transactions.close()
+        await self.timers.close()
+        await self.shares.close()
+        await self.holders.close()
+        await self._functions.close()
+        log.info("broker stopped", broker=self.broker_id, graceful=graceful)
+
+    def apply(self, settings: BrokerSettings) -> None:
+        """Apply the live settings of `settings` (see `settings.LIVE`). The others take effect at
+        the next start.
+        """
+        self._settings = settings
+        self.context.take_limits(_bundle_limits(settings, self.context.store.url))
+        self.ownership.times = self._times(settings, self.membership.interval_s)
+        self.controller.limits = from_settings(TopicLimits, settings)
+        self._fetch_path.wait_s_max = settings.fetch_wait_ms_max / 1000
+        self.rules.take_supers(settings.supers())
+
+    async def _main(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.ownership.run(), name="ownership")
+                group.create_task(self.ownership.pulse.run(), name="pulse")
+                group.create_task(self.metadata.run(), name="metadata")
+                group.create_task(self.controller.run(), name="controller")
+                group.create_task(self.rules.run(), name="access rules")
+                group.create_task(self.backlogs.run(), name="backlog quotas")
+                group.create_task(self.context.write_gate.run(self._settings.reserve_bytes), name="write gate")
+        except BaseExceptionGroup as failed:
+            log.error("broker failed", error=str(failed.exceptions[0]))
+            await self.ownership.stop()
+            if not self.failed.done():
+                self.failed.set_result(failed.exceptions[0])
+
+    def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
+        settings = self._settings
+        checks = BatchChecks(run_blocking, self._check_backlog, self.context.append_now_us)
+        window = FairWindow(shared_within_s(self.context.store.url))
+        produce_path = ProducePath(self.metadata, self.ownership, checks, self.context.metrics, window)
+        self._fetch_path = FetchPath(
+            self.metadata,
+            self.ownership,
+            settings.fetch_wait_ms_max / 1000,
+            self.context.metrics,
+            self.context.answers,
+            direct=settings.shares_locations(self.context.store.url),
+            functions=self._functions,
+            give_way=lambda: GivingWay(self.context.produce_memory, giving_way_share(self.context.store.url)),
+        )
+        at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
+        self.internal = InternalTerms(
+            self.ownership,
+            TermParts(
+                lambda: self.metadata.catalog, self.context.sources, lambda: self.ownership.times.damaged_retry_s
+            ),
+        )
+        self.groups = open_groups(
+            self.address,
+            settings,
+            self.ownership,
+            self.metadata,
+            self.controller,
+            at_controller,
+            self.internal,
+            self._clocks,
+            self._broker,
+            self._rack_of,
+        )
+        self.transactions = open_transactions(
+            self.address,
+            self.ownership,
+            self.metadata,
+            self.controller,
+            at_controller,
+            self.internal,
+            self.groups,
+            self.context.sources,
+            self._clocks,
+            self._calls,
+            self._constants.transactions,
+            self.transaction_counts,
+            self._constants.carry_slots,
+            self._store_clock,
+        )
+        self.timers = open_timers(
+            self.context,
+            self.ownership,
+            self.metadata,
+            self.controller,
+            at_controller,
+            self.internal,
+            checks,
+            produce_path,
+            self._store_clock,
+            self._constants.timers,
+            self.timer_counts,
+        )
+        self.alarms.add(self.timers.alarms)
+        self.shares = open_shares(
+            self.context,
+            self.ownership,
+            self.metadata,
+            self.controller,
+            at_controller,
+            self.internal,
+            self._constants.shares,
+            self.share_counts,
+            lambda: self._settings.fetch_wait_ms_max / 1000,
+        )
+        self.holders = open_holders(
+            self.ownership,
+            self.metadata,
+            self.controller,
+            at_controller,
+            self.internal,
+            self._constants.holders,
+            self.holder_counts,
+        )
+        self.backlogs = Backlogs(
+            self.metadata,
+            self.ownership,
+            self._broker,
+            self.groups,
+            self.shares,
+            self._passed_us,
+            self.backlog_counts,
+        )
+        rule_path = RulePath(
+            self.controller,
+            at_controller,
+            self.metadata,
+            self.rules,
+            Everywhere(self.membership, self._peers.connection),
+            self.context.sources,
+            self.membership.me.session,
+        )
+        return BrokerService(
+            produce_path,
+            self._fetch_path,
+            FindPath(self.metadata, self.ownership, self.context.answers),
+            DeletionPath(self.metadata, self.ownership),
+            OffsetPath(self.metadata, self.ownership, lambda: self._store_clock.now_us() or 0),
+            TopicPath(
+                self.metadata, self.ownership, self.controller, at_controller, lambda: self._settings.auto_create_topics
+            ),
+            ClusterPath(
+                self.context.ledger(keys.METADATA_BUNDLE), self.version, self.membership, self.directory, self.ownership
+            ),
+            self.groups,
+            StagePath(
+                self.metadata,
+                self.ownership,
+                checks,
+                self.transactions.named,
+                self.transactions.in_bundle,
+                self.timers,
+            ),
+            self.transactions,
+            self.timers,
+            self.shares,
+            self.holders,
+            rule_path,
+            QuotaPath(at_controller, self.metadata, rule_path.put, self.context.sources, self.rules.usages),
+        )
+
+    def _features(self) -> tuple[str, ...]:
+        """Decide whether rules are enforced, if that depends on the other brokers; return what this broker
+        has.
+        """
+        others = [heartbeat for name, heartbeat in self.membership.present().items() if name != self.broker_id]
+        if self._settings.security == "auto" and any(ENFORCING in heartbeat.features for heartbeat in others):
+            self.rules.enforced, self.rules.undecided = True, False
+        return (*FEATURES, ENFORCING) if self.rules.enforced and not self.rules.undecided else FEATURES
+
+    def _refuse_to_enforce_beside_old_brokers(self) -> None:
+        """Raise InvalidConfig if rules are to be enforced while a broker is present that ignores them."""
+        lacking = self.membership.lacking(RULES) if self.rules.enforced and not self.rules.undecided else ()
+        for heartbeat in lacking:
+            raise InvalidConfig(
+                f"security = rules: broker {heartbeat.broker} at {heartbeat.address} runs"
+                f" {heartbeat.release or 'a release that does not announce its number'}, which ignores access rules:"
+                " upgrade or stop it, then start this broker again"
+            )
+
+    def _unguarded(self) -> list[str]:
+        """Return an alarm for each broker that lets through what this one refuses."""
+        if not self.rules.enforced:
+            return []
+        return [
+            f"broker {heartbeat.broker} at {heartbeat.address} does not enforce access rules: start it with"
+            " security = rules"
+            for heartbeat in self.membership.lacking(ENFORCING)
+        ]
+
+    def _times(self, settings: BrokerSettings, interval_s: float) -> OwnershipTimes:
+        constants = self._constants
+        return OwnershipTimes(
+            interval_s,
+            settings.holding_ms / 1000,
+            constants.damaged_retry_s,
+            constants.ownership_wait_s,
+            constants.loads,
+        )
+
+    def _broker(self, address: str) -> BrokerApi:
+        return self.service if address == self.address else self._peers.connection(address)
+
+    def _kept(self, bundle: int, place: PartitionId) -> Sequence[str]:
+        return self.internal.kept(bundle, place)
+
+    async def _bring(self, source: int, target: int, places: Collection[PartitionId]) -> None:
+        await self.internal.bring(self.context.ledger(source), target, places)
+
+    def _asked(self, bundle: int, named: str) -> tuple[str, BrokerApi]:
+        """See `BundleCalls`."""
+        whom = named or self.ownership.address_of(bundle) or self.address
+        return whom, self._broker(whom)
+
+    async def _prepare_move(self, bundle: int, key: PartitionId, dry_run: bool) -> None:
+        request = pb.PrepareMoveRequest(topic_id=key.topic_id, partition=key.partition, dry_run=dry_run)
+        await self._calls.at(bundle, lambda broker: broker.prepare_move(request))
+
+    def _check_backlog(self, topic: Topic, partition: int) -> None:
+        self.backlogs.check_batch(topic, partition)
+
+    def _passed_us(self) -> int | None:
+        """Return a time that the clocks of the store and of this machine have passed; None if it is not known."""
+        store_us = self._store_clock.now_us()
+        return None if store_us is None else min(store_us, self.context.sources.now_us())
+
+    def _rack_of(self, bundle: int) -> str:
+        owner = self.directory.owners.get(bundle)
+        return owner.rack if owner is not None else ""
+
+    def _metadata_source(self) -> Source | None:
+        opened = self.ownership.opened.get(keys.METADATA_BUNDLE)
+        if opened is not None and opened.lost is None:
+            return opened
+        address = self.ownership.address_of(keys.METADATA_BUNDLE)
+        return address if address and address != self.address else None
+
+    def _peer_lost(self, broker: str, refused: bool) -> None:
+        self.ownership.report_lost(broker, refused)
+
+    def _parked(self) -> list[str]:
+        return [alarm for _, owner in sorted(self.ownership.opened.items()) for alarm in owner.parked()]
+
+    def _takes_no_records(self) -> list[str]:
+        refusal = self.ownership.write_refusal
+        return [f"the object store takes no records, reads go on: {refusal.message}"] if refusal is not None else []
+
+    def _catalog_changed(self) -> None:
+        if self.directory.grow(self.metadata.catalog.bundles(self.context.cluster)):
+            log.info("bundles added", bundles=len(self.directory.claims))
+            self.ownership.bundles_added()
+        self.rules.catalog_changed()
+        self.internal.catalog_changed()
+        self.backlogs.catalog_changed()
+        for owner in self.ownership.opened.values():
+            owner.catalog_changed()
+
+    def _ownership_changed(self) -> None:
+        self.metadata.ownership_changed()
+        self.controller.ownership_changed()
+        self.internal.ownership_changed()
+
+
+def _bundle_limits(settings: BrokerSettings, root_url: str) -> BundleLimits:
+    return from_settings(BundleLimits, settings, flush_spacing_s=settings.flush_spacing_s(root_url))

@@ -1,0 +1,120 @@
+"""Decide whether a round of Parquet compaction is worth a request to the store. Pure: it applies
+the rules of `ledgermq_ledger.parquet.plan` to what the owner knows.
+
+It may report "due" too early; the plan then finds nothing to do. It is late only if the owner has
+not read a newer checkpoint yet.
+"""
+
+from __future__ import annotations
+
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.retention import has_retention
+from ledgermq_ledger.garbage.versions import may_have_been_keyed
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.parquet.compaction import NoStaleVersions
+from ledgermq_ledger.parquet.plan import INTERNAL_LAG_MS, is_internal_due
+from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.facts import may_remove
+from ledgermq_ledger.view.view import LedgerView
+
+
+def next_compaction_ms(view: LedgerView, catalog: Catalog) -> int | None:
+    """Return the wall-clock time at which a round is due; 0: at once; None: nothing waits for a
+    round.
+    """
+    times = [0] if view.is_partial else []
+    parked = {PartitionId(part.topic_id, part.partition) for part in view.parked}
+    needed = [part.parked.first_slot for part in view.parked]
+    removed_bytes = kept_bytes = 0
+    first_removed: list[int] = []
+    for key in view.index.partitions:
+        topic = catalog.topics_by_id.get(key.topic_id)
+        if (
+            topic.removed if topic is not None else key.topic_id < catalog.offset
+        ):  # the checkpoint may be newer than the one known
+            partition = view.index.partitions[key]
+            place = partition.place_of_slot(view.checkpoint.trim_slot)
+            if place < len(partition):
+                removed_bytes += partition.size_from(place)
+                first_removed.append(partition[place].slot)
+            continue
+        if topic is None:
+            continue
+        if topic.staged:  # it never becomes Parquet, so it is never late; a round drops it by the way
+            if (slot := first_staged_slot(view, key, topic)) is not None:
+                needed.append(slot)
+            continue
+        backlog = view.index.backlog(key, view.parquet_end(key))
+        counters = view.counters.get(key)
+        if backlog is None or key in parked or (counters is not None and counters.forgotten):
+            continue
+        size_bytes, oldest_ms = backlog
+        if topic.compacted:
+            times.append(oldest_ms + INTERNAL_LAG_MS)
+        else:
+            kept_bytes += size_bytes
+            needed.append(view.index.slot_of(key, view.parquet_end(key)))
+            times.append(
+                0
+                if size_bytes >= topic.settings.parquet_target_bytes
+                else oldest_ms + topic.settings.parquet_max_lag_ms
+            )
+    if first_removed and (
+        removed_bytes > kept_bytes or min(first_removed) < min(needed, default=min(first_removed) + 1)
+    ):
+        times.append(0)  # segments can go
+    oldest = view.index.first_slot(view.checkpoint.trim_slot)
+    if oldest is not None and oldest < min(
+        needed, default=oldest + 1
+    ):  # no reader needs it, and rounds of internal topics trim nothing
+        times.append(view.index.created_ms(oldest) + INTERNAL_LAG_MS)
+    return min(times, default=None)
+
+
+def first_staged_slot(view: LedgerView, key: PartitionId, topic: Topic) -> int | None:
+    """Return the slot from which on a partition of staged batches needs its segments; None if it
+    needs none. Never higher than the true one: if the index does not reach back to it, the first
+    slot that is not trimmed.
+    """
+    partition, start = view.index.partitions.get(key), view.log_start(key, topic)
+    if view.durable_end(key) <= start:
+        return None
+    if partition is None or partition.begin > start:
+        return view.checkpoint.trim_slot
+    return view.index.slot_of(key, start)
+
+
+def wants_snapshot(view: LedgerView, catalog: Catalog) -> bool:
+    """Return whether so many records of internal topics follow the snapshot that a takeover should
+    not have to read them.
+    """
+    slots: set[int] = set()
+    size_bytes = 0
+    for key in view.index.partitions:
+        topic = catalog.topics_by_id.get(key.topic_id)
+        if topic is not None and topic.compacted:
+            found, length = view.index.behind(key, view.parquet_end(key))
+            slots |= found
+            size_bytes += length
+    return is_internal_due(len(slots), size_bytes, view.checkpoint.snapshot_bytes)
+
+
+def wants_retention(checkpoint: fmt.Checkpoint, catalog: Catalog, no_stale_versions: NoStaleVersions) -> bool:
+    """Return whether any Parquet file may become too old or too large, lies below its log start, or
+    may be replaced by cleaning.
+
+    `no_stale_versions`: topics that have none, although they may have been keyed.
+    """
+    for part in checkpoint.partitions:
+        topic = catalog.topics_by_id.get(part.topic_id)
+        if topic is None:
+            continue
+        is_leaving = has_retention(topic.settings) or part.parquet_start < part.log_start
+        if is_leaving and part.parquet_start < part.parquet_end and may_remove(checkpoint, topic, part.partition):
+            return True
+        in_versions = topic.settings.keyed or (
+            may_have_been_keyed(topic) and (topic, part.partition) not in no_stale_versions
+        )
+        if in_versions and part.parquet_end:
+            return True
+    return False

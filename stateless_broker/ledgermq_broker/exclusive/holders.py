@@ -1,0 +1,172 @@
+"""Serve the exclusive producers of a cluster in one broker: route calls to the bundles of their partitions.
+
+Who has a partition is known in the bundle of the partition, whose owner answers. Any other broker answers
+NOT_OWNER, which names the owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ledgermq.errors import InvalidRequest, LedgerMQError, PublishNotAccepted
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.exclusive_ids import is_exclusive
+from ledgermq.protocol.limits import PARTITIONS_PER_CALL_MAX, PRODUCER_NAME_CHARS_MAX
+from ledgermq_broker.at_controller import AtController
+from ledgermq_broker.controller import Controller
+from ledgermq_broker.exclusive.counts import HolderCounts
+from ledgermq_broker.exclusive.partition import HeldPartitions, HolderParts
+from ledgermq_broker.exclusive.state.bundle_holders import BundleHolders, Claim
+from ledgermq_broker.exclusive.state.limits import HolderLimits
+from ledgermq_broker.internal.core import CoreKind
+from ledgermq_broker.internal.terms import InternalTerms
+from ledgermq_broker.internal.topic import InternalTopic
+from ledgermq_broker.metadata import Lookup, Metadata
+from ledgermq_broker.ownership import Ownership
+from ledgermq_ledger import keys
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.topics.catalog import Topic
+
+HolderKind = CoreKind[BundleHolders, HeldPartitions]
+A = TypeVar("A")
+
+
+class Holders:
+    """`topic`: `__holders`. `terms` serves `kind`."""
+
+    def __init__(
+        self, topic: InternalTopic, metadata: Metadata, ownership: Ownership, terms: InternalTerms, kind: HolderKind
+    ) -> None:
+        self._topic = topic
+        self._metadata = metadata
+        self._ownership = ownership
+        self._terms = terms
+        self._kind = kind
+
+    # Calls of clients
+
+    async def hold_partitions(self, request: pb.HoldPartitionsRequest) -> pb.HoldPartitionsResponse:
+        _check_partitions(len(request.partitions))
+        if len(request.name) > PRODUCER_NAME_CHARS_MAX:
+            raise InvalidRequest(
+                f"a producer's name has up to {PRODUCER_NAME_CHARS_MAX} characters, not {len(request.name)}"
+            )
+        if request.producer_id:
+            _check_id(request.producer_id)
+        lookup = self._metadata.lookup()
+        return pb.HoldPartitionsResponse(
+            holders=await asyncio.gather(*(self._hold(lookup, request, each) for each in request.partitions))
+        )
+
+    async def release_partitions(self, request: pb.ReleasePartitionsRequest) -> pb.ReleasePartitionsResponse:
+        _check_partitions(len(request.partitions))
+        _check_id(request.producer_id)
+        lookup = self._metadata.lookup()
+        return pb.ReleasePartitionsResponse(
+            partitions=await asyncio.gather(
+                *(self._release(lookup, request.producer_id, each) for each in request.partitions)
+            )
+        )
+
+    # For other parts of this broker
+
+    def served(self) -> list[HeldPartitions]:
+        """Return the bundles whose exclusive producers this broker knows now, for metrics."""
+        return self._terms.ready(self._kind)
+
+    def refused(self) -> dict[int, LedgerMQError]:
+        """Return the partitions of `__holders` that this broker owns but cannot read, with the errors."""
+        return self._terms.refused(keys.HOLDERS_TOPIC)
+
+    async def close(self) -> None:
+        """Leave no task behind."""
+        await self._topic.close()
+
+    async def _hold(
+        self, lookup: Lookup, request: pb.HoldPartitionsRequest, wanted: pb.WantedPartition
+    ) -> pb.PartitionHolder:
+        bundle = None
+        try:
+            number = wanted.number if wanted.HasField("number") and request.producer_id else None
+            topic, bundle = await self._found(lookup, wanted)
+            key = PartitionId(topic.id, wanted.partition)
+            claim = Claim(request.producer_id, request.name, number, request.fences)
+            if number is None and await self._topic.find() is None:
+                return pb.PartitionHolder()  # there was never an exclusive producer
+            standing = await self._in_bundle(bundle, lambda held: held.hold(key, claim))
+        except LedgerMQError as error:
+            return pb.PartitionHolder(error=self._ownership.error(error, bundle))
+        holder = standing.holder
+        return pb.PartitionHolder(
+            is_caller=bool(holder.producer_id) and holder.producer_id == request.producer_id,
+            is_held=bool(holder.producer_id),
+            name=holder.name,
+            number=holder.number,
+            lease_ms=math.ceil(standing.lease_left_s * 1000),
+        )
+
+    async def _release(self, lookup: Lookup, producer_id: bytes, wanted: pb.WantedPartition) -> pb.ReleasedPartition:
+        bundle = None
+        try:
+            topic, bundle = await self._found(lookup, wanted)
+            if await self._topic.find() is None:
+                return pb.ReleasedPartition()
+            key = PartitionId(topic.id, wanted.partition)
+            released = await self._in_bundle(bundle, lambda held: held.release(key, producer_id))
+        except LedgerMQError as error:
+            return pb.ReleasedPartition(error=self._ownership.error(error, bundle))
+        return pb.ReleasedPartition(released=released)
+
+    async def _found(self, lookup: Lookup, wanted: pb.WantedPartition) -> tuple[Topic, int]:
+        topic, bundle = await lookup.partition(wanted.topic, wanted.partition, wanted.topic_id)
+        if topic.internal:
+            raise PublishNotAccepted(f"topic {topic.name!r} belongs to the system")
+        return topic, bundle
+
+    async def _in_bundle(self, bundle: int, call: Callable[[HeldPartitions], Awaitable[A]]) -> A:
+        """Return what `call` returns for the bundle, if this broker serves it; create `__holders` at its first use.
+
+        Raises NotOwner, Unavailable, the error of damaged data, and what `call` raises.
+        """
+        topic = await self._topic.find_or_create()
+        topic = await self._topic.in_bundles(topic, [bundle])
+        return await self._terms.call(self._kind, topic, keys.bundle_partition(bundle), call)
+
+
+def _check_partitions(count: int) -> None:
+    if not 0 < count <= PARTITIONS_PER_CALL_MAX:
+        raise InvalidRequest(f"a call names 1 to {PARTITIONS_PER_CALL_MAX} partitions, not {count}")
+
+
+def _check_id(producer_id: bytes) -> None:
+    if not is_exclusive(producer_id):
+        raise InvalidRequest(f"{producer_id.hex()[:64]!r} is not the id of an exclusive producer")
+
+
+def open_holders(
+    ownership: Ownership,
+    metadata: Metadata,
+    controller: Controller,
+    at_controller: AtController,
+    terms: InternalTerms,
+    limits: HolderLimits,
+    counts: HolderCounts,
+) -> Holders:
+    """Build the exclusive producers of a broker, and add them to its internal topics."""
+
+    def name_of(key: PartitionId) -> str:
+        topic = metadata.catalog.topics_by_id.get(key.topic_id)
+        return str(key) if topic is None else f"{topic.name}/{key.partition}"
+
+    parts = HolderParts(lambda: metadata.catalog, counts)
+    kind: HolderKind = CoreKind(
+        keys.HOLDERS_TOPIC,
+        lambda partition: BundleHolders(limits, name_of),
+        lambda holders, opening: HeldPartitions(holders, opening, parts),
+    )
+    terms.add(kind)
+    topic = InternalTopic(keys.HOLDERS_TOPIC, metadata, at_controller, controller.create_holders_topic)
+    return Holders(topic, metadata, ownership, terms, kind)

@@ -1,0 +1,280 @@
+"""Serve the groups of a cluster in one broker: find a group's coordinator, and route calls to it.
+
+A group lives in one partition of `__consumer_offsets`, by its name; its coordinator is the owner of
+that partition's bundle (`ledgermq_broker.internal.terms`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import TypeVar
+
+from ledgermq.errors import LedgerMQError, Unavailable, UnknownGroup, UnknownPartition
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi
+from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
+from ledgermq_broker.at_controller import AtController
+from ledgermq_broker.controller import Controller
+from ledgermq_broker.groups.ends import PartitionEnds
+from ledgermq_broker.groups.offsets_topic import CatalogView, partition_of
+from ledgermq_broker.groups.partition import PartitionCoordinator
+from ledgermq_broker.internal.core import CoreKind
+from ledgermq_broker.internal.terms import InternalTerms
+from ledgermq_broker.internal.topic import InternalTopic
+from ledgermq_broker.metadata import Metadata
+from ledgermq_broker.ownership import Ownership
+from ledgermq_broker.settings import BrokerSettings
+from ledgermq_ledger import keys
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.root.two_clocks import TwoClocks
+from ledgermq_offsets.coordinator import EndWanted, GroupCoordinator
+from ledgermq_offsets.limits import GroupLimits
+from ledgermq_offsets.names import check_group_name
+
+A = TypeVar("A")
+R = TypeVar("R", pb.CommitOffsetsResponse, pb.ResetOffsetsResponse, pb.StageOffsetsResponse)
+
+GroupKind = CoreKind[GroupCoordinator, PartitionCoordinator]
+
+
+@dataclass(slots=True)
+class GroupLag:
+    """`records`: the number of records between the group's committed offsets and the ends of the
+    topic's partitions. `behind`: the committed offset of each partition that has such records.
+    """
+
+    group: str
+    topic: str
+    members: int
+    records: int = 0
+    behind: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFailures:
+    """Numbers of records that were ever put into the group's retry topic and its dead-letter topic."""
+
+    group: str
+    retries: int
+    dead_letters: int
+
+
+class Groups:
+    """`address`: the address of this broker. `topic`: `__consumer_offsets`. `terms` serves `kind`."""
+
+    def __init__(
+        self,
+        address: str,
+        topic: InternalTopic,
+        metadata: Metadata,
+        terms: InternalTerms,
+        kind: GroupKind,
+        ends: PartitionEnds,
+    ) -> None:
+        self._address = address
+        self._topic = topic
+        self._metadata = metadata
+        self._terms = terms
+        self._kind = kind
+        self._ends = ends
+        self._on_busy: Callable[[int], None] = _ignore
+
+    def when_busy(self, call: Callable[[int], None]) -> None:
+        """Call this with the bundle of a group when an answer has to wait for the end of a
+        transaction.
+        """
+        self._on_busy = call
+
+    # The calls
+
+    async def group_heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
+        return await self._at_coordinator(request.group, lambda found: found.heartbeat(request))
+
+    async def commit_offsets(self, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
+        if not request.member_id:  # the coordinator knows a member's partitions because it assigned them
+            await self._metadata.know((commit.topic, commit.partition) for commit in request.commits)
+        return await self._at_coordinator(request.group, lambda found: self._watched(found, found.commit(request)))
+
+    async def fetch_committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
+        await self._metadata.know((asked.topic, asked.partition) for asked in request.partitions)
+
+        async def read(found: PartitionCoordinator) -> pb.FetchCommittedResponse:
+            answer = await found.committed(request)
+            self._note_busy(found, (part.error.code for part in answer.partitions))
+            return answer
+
+        return await self._at_coordinator(request.group, read)
+
+    async def reset_offsets(self, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsResponse:
+        await self._metadata.know((reset.topic, reset.partition) for reset in request.resets)
+        return await self._at_coordinator(request.group, lambda found: self._watched(found, found.reset(request)))
+
+    async def stage_offsets(
+        self, request: pb.StageOffsetsRequest, check_open: Callable[[int], None]
+    ) -> pb.StageOffsetsResponse:
+        """Stage offsets of a transaction. `check_open(bundle)` raises TransactionAborted if the
+        transaction is over in that bundle.
+        """
+        await self._metadata.know((commit.topic, commit.partition) for commit in request.commits)
+        return await self._at_coordinator(
+            request.group,
+            lambda found: self._watched(found, found.stage_offsets(request, partial(check_open, found.bundle))),
+        )
+
+    async def describe_group(self, request: pb.DescribeGroupRequest) -> pb.DescribeGroupResponse:
+        group = await self._at_coordinator(request.group, lambda found: found.describe(request.group), must_exist=True)
+        return pb.DescribeGroupResponse(group=group, coordinator=self._address)
+
+    async def delete_group(self, request: pb.DeleteGroupRequest) -> pb.DeleteGroupResponse:
+        return await self._at_coordinator(request.group, lambda found: found.delete(request.group), must_exist=True)
+
+    async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
+        topic = await self._topic.find()
+        if topic is None:
+            return pb.ListGroupsResponse()
+        if request.partition >= topic.partitions:
+            raise UnknownPartition(f"{topic.name} has partitions 0 to {topic.partitions - 1}, not {request.partition}")
+        groups = await self._terms.call(self._kind, topic, request.partition, lambda found: found.groups())
+        return pb.ListGroupsResponse(groups=groups, partitions=topic.partitions)
+
+    async def _watched(self, found: PartitionCoordinator, call: Awaitable[R]) -> R:
+        answer = await call
+        self._note_busy(found, (result.error.code for result in answer.results))
+        return answer
+
+    def _note_busy(self, found: PartitionCoordinator, codes: Iterable[str]) -> None:
+        """Note whether a partition waits for a transaction; codes for other reasons do no harm."""
+        if Unavailable.code in codes:
+            self._on_busy(found.bundle)
+
+    async def _at_coordinator(
+        self, group: str, call: Callable[[PartitionCoordinator], Awaitable[A]], *, must_exist: bool = False
+    ) -> A:
+        """Return the group's coordinator. `must_exist`: if the topic does not exist, neither does
+        the group, and neither is created.
+        """
+        check_group_name(group)
+        topic = await self._topic.find() if must_exist else await self._topic.find_or_create()
+        if topic is None:
+            raise UnknownGroup(f"there is no group {group!r}")
+        return await self._terms.call(self._kind, topic, partition_of(group, topic.partitions), call)
+
+    async def lags(self, partitions_max: int) -> Sequence[GroupLag]:
+        """Return how many records the groups that this broker coordinates are behind, by topic.
+        Sends requests to other brokers, never to the store.
+
+        At most `partitions_max` committed partitions count. Removed topics, and partitions whose
+        owner does not answer, are left out.
+        """
+        coordinators = self._terms.ready(self._kind)
+        entries = list(islice((entry for found in coordinators for entry in found.committed_now()), partitions_max))
+        ends = await self._ends.known([*{wanted for _, wanted, _ in entries}])
+        rows: dict[tuple[str, str], GroupLag] = {}
+        for group, wanted, offset in entries:
+            end = ends.get(PartitionId(wanted.topic_id, wanted.partition))
+            if end is not None:
+                row = rows.setdefault(
+                    (group.name, wanted.topic), GroupLag(group.name, wanted.topic, len(group.members))
+                )
+                row.records += max(0, end - offset)
+                if end > offset:
+                    row.behind[wanted.partition] = offset
+        return [*rows.values()]
+
+    async def slowest_commits(self, request: pb.SlowestCommitsRequest) -> pb.SlowestCommitsResponse:
+        """Return the lowest offset that a group has committed in each partition of these topics, by the groups
+        that this broker coordinates.
+        """
+        wanted, slowest = frozenset(request.topic_ids), dict[PartitionId, tuple[int, str]]()
+        coordinators = self._terms.ready(self._kind)
+        for found in coordinators:
+            for key, offset, group in found.commits_in(wanted):
+                slowest[key] = min((offset, group), slowest.get(key, (offset, group)))
+        return pb.SlowestCommitsResponse(
+            commits=[
+                pb.SlowestCommit(topic_id=key.topic_id, partition=key.partition, offset=offset, group=group)
+                for key, (offset, group) in sorted(slowest.items())
+            ],
+            coordinated=sorted(found.number for found in coordinators),
+        )
+
+    async def failures(self, groups_max: int) -> Sequence[GroupFailures]:
+        """Return how many messages the groups that this broker coordinates have moved to their retry and
+        dead-letter topics; of at most `groups_max` groups. Sends requests to other brokers, never to the
+        store. A group is left out while an end is not known.
+        """
+        coordinators = self._terms.ready(self._kind)
+        names = {group.name for found in coordinators for group, _, _ in found.committed_now()}
+        wanted = {
+            name: (self._partitions(name + RETRY_SUFFIX), self._partitions(name + DEAD_LETTER_SUFFIX)) for name in names
+        }
+        chosen = [name for name in sorted(names) if any(wanted[name])][:groups_max]
+        known = await self._ends.known([at for name in chosen for each in wanted[name] for at in each])
+        found = []
+        for name in chosen:
+            ends = [[known.get(PartitionId(at.topic_id, at.partition), -1) for at in each] for each in wanted[name]]
+            if all(end >= 0 for each in ends for end in each):
+                found.append(GroupFailures(name, *map(sum, ends)))
+        return found
+
+    def _partitions(self, topic: str) -> Sequence[EndWanted]:
+        """Return the partitions of a topic; none if it does not exist."""
+        found = self._metadata.catalog.topics_by_name.get(topic)
+        if found is None or found.removed:
+            return ()
+        return [EndWanted(topic, found.id, number) for number in range(found.partitions)]
+
+    def refused(self) -> dict[int, LedgerMQError]:
+        """Return the partitions of `__consumer_offsets` that this broker coordinates and cannot
+        read, with the reason; their groups are not served.
+        """
+        return self._terms.refused(keys.OFFSETS_TOPIC)
+
+    async def close(self) -> None:
+        """Leave no task behind."""
+        await self._topic.close()
+
+
+def _ignore(bundle: int) -> None:
+    """Used while no transactions are served."""
+
+
+def open_groups(
+    address: str,
+    settings: BrokerSettings,
+    ownership: Ownership,
+    metadata: Metadata,
+    controller: Controller,
+    at_controller: AtController,
+    terms: InternalTerms,
+    clocks: TwoClocks,
+    broker: Callable[[str], BrokerApi],
+    rack_of: Callable[[int], str],
+) -> Groups:
+    """Compose the groups of a broker, and add them to its internal topics.
+
+    `broker(address)`: the broker at this address, which may be this one. `rack_of(bundle)`: the
+    rack of its owner, "" if it has none.
+    """
+    limits = GroupLimits(
+        members_max=settings.group_members_max,
+        session_timeout_ms=settings.group_session_timeout_ms,
+        retention_ms=settings.offsets_retention_ms,
+    )
+
+    def asked(bundle: int, named: str) -> tuple[str, BrokerApi]:
+        whom = named or ownership.address_of(bundle) or address
+        return whom, broker(whom)
+
+    ends = PartitionEnds(lambda: metadata.catalog, asked)
+    kind = CoreKind(
+        keys.OFFSETS_TOPIC,
+        lambda partition: GroupCoordinator(limits, CatalogView(lambda: metadata.catalog, rack_of)),
+        lambda core, opening: PartitionCoordinator(core, opening, clocks, ends),
+    )
+    terms.add(kind)
+    topic = InternalTopic(keys.OFFSETS_TOPIC, metadata, at_controller, controller.create_offsets_topic)
+    return Groups(address, topic, metadata, terms, kind, ends)

@@ -1,0 +1,377 @@
+"""Read values at scrape time: the state of a broker, and its totals by topic.
+
+The lag of groups is sampled instead (`group_lag`), and so is the age of messages of queues
+(`queue_ages`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ledgermq.errors import LedgerMQError
+from ledgermq_broker.broker import Broker
+from ledgermq_broker.metrics import names
+from ledgermq_broker.metrics.topic_totals import TopicTotals
+
+BUNDLES_MAX = 256
+QUEUES_MAX = 256
+"""Bundles of one broker that have their own metrics."""
+BACKLOGS_MAX = 100
+"""Topics with a backlog quota that have their own metrics: those that are farthest above it."""
+
+
+class BrokerCollector(Collector):
+    """`broker()` returns None while the broker is not up yet.
+
+    Every family is yielded even then, without samples, so the names are always the same.
+    """
+
+    def __init__(self, broker: Callable[[], Broker | None], topics: TopicTotals) -> None:
+        self._broker = broker
+        self._topics = topics
+
+    def collect(self) -> Iterable[Metric]:
+        broker = self._broker()
+        for families in _FAMILIES:
+            yield from families(broker)
+        yield from _by_topic(broker, self._topics)
+
+
+def _info(broker: Broker | None) -> Iterable[Metric]:
+    info = GaugeMetricFamily(
+        names.BROKER_INFO,
+        "1; the labels say what runs here",
+        labels=("broker", "address", "version", "cluster_id", "root"),
+    )
+    if broker is not None:
+        info.add_metric(
+            (broker.broker_id, broker.address, broker.version, broker.cluster_id, broker.context.store.url), 1
+        )
+    yield info
+
+
+def _memory(broker: Broker | None) -> Iterable[Metric]:
+    context = broker.context if broker is not None else None
+    taken, bound = (context.produce_memory.taken, context.produce_memory.bytes_max) if context else (None, None)
+    yield GaugeMetricFamily(
+        "ledgermq_produce_memory_bytes", "Bytes of batches that are admitted and not yet durable", taken
+    )
+    yield GaugeMetricFamily(
+        "ledgermq_produce_memory_bytes_max",
+        "Limit of ledgermq_produce_memory_bytes; above it producers get RESOURCE_EXHAUSTED and retry",
+        bound,
+    )
+    yield GaugeMetricFamily(
+        "ledgermq_cache_bytes",
+        "Bytes of the newest batches kept for consumers",
+        context.tail_cache.size_bytes if context else None,
+    )
+
+
+def _answers(broker: Broker | None) -> Iterable[Metric]:
+    answers = broker.context.answers if broker else None
+    by_reader = GaugeMetricFamily(
+        "ledgermq_answer_memory_bytes",
+        "Answers on their way to consumers, and the copies that are made of them, by what is known of the reader: fast,"
+        " new or slow",
+        labels=("reader",),
+    )
+    for standing, held in answers.held.items() if answers else ():
+        by_reader.add_metric((standing.name.lower(),), held)
+    yield by_reader
+    yield GaugeMetricFamily(
+        "ledgermq_answer_memory_bytes_in_line",
+        "Bytes of answers that the connection has not taken yet",
+        answers.in_line_bytes if answers else None,
+    )
+    yield GaugeMetricFamily(
+        "ledgermq_answer_memory_bytes_max",
+        "Limit of the memory for answers; above it readers wait",
+        answers.bytes_max if answers else None,
+    )
+    yield GaugeMetricFamily(
+        "ledgermq_waiting_readers",
+        "Fetches that wait for room in the memory for answers",
+        answers.waiting if answers else None,
+    )
+    yield CounterMetricFamily(
+        "ledgermq_reader_connections_broken",
+        "Connections that were broken because a reader took nothing while others waited",
+        answers.cuts if answers else None,
+    )
+
+
+def _compaction(broker: Broker | None) -> Iterable[Metric]:
+    rounds = broker.context.background_rounds if broker else None
+    allowed, under_way = (rounds.allowed.is_set(), rounds.under_way) if rounds else (None, None)
+    yield GaugeMetricFamily(
+        "ledgermq_background_rounds_allowed", "1 while this broker may begin rounds of Parquet compaction", allowed
+    )
+    text = "Rounds of Parquet compaction under way, including the cleaning and deletion after each"
+    yield GaugeMetricFamily("ledgermq_background_rounds_under_way", text, under_way)
+
+
+def _membership(broker: Broker | None) -> Iterable[Metric]:
+    live = len(broker.membership.live()) if broker else None
+    yield GaugeMetricFamily("ledgermq_live_brokers", "Brokers that this broker counts as alive, itself included", live)
+    age_s = broker.ownership.heartbeat_age_s() if broker else None
+    yield GaugeMetricFamily(
+        names.HEARTBEAT_AGE_SECONDS, "Time since this broker's heartbeat last reached the store", age_s
+    )
+
+
+def _bundles(broker: Broker | None) -> Iterable[Metric]:
+    def gauge(name: str, text: str, *more: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(name, text, labels=("bundle", *more))
+
+    opened = broker.ownership.opened if broker else {}
+    yield GaugeMetricFamily(names.OWNED_BUNDLES, "Bundles that this broker owns", len(opened) if broker else None)
+    yield GaugeMetricFamily(
+        "ledgermq_draining",
+        "1 while an operator has drained this broker (`ledgermq drain`)",
+        broker.membership.is_draining if broker else None,
+    )
+    trouble = gauge(
+        names.BUNDLE_TROUBLE, "1 for a bundle that should be served here and is not; the label says why", "code"
+    )
+    for bundle, found in broker.ownership.terms.troubles.items() if broker else ():
+        trouble.add_metric((str(bundle), found.error.code), 1)
+    epoch = gauge("ledgermq_bundle_epoch", "Epoch of the term in which this broker owns the bundle")
+    slot = gauge("ledgermq_bundle_slot", "Newest durable segment of the bundle")
+    untrimmed = gauge(
+        "ledgermq_untrimmed_segments",
+        "Segments of the bundle that are not in Parquet yet, or kept by a parked partition, an open transaction or a"
+        " timed message that is due within minutes",
+    )
+    parked = gauge(
+        names.PARKED_PARTITIONS, "Partitions of the bundle that Parquet compaction has parked; run `ledgermq repair`"
+    )
+    age = gauge(
+        "ledgermq_compaction_lag_seconds",
+        "Age of the oldest record of the bundle's user topics, or timed message, that waits to become Parquet",
+    )
+    backlog = gauge(
+        "ledgermq_compaction_backlog_bytes",
+        "Bytes of the bundle's user topics, and of timed messages, that wait to become Parquet",
+    )
+    ids = gauge(
+        "ledgermq_message_ids",
+        "Ids of messages that the bundle remembers for deduplication; at `producer_states_max` of the cluster it takes"
+        " no further ones",
+    )
+    moving = gauge(
+        "ledgermq_moving_partitions", "Partitions on their way to the bundle: the old one has not handed its files over"
+    )
+    to = (
+        Counter(topic.bundles[number] for topic, number, _ in broker.metadata.catalog.moving()) if broker else Counter()
+    )
+    for bundle in sorted(opened)[:BUNDLES_MAX]:
+        status, labels = opened[bundle].status(), (str(bundle),)
+        epoch.add_metric(labels, status.epoch)
+        slot.add_metric(labels, status.slot)
+        untrimmed.add_metric(labels, status.untrimmed_slots)
+        parked.add_metric(labels, status.parked)
+        moving.add_metric(labels, to[bundle])
+        age.add_metric(labels, status.compaction_age_ms / 1000)
+        backlog.add_metric(labels, status.compaction_bytes)
+        ids.add_metric(labels, status.message_ids)
+    yield from (trouble, epoch, slot, untrimmed, parked, moving, age, backlog, ids)
+
+
+def _refused(name: str, text: str, errors: Iterable[LedgerMQError]) -> Metric:
+    """Return how many partitions are refused, by the codes of their errors."""
+    family = GaugeMetricFamily(name, text, labels=("code",))
+    for code, count in Counter(error.code for error in errors).items():
+        family.add_metric((code,), count)
+    return family
+
+
+def _groups(broker: Broker | None) -> Iterable[Metric]:
+    yield _refused(
+        "ledgermq_refused_group_partitions",
+        "Partitions of __consumer_offsets whose records cannot be read: their groups are not served; the label"
+        " says why",
+        broker.groups.refused().values() if broker else (),
+    )
+
+
+def _transactions(broker: Broker | None) -> Iterable[Metric]:
+    def gauge(name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"ledgermq_{name}", text, labels=("bundle",))
+
+    families = {
+        "ids": gauge("transactional_ids", "Transactional ids of the coordinator in this bundle"),
+        "prepared": gauge(
+            "prepared_transactions", "Two-phase transactions and half messages that are prepared and not decided yet"
+        ),
+        "incomplete": gauge(
+            "incomplete_transactions", "Transactions that are decided and not complete in all their bundles"
+        ),
+        "incomplete_s": gauge(
+            "incomplete_transactions_seconds",
+            "Time since the last change of the incomplete transaction that waits longest; `ledgermq transaction list`"
+            " shows why it waits",
+        ),
+        "staged": gauge("staged_transactions", "Transactions that have staged batches in the bundle"),
+        "staged_batches": gauge("staged_batches", "Batches that are staged in the bundle: invisible until a commit"),
+        "staged_bytes": gauge("staged_bytes", "Bytes of the batches that are staged in the bundle"),
+        "staged_s": gauge("staged_seconds", "Age of the oldest batch or offset that is staged in the bundle"),
+    }
+    served = sorted(broker.transactions.served(), key=lambda one: one.bundle)[:BUNDLES_MAX] if broker else ()
+    for partition in served:
+        for name, value in partition.sizes()._asdict().items():
+            families[name].add_metric((str(partition.bundle),), value)
+    yield from families.values()
+    yield _refused(
+        "ledgermq_refused_transaction_partitions",
+        "Partitions of __transactions whose records cannot be read: nothing is staged or completed in their bundles;"
+        " the label says why",
+        broker.transactions.refused().values() if broker else (),
+    )
+
+
+def _timed(broker: Broker | None) -> Iterable[Metric]:
+    def gauge(name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"ledgermq_timed_{name}", text, labels=("bundle",))
+
+    families = {
+        "messages": gauge("messages", "Timed messages that wait in the bundle, with those that were recalled"),
+        "size_bytes": gauge("waiting_bytes", "Bytes of the timed messages that wait in the bundle, about"),
+        "in_memory": gauge("messages_in_memory", "Timed messages that wait and are in the index in memory"),
+        "body_bytes": gauge("body_bytes", "Bytes of timed messages that are held in memory"),
+        "ranges": gauge("ranges", "Ranges of time that have a hidden partition in the bundle"),
+        "recalls": gauge("recalls_remembered", "Recalls of timed messages that are remembered in the bundle"),
+        "overdue_s": gauge(
+            "overdue_seconds", "Time since the oldest timed message of the bundle was due that is not delivered"
+        ),
+        "troubles": gauge("troubles", "Kinds of work on timed messages that an error delays; the log names the errors"),
+    }
+    served = sorted(broker.timers.served(), key=lambda one: one.bundle)[:BUNDLES_MAX] if broker else ()
+    for partition in served:
+        for name, value in partition.sizes()._asdict().items():
+            families[name].add_metric((str(partition.bundle),), value)
+    yield from families.values()
+    yield _refused(
+        "ledgermq_refused_timer_partitions",
+        "Partitions of __timers whose records cannot be read: no timed message of their bundles is taken in or"
+        " delivered; the label says why",
+        broker.timers.refused().values() if broker else (),
+    )
+
+
+def _queues(broker: Broker | None) -> Iterable[Metric]:
+    def gauge(name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"ledgermq_queue_{name}", text, labels=("group", "topic"))
+
+    families = (
+        gauge("backlog_messages", "Messages of the partitions served here that the queue group has not finished"),
+        gauge("leased_messages", "Messages that are leased to members of the queue group"),
+        gauge("waiting_messages", "Messages that members gave back with a delay that is not over"),
+    )
+    totals: dict[tuple[str, str], list[int]] = {}
+    for queues in broker.shares.served() if broker else ():
+        for sizes in queues.sizes():
+            total = totals.setdefault(sizes[:2], [0, 0, 0])
+            for at, value in enumerate(sizes[2:]):
+                total[at] += value
+    for labels, total in sorted(totals.items())[:QUEUES_MAX]:
+        for family, value in zip(families, total, strict=True):
+            family.add_metric(labels, value)
+    yield from families
+    yield _refused(
+        "ledgermq_refused_queue_partitions",
+        "Partitions of __shares whose records cannot be read: no queue group of their bundles is served; the label"
+        " says why",
+        broker.shares.refused().values() if broker else (),
+    )
+
+
+def _exclusive(broker: Broker | None) -> Iterable[Metric]:
+    held = sum(len(each.held()) for each in broker.holders.served()) if broker else 0
+    yield GaugeMetricFamily(
+        "ledgermq_exclusive_partitions", "Partitions served here that an exclusive producer has for itself", value=held
+    )
+    yield _refused(
+        "ledgermq_refused_exclusive_partitions",
+        "Partitions of __holders whose records cannot be read: their bundles take no records; the label says why",
+        broker.holders.refused().values() if broker else (),
+    )
+
+
+def _backlogs(broker: Broker | None) -> Iterable[Metric]:
+    behind = GaugeMetricFamily(
+        "ledgermq_backlog_bytes",
+        "Bytes between the slowest group and the end of a partition, the largest of the topic; only of topics with a"
+        " backlog quota",
+        labels=("topic",),
+    )
+    above = GaugeMetricFamily(
+        "ledgermq_backlog_partitions_above_quota",
+        "Partitions served here whose backlog is above the quota of their topic",
+        labels=("topic",),
+    )
+    largest: Counter[str] = Counter()
+    exceeding: Counter[str] = Counter()
+    for found in broker.backlogs.checked.values() if broker else ():
+        largest[found.topic.name] = max(found.backlog_bytes, largest[found.topic.name])
+        exceeding[found.topic.name] += bool(found.excess)
+    for topic in sorted(largest, key=lambda name: (-exceeding[name], -largest[name], name))[:BACKLOGS_MAX]:
+        behind.add_metric((topic,), largest[topic])
+        above.add_metric((topic,), exceeding[topic])
+    yield from (behind, above)
+
+
+def _by_topic(broker: Broker | None, topics: TopicTotals) -> Iterable[Metric]:
+    def counter(name: str, text: str) -> CounterMetricFamily:
+        return CounterMetricFamily(name, text, labels=("topic",))
+
+    records_in, bytes_in = (
+        counter(names.PRODUCED_RECORDS, "Records that became durable"),
+        counter(names.PRODUCED_BYTES, "Bytes of their batches"),
+    )
+    batches_in = counter("ledgermq_produced_batches", "Batches that became durable")
+    records_out, bytes_out = (
+        counter(names.FETCHED_RECORDS, "Records sent to consumers"),
+        counter(names.FETCHED_BYTES, "Bytes of their batches"),
+    )
+    batches_left_out, records_left_out, bytes_left_out = (
+        counter("ledgermq_filtered_batches", "Batches that were not sent, because a consumer's filter leaves them out"),
+        counter("ledgermq_filtered_records", "Records of these batches"),
+        counter("ledgermq_filtered_bytes", "Bytes of these batches"),
+    )
+    families = (
+        *(records_in, bytes_in, batches_in, records_out, bytes_out),
+        *(batches_left_out, records_left_out, bytes_left_out),
+    )
+    if broker is not None:
+        topic_names = {
+            topic.id: topic.name for topic in broker.metadata.catalog.topics_by_id.values() if not topic.removed
+        }
+        for label, totals in topics.named(topic_names):
+            found = (
+                *(totals.records_in, totals.bytes_in, totals.batches_in, totals.records_out, totals.bytes_out),
+                *(totals.batches_left_out, totals.records_left_out, totals.bytes_left_out),
+            )
+            for family, value in zip(families, found, strict=True):
+                family.add_metric((label,), value)
+    yield from families
+
+
+_FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (
+    _info,
+    _memory,
+    _answers,
+    _compaction,
+    _membership,
+    _bundles,
+    _groups,
+    _transactions,
+    _timed,
+    _queues,
+    _exclusive,
+    _backlogs,
+)

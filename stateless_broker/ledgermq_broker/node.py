@@ -1,0 +1,183 @@
+"""Run a node: a broker behind its gRPC server, on a root URL.
+
+`ledgermq broker`, `ledgermq dev` and an embedded cluster each start one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from ledgermq.client.grpc_connection import GrpcConnector
+from ledgermq.errors import InvalidConfig
+from ledgermq.filters.functions import installed
+from ledgermq.runtime.tasks import end
+from ledgermq.sources import Sources
+from ledgermq_broker.access.jwt import Issuer, SignedTokens, fetch_by_http
+from ledgermq_broker.access.quota_counts import QuotaCounts
+from ledgermq_broker.backlog_counts import BacklogCounts
+from ledgermq_broker.broker import Broker
+from ledgermq_broker.bundle.context import BundleMetrics
+from ledgermq_broker.call_meter import CallMeter
+from ledgermq_broker.exclusive.counts import HolderCounts
+from ledgermq_broker.filter_functions.judging import FilterFunctionCounts
+from ledgermq_broker.filter_functions.processes import ProcessFunctions
+from ledgermq_broker.grpc_server import CALLS_MAX, GrpcServer
+from ledgermq_broker.health import Health
+from ledgermq_broker.logs import get_logger
+from ledgermq_broker.queues.counts import ShareCounts
+from ledgermq_broker.settings import BrokerSettings
+from ledgermq_broker.store_wait import when_store_answers
+from ledgermq_broker.timed.counts import TimerCounts
+from ledgermq_broker.tls import Certificates, tls_to_peers
+from ledgermq_broker.transactions.counts import TransactionCounts
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.metered import StoreMeter
+from ledgermq_ledger.object_store.probe import probe_store
+from ledgermq_ledger.root.open import open_store
+
+PEER_TIMEOUT_S = 10.0
+GRACE_S = 1.0
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Observers of the parts of a node; no-ops by default."""
+
+    store: StoreMeter | None = None
+    calls: CallMeter = field(default_factory=CallMeter)
+    owners: BundleMetrics = field(default_factory=BundleMetrics)
+    transactions: TransactionCounts = field(default_factory=TransactionCounts)
+    timers: TimerCounts = field(default_factory=TimerCounts)
+    shares: ShareCounts = field(default_factory=ShareCounts)
+    holders: HolderCounts = field(default_factory=HolderCounts)
+    quotas: QuotaCounts = field(default_factory=QuotaCounts)
+    backlogs: BacklogCounts = field(default_factory=BacklogCounts)
+    functions: FilterFunctionCounts = field(default_factory=FilterFunctionCounts)
+
+
+class Node:
+    """`address`: the address by which clients and other brokers reach it."""
+
+    def __init__(self, store: ObjectStore, server: GrpcServer, broker: Broker, settings: BrokerSettings) -> None:
+        self.store = store
+        self.broker = broker
+        self.address = broker.address
+        self._server = server
+        self._settings = settings
+        self._following: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        url: str,
+        settings: BrokerSettings,
+        sources: Sources,
+        *,
+        hooks: Hooks | None = None,
+        wait_for_store: Health | None = None,
+        certificates: Certificates | None = None,
+    ) -> Node:
+        """Start a node. `wait_for_store`: report and wait while the store does not answer; without
+        it, a store that does not answer is an error. `certificates`: of the port; None: no TLS.
+
+        Raises InvalidConfig, Unauthorized, StoreUnusable, FormatNotSupported, DataDamaged,
+        Unavailable.
+        """
+        observers = hooks or Hooks()
+        issuer = issuer_of(settings)
+        store = await open_store(url, sources=sources, meter=observers.store, mends=True)
+        server = GrpcServer(CALLS_MAX, observers.calls)
+        try:
+            asks_clients = settings.tls_client_auth == "required"
+            credentials = None if certificates is None else certificates.grpc_credentials(asks_clients=asks_clients)
+            port = await server.listen(settings.host, settings.port, credentials)
+            connector = GrpcConnector(request_timeout_s=PEER_TIMEOUT_S, tls=tls_to_peers(settings))
+
+            async def join() -> Broker:
+                await (probe_store(store, sources, attempts_max=1) if wait_for_store else probe_store(store, sources))
+                await asyncio.to_thread(
+                    pa.scalar, 0
+                )  # imports pandas if it is installed: now, not in the first request
+                address = advertised_address(settings, port)
+                return await Broker.start(
+                    store,
+                    sources,
+                    settings,
+                    address,
+                    connector,
+                    metrics=observers.owners,
+                    transaction_counts=observers.transactions,
+                    timer_counts=observers.timers,
+                    share_counts=observers.shares,
+                    holder_counts=observers.holders,
+                    quota_counts=observers.quotas,
+                    backlog_counts=observers.backlogs,
+                    functions=ProcessFunctions(
+                        installed(), lambda: settings.filter_message_ms_max / 1000, observers.functions
+                    ),
+                )
+
+            broker = await (when_store_answers(join, store.url, wait_for_store, sources) if wait_for_store else join())
+        except BaseException:
+            await server.stop(0)
+            await store.close()
+            raise
+        node = cls(store, server, broker, settings)
+        if issuer is not None:
+            signed = SignedTokens(issuer, sources, fetch_by_http, broker.rules.next_generation)
+            broker.rules.signed = signed
+            node._following = asyncio.create_task(signed.run(), name="keys of the identity provider")
+        await server.serve(broker.service, broker.door)
+        return node
+
+    def apply(self, settings: BrokerSettings) -> None:
+        """Apply the live settings of these."""
+        self._settings = settings
+        self.broker.apply(settings)
+
+    async def stop(self) -> None:
+        """Hand bundles over within the configured time, then end all calls."""
+        await self._server.drain()
+        try:
+            async with asyncio.timeout(self._settings.shutdown_ms / 1000):
+                await self.broker.stop()
+        except TimeoutError:
+            log.warning("not everything was handed over in time", shutdown_ms=self._settings.shutdown_ms)
+            await self.broker.stop(graceful=False)
+        await self._server.stop(GRACE_S)
+        if self._following is not None:
+            await end(self._following)
+        await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+def issuer_of(settings: BrokerSettings) -> Issuer | None:
+    """Return the identity provider that the settings name. Raises InvalidConfig."""
+    if settings.jwt_issuer is None:
+        return None
+    if settings.security != "rules":
+        raise InvalidConfig("jwt_issuer needs security = rules: otherwise no caller has to prove itself")
+    return Issuer(settings.jwt_issuer, settings.jwt_audience, settings.jwt_keys_url or "", settings.jwt_groups_claim)
+
+
+def advertised_address(settings: BrokerSettings, port: int) -> str:
+    if settings.advertised_address:
+        return settings.advertised_address
+    everywhere = settings.host in ("0.0.0.0", "::", "")
+    host = socket.gethostname() if everywhere else settings.host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,191 @@
+"""Serve the queue groups of a cluster in one broker: route calls to the bundles of their partitions.
+
+The state of a partition is in the bundle of the partition, whose owner leases its messages. Any other
+broker answers NOT_OWNER, which names the owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ledgermq.errors import InvalidRequest, LedgerMQError, OffsetOutOfRange
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import ShareFetchFrame
+from ledgermq_broker.at_controller import AtController
+from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.controller import Controller
+from ledgermq_broker.internal.core import CoreKind
+from ledgermq_broker.internal.terms import InternalTerms
+from ledgermq_broker.internal.topic import InternalTopic
+from ledgermq_broker.metadata import Lookup, Metadata
+from ledgermq_broker.ownership import Ownership
+from ledgermq_broker.queues.counts import ShareCounts
+from ledgermq_broker.queues.fetching import PARTITIONS_MAX, ShareFetching, check_readable
+from ledgermq_broker.queues.partition import WORDS, BundleQueues, ShareParts
+from ledgermq_broker.queues.state.bundle_shares import BundleShares
+from ledgermq_broker.queues.state.limits import ShareLimits
+from ledgermq_broker.queues.state.records import ShareKey
+from ledgermq_ledger import keys
+from ledgermq_offsets.names import check_group_name
+
+SPANS_MAX = 10_000
+"""Of one call."""
+
+ShareKind = CoreKind[BundleShares, BundleQueues]
+
+
+class Shares:
+    """`topic`: `__shares`. `terms` serves `kind`."""
+
+    def __init__(
+        self,
+        topic: InternalTopic,
+        metadata: Metadata,
+        ownership: Ownership,
+        terms: InternalTerms,
+        kind: ShareKind,
+        context: BundleContext,
+        limits: ShareLimits,
+        counts: ShareCounts,
+        wait_s_max: Callable[[], float],
+    ) -> None:
+        self._topic = topic
+        self._metadata = metadata
+        self._ownership = ownership
+        self._terms = terms
+        self._kind = kind
+        self._fetching = ShareFetching(
+            metadata, ownership, self._in_bundle, limits, context.answers, context.metrics, counts, wait_s_max
+        )
+
+    # Calls of clients
+
+    async def share_fetch(self, request: pb.ShareFetchRequest) -> ShareFetchFrame:
+        return await self._fetching.fetch(request)
+
+    async def share_answer(self, request: pb.ShareAnswerRequest) -> pb.ShareAnswerResponse:
+        check_group_name(request.group)
+        _check_partitions(len(request.partitions))
+        spans = [span for wanted in request.partitions for span in wanted.spans]
+        if len(spans) > SPANS_MAX:
+            raise InvalidRequest(f"at most {SPANS_MAX} spans in one call, not {len(spans)}")
+        for span in spans:
+            if span.first > span.last:
+                raise InvalidRequest(f"a span ends before it begins: {span.first} to {span.last}")
+            if span.word not in WORDS:
+                raise InvalidRequest(f"{span.word} is no word of a member; upgrade this broker if a client knows it")
+        lookup = self._metadata.lookup()
+        results = await asyncio.gather(*(self._answer(lookup, request.group, each) for each in request.partitions))
+        return pb.ShareAnswerResponse(results=results)
+
+    async def reset_shares(self, request: pb.ResetSharesRequest) -> pb.ResetSharesResponse:
+        check_group_name(request.group)
+        _check_partitions(len(request.resets))
+        lookup = self._metadata.lookup()
+        results = await asyncio.gather(*(self._reset(lookup, request.group, each) for each in request.resets))
+        return pb.ResetSharesResponse(results=results)
+
+    async def list_shares(self, request: pb.ListSharesRequest) -> pb.ListSharesResponse:
+        topic = await self._topic.find()
+        if topic is None:
+            return pb.ListSharesResponse()
+        topic = await self._topic.in_bundles(topic, [request.bundle])
+        if request.bundle not in topic.bundles:
+            raise InvalidRequest(
+                f"bundle {request.bundle} has no queues: bundles {topic.bundles[0]} to {topic.bundles[-1]} have"
+            )
+        found = await self._terms.call(
+            self._kind,
+            topic,
+            keys.bundle_partition(request.bundle),
+            lambda queues: queues.describe(request.group, members=request.members),
+        )
+        return pb.ListSharesResponse(shares=found)
+
+    # For other parts of this broker
+
+    def served(self) -> list[BundleQueues]:
+        """Return the bundles whose queues this broker serves now, for metrics."""
+        return self._terms.ready(self._kind)
+
+    def refused(self) -> dict[int, LedgerMQError]:
+        """Return the partitions of `__shares` that this broker owns but cannot read, with the errors."""
+        return self._terms.refused(keys.SHARES_TOPIC)
+
+    async def close(self) -> None:
+        """Leave no task behind."""
+        await self._topic.close()
+
+    async def _answer(self, lookup: Lookup, group: str, wanted: pb.SharePartitionAnswer) -> pb.SharePartitionResult:
+        bundle = None
+        try:
+            topic, bundle = await lookup.partition(wanted.topic, wanted.partition, wanted.topic_id)
+            queues = await self._in_bundle(bundle)
+            late = await queues.answer(ShareKey(group, topic.id, wanted.partition), wanted.spans)
+        except LedgerMQError as error:
+            return pb.SharePartitionResult(error=self._ownership.error(error, bundle))
+        return pb.SharePartitionResult(late=[pb.OffsetSpan(first=span.first, last=span.last) for span in late])
+
+    async def _reset(self, lookup: Lookup, group: str, wanted: pb.ShareReset) -> pb.ShareResetResult:
+        bundle = None
+        try:
+            topic, bundle = await lookup.partition(wanted.topic, wanted.partition, wanted.topic_id)
+            check_readable(topic)
+            queues = await self._in_bundle(bundle)
+            key = ShareKey(group, topic.id, wanted.partition)
+            if not wanted.HasField("offset"):
+                await queues.reset(key, None)
+                return pb.ShareResetResult()
+            start = await queues.owner.list_offset(topic, wanted.partition, "earliest")
+            latest = await queues.owner.list_offset(topic, wanted.partition, "latest")
+            if wanted.offset > latest:
+                raise OffsetOutOfRange(
+                    f"{topic.name}/{wanted.partition} ends at offset {latest}: a queue cannot begin at {wanted.offset}"
+                )
+            offset = max(start, wanted.offset)
+            await queues.reset(key, offset)
+        except LedgerMQError as error:
+            return pb.ShareResetResult(error=self._ownership.error(error, bundle))
+        return pb.ShareResetResult(offset=offset)
+
+    async def _in_bundle(self, bundle: int) -> BundleQueues:
+        """Return the queues of a bundle that this broker serves; create `__shares` at its first use.
+
+        Raises NotOwner, Unavailable, and the error of damaged data.
+        """
+
+        async def itself(found: BundleQueues) -> BundleQueues:
+            return found
+
+        topic = await self._topic.find_or_create()
+        return await self._terms.call(self._kind, topic, keys.bundle_partition(bundle), itself)
+
+
+def _check_partitions(count: int) -> None:
+    if not 0 < count <= PARTITIONS_MAX:
+        raise InvalidRequest(f"a call names 1 to {PARTITIONS_MAX} partitions, not {count}")
+
+
+def open_shares(
+    context: BundleContext,
+    ownership: Ownership,
+    metadata: Metadata,
+    controller: Controller,
+    at_controller: AtController,
+    terms: InternalTerms,
+    limits: ShareLimits,
+    counts: ShareCounts,
+    wait_s_max: Callable[[], float],
+) -> Shares:
+    """Build the queues of a broker, and add them to its internal topics."""
+    parts = ShareParts(limits, lambda: metadata.catalog, counts)
+    kind: ShareKind = CoreKind(
+        keys.SHARES_TOPIC,
+        lambda partition: BundleShares(limits),
+        lambda shares, opening: BundleQueues(shares, opening, parts),
+        follows=True,
+    )
+    terms.add(kind)
+    topic = InternalTopic(keys.SHARES_TOPIC, metadata, at_controller, controller.create_shares_topic)
+    return Shares(topic, metadata, ownership, terms, kind, context, limits, counts, wait_s_max)

@@ -1,0 +1,174 @@
+"""Decide about the queues of one bundle: the fold of its records, and each change of it.
+
+How a broker uses it (one term, one bundle; no call waits):
+
+    shares = BundleShares(limits)
+    for record in snapshot + tail: shares.apply(record.key, record.value)
+    shares.loaded()
+    decision = shares.begin(key, start)                 # lease nothing before decision.records are durable
+    grants = shares.partitions[key].acquire(…)          # send them after a fence check that follows
+    decision = shares.answer(key, answers)              # answer when decision.records are durable
+    decision = shares.expire(now)                       # decision.records may wait for others
+
+The state is ahead of the log. The records of one decision go into one segment. They may be applied in any
+order, and a snapshot with the newest value of each key gives the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from ledgermq.errors import DataDamaged, ResourceExhausted
+from ledgermq_broker.queues.state.limits import FULL_RETRY_MS, ShareLimits
+from ledgermq_broker.queues.state.records import ChunkEntry, Entry, ShareKey, decode, encode
+from ledgermq_broker.queues.state.share_partition import SharePartition, Span, Word
+from ledgermq_ledger.log.log_record import Decision, LogRecord
+from ledgermq_ledger.log.snapshot import InternalRecord
+
+SPREAD_MAX = 1 << 20
+"""Offsets between the start of a partition and its last chunk, whatever limits brokers have had."""
+
+T = TypeVar("T")
+
+
+class Answer(NamedTuple):
+    """A member's word about messages of one lease; see `SharePartition.answer`."""
+
+    number: int
+    span: Span
+    word: Word
+    until_s: float
+
+
+class BundleShares:
+    """`partitions`: by group, topic and partition. Change them by the methods of this class, except for
+    `acquire`, `gone` and `log_starts_at`, whose changes need not be stored: they are written with others.
+    `away`: what is stored here of partitions that have left this bundle, or have not come yet; nothing changes it.
+    """
+
+    def __init__(self, limits: ShareLimits) -> None:
+        self.limits = limits
+        self.partitions: dict[ShareKey, SharePartition] = {}
+        self.away: dict[ShareKey, SharePartition] = {}
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Apply one record of the log. Raises DataDamaged, FormatNotSupported."""
+        entry = decode(key, value)
+        found = self.partitions.get(entry.key)
+        if found is None:
+            found = self.partitions[entry.key] = self._new(entry.key)
+        if isinstance(entry, ChunkEntry):
+            found.load_chunk(entry.chunk, entry.messages)
+        else:
+            found.load_start(entry.offset)
+        if found.spread > SPREAD_MAX:
+            raise DataDamaged(
+                f"record {key[:600]!r} of __shares: a queue's messages would span {found.spread} offsets, more than any"
+                " broker leases"
+            )
+
+    def loaded(self) -> None:
+        """Call it once, after the last record."""
+        for key, found in list(self.partitions.items()):
+            if not found.is_begun:
+                del self.partitions[key]
+            else:
+                found.loaded()
+
+    def begin(self, key: ShareKey, start: int) -> Decision[None]:
+        """Begin a partition of a group that is not known. Raises ResourceExhausted."""
+        assert key not in self.partitions, key
+        if len(self.partitions) >= self.limits.partitions_max:
+            raise ResourceExhausted(
+                f"this bundle has {len(self.partitions)} partitions of queue groups, the most that it takes: delete"
+                " groups that are no longer used",
+                retry_after_ms=FULL_RETRY_MS,
+            )
+        found = self.partitions[key] = self._new(key)
+        found.reset(start)
+        return _decided(found.entries(), None)
+
+    def answer(self, key: ShareKey, answers: Iterable[Answer]) -> Decision[list[list[Span]]]:
+        """Apply members' words. The answer has, for each of them, the messages for which it does not count."""
+        found = self.partitions.get(key)
+        if found is None:
+            return Decision([], [[answer.span] for answer in answers])
+        late = [found.answer(*answer) for answer in answers]
+        return _decided(found.entries(), late)
+
+    def expire(self, now_s: float) -> Decision[dict[ShareKey, int]]:
+        """End leases and waits; the answer says how many messages lost their lease, where any did."""
+        ended: dict[ShareKey, int] = {}
+        entries: list[Entry] = []
+        for key, found in self.partitions.items():
+            if found.next_s is not None and found.next_s <= now_s and (messages := found.expire(now_s)):
+                ended[key] = messages
+                entries += found.entries()
+        return _decided(entries, ended)
+
+    def reset(self, key: ShareKey, start: int) -> Decision[None]:
+        """Begin again at this offset, or for the first time; all leases end. Raises ResourceExhausted."""
+        found = self.partitions.get(key)
+        if found is None:
+            return self.begin(key, start)
+        found.reset(start)
+        return _decided(found.entries(), None)
+
+    def remove(self, is_gone: Callable[[ShareKey], bool]) -> Decision[list[ShareKey]]:
+        """Remove partitions of groups: of topics that were removed, or of a group that is deleted."""
+        entries: list[Entry] = []
+        gone = [key for key in (*self.partitions, *self.away) if is_gone(key)]
+        for key in gone:
+            entries += self._pop(key).removal()
+        return _decided(entries, gone)
+
+    def part(self, is_here: Callable[[ShareKey], bool]) -> list[ShareKey]:
+        """Put `away` what is not here, and take back what is; return what went. What comes back was brought, so it has
+        no leases.
+        """
+        for key in [key for key in self.away if is_here(key)]:
+            self.partitions[key] = self.away.pop(key)
+        left = [key for key in self.partitions if not is_here(key)]
+        for key in left:
+            self.away[key] = self.partitions.pop(key)
+        return left
+
+    def bring(
+        self, records: Iterable[InternalRecord], places: Collection[tuple[int, int]]
+    ) -> Iterable[Decision[ShareKey]]:
+        """Put what another bundle has stored of these partitions (topic id and number) `away`, in place of what is
+        stored of them here: a decision for each key, which has to be taken before the next one. `records`: in
+        order, also of other partitions. Raises DataDamaged, FormatNotSupported.
+        """
+        there = BundleShares(self.limits)
+        newest: dict[ShareKey, dict[bytes, InternalRecord]] = {}
+        for record in records:
+            key = decode(record.key, record.value).key
+            if key[1:] in places:
+                there.apply(record.key, record.value)
+                newest.setdefault(key, {})[record.key] = record
+        there.loaded()
+        for key in sorted({*there.partitions, *(key for key in (*self.partitions, *self.away) if key[1:] in places)}):
+            wanted = {name: LogRecord(name, r.value) for name, r in newest.get(key, {}).items() if r.value is not None}
+            known = self._pop(key) if key in self.partitions or key in self.away else None
+            removed = {} if known is None else {record.key: record for record in map(encode, known.removal())}
+            if key in there.partitions:
+                self.away[key] = there.partitions[key]
+                removed |= wanted
+            yield Decision([*removed.values()], key)
+
+    def _pop(self, key: ShareKey) -> SharePartition:
+        return self.partitions.pop(key) if key in self.partitions else self.away.pop(key)
+
+    @property
+    def next_s(self) -> float | None:
+        """Return when the next lease or wait ends, at the earliest."""
+        return min((found.next_s for found in self.partitions.values() if found.next_s is not None), default=None)
+
+    def _new(self, key: ShareKey) -> SharePartition:
+        return SharePartition(key, self.limits.window_max)
+
+
+def _decided(entries: Sequence[Entry], answer: T) -> Decision[T]:
+    return Decision([encode(entry) for entry in entries], answer)

@@ -1,0 +1,123 @@
+"""Encode and decode the records of `__shares`: typed entries, and their bytes.
+
+    key                                          value
+    s/<group>/<topic id>/<partition>             Start   the first message that is not finished, or less
+    w/<group>/<topic id>/<partition>/<chunk>     Chunk   256 messages: finished or not, and their deliveries
+
+A record without a value deletes its key. Names contain no "/", numbers are decimal. Invariants:
+`decode(encode(entry)) == entry`; equal entries have equal bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.protocol.limits import OFFSET_MAX
+from ledgermq.protocol.names import NAME_PATTERN
+from ledgermq_broker.queues.state.format import ledgermq_shares_pb2 as fmt
+from ledgermq_broker.queues.state.limits import CHUNK
+from ledgermq_ledger.log.log_record import LogRecord
+
+VERSION = 1
+CHUNK_END = (OFFSET_MAX + 1) // CHUNK + 1
+
+
+class Fate(IntEnum):
+    """The low two bits of a message's byte; the others count its deliveries."""
+
+    OPEN = 0
+    ACCEPTED = 1
+    REJECTED = 2
+    GONE = 3
+    """It was deleted before it was finished."""
+
+
+class ShareKey(NamedTuple):
+    """One partition of a queue group."""
+
+    group: str
+    topic_id: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartEntry:
+    key: ShareKey
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkEntry:
+    """`messages`: one byte for each, up to the last one that is not 0; None: the chunk has none."""
+
+    key: ShareKey
+    chunk: int
+    messages: bytes | None
+
+
+Entry = StartEntry | ChunkEntry
+
+_NUMBER = r"(0|[1-9][0-9]{0,19})"
+_START = re.compile(rf"s/({NAME_PATTERN})/{_NUMBER}/{_NUMBER}\Z".encode())
+_CHUNK = re.compile(rf"w/({NAME_PATTERN})/{_NUMBER}/{_NUMBER}/{_NUMBER}\Z".encode())
+
+
+def encode(entry: Entry) -> LogRecord:
+    group, topic_id, partition = entry.key
+    if isinstance(entry, StartEntry):
+        value = None if entry.offset is None else fmt.Start(version=VERSION, offset=entry.offset)
+        name = f"s/{group}/{topic_id}/{partition}"
+        return LogRecord(name.encode(), None if value is None else value.SerializeToString(deterministic=True))
+    found = None if entry.messages is None else fmt.Chunk(version=VERSION, messages=entry.messages)
+    name = f"w/{group}/{topic_id}/{partition}/{entry.chunk}"
+    return LogRecord(name.encode(), None if found is None else found.SerializeToString(deterministic=True))
+
+
+def decode(key: bytes, value: bytes | None) -> Entry:
+    """Decode one record.
+
+    Raises DataDamaged. Raises FormatNotSupported for a record of a later version, because a reader
+    that skips it would have a wrong state.
+    """
+    try:
+        if found := _START.match(key):
+            return StartEntry(_key_of(found), None if value is None else _offset_of(value))
+        if (found := _CHUNK.match(key)) and int(found[4]) < CHUNK_END:
+            return ChunkEntry(_key_of(found), int(found[4]), None if value is None else _messages_of(value))
+    except (DecodeError, FormatNotSupported, DataDamaged) as error:
+        kind = FormatNotSupported if isinstance(error, FormatNotSupported) else DataDamaged
+        raise kind(f"record {key[:600]!r} of __shares: {error}") from error
+    raise FormatNotSupported(f"record {key[:600]!r} of __shares: a later version wrote it; upgrade this program")
+
+
+def _key_of(found: re.Match[bytes]) -> ShareKey:
+    return ShareKey(found[1].decode(), int(found[2]), int(found[3]))
+
+
+def _check_version(version: int) -> None:
+    if version == 0:
+        raise DataDamaged("the value has no format version")
+    if version != VERSION:
+        raise FormatNotSupported(f"format version {version}, this program reads {VERSION}; upgrade this program")
+
+
+def _offset_of(data: bytes) -> int:
+    stored = fmt.Start.FromString(data)
+    _check_version(stored.version)
+    if stored.offset > OFFSET_MAX:
+        raise DataDamaged(f"{stored.offset} is not an offset")
+    return stored.offset
+
+
+def _messages_of(data: bytes) -> bytes:
+    stored = fmt.Chunk.FromString(data)
+    _check_version(stored.version)
+    if not 0 < len(stored.messages) <= CHUNK or stored.messages[-1] == 0:
+        raise DataDamaged(f"a chunk has 1 to {CHUNK} messages, and its last byte is not 0")
+    return stored.messages

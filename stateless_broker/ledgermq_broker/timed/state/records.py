@@ -1,0 +1,223 @@
+"""Encode and decode the records of `__timers`: typed entries, and their bytes.
+
+    key                      value
+    watermark                Watermark   how far the bundle has delivered
+    flushed                  Flushed     which part of the intake was flushed, up to which due times
+    range/<0 or 1>/<place>   Range       an interval of due times that has a hidden partition
+    recall/<offset>/<row>    Recall      a message that is not delivered
+
+A record without a value deletes its key. 0: near, 1: far. Numbers are decimal.
+Invariants: `decode(encode(entry)) == entry`; equal entries have equal bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq_broker.timed.state.blocks import DUE_MAX_US, DUE_MIN_US, OFFSET_END, ROW_END, Id, Key
+from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as fmt
+from ledgermq_broker.timed.state.places import NEAR_WIDTH_US, PLACES, WIDTHS_US, Range, RangeId
+from ledgermq_ledger.log.log_record import LogRecord
+
+VERSION = 1
+
+
+class Piece(NamedTuple):
+    """A flushed part of the intake, up to `end_offset`. Its rows that are due after `horizon_us` were
+    moved to ranges, the others stay in memory.
+    """
+
+    end_offset: int
+    horizon_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """The flushed pieces of the intake, by ascending `end_offset`. `begin_offset`: of the first one."""
+
+    begin_offset: int = 0
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def end_offset(self) -> int:
+        return self.pieces[-1].end_offset if self.pieces else self.begin_offset
+
+    @property
+    def last_us(self) -> int | None:
+        """Return the highest horizon, which is not always that of the last piece: a flush that found few free
+        ranges has a later one. None: there are no pieces.
+        """
+        return max((piece.horizon_us for piece in self.pieces), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkEntry:
+    value: Key | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlushedEntry:
+    value: Flushed | None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeEntry:
+    range_id: RangeId
+    value: Range | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecallEntry:
+    """`due_us`: of the recalled message, as the caller named it. `topic_ids`: of the topics by which callers
+    named it, ascending; none: of an earlier release, so the message may be of any topic.
+    """
+
+    message: Id
+    due_us: int | None
+    topic_ids: tuple[int, ...] = ()
+
+
+Entry = WatermarkEntry | FlushedEntry | RangeEntry | RecallEntry
+
+_NUMBER = rb"(0|[1-9][0-9]{0,18})"
+_RANGE = re.compile(rb"range/([01])/" + _NUMBER + rb"\Z")
+_RECALL = re.compile(rb"recall/" + _NUMBER + rb"/" + _NUMBER + rb"\Z")
+
+
+def encode(entry: Entry) -> LogRecord:
+    match entry:
+        case WatermarkEntry(key):
+            return LogRecord(b"watermark", None if key is None else _watermark_bytes(key))
+        case FlushedEntry(flushed):
+            return LogRecord(b"flushed", None if flushed is None else _flushed_bytes(flushed))
+        case RangeEntry(range_id, found):
+            name = f"range/{range_id.far:d}/{range_id.place}".encode()
+            return LogRecord(name, None if found is None else _range_bytes(found))
+        case RecallEntry(message, due_us, topic_ids):
+            name = f"recall/{message.offset}/{message.row}".encode()
+            return LogRecord(name, None if due_us is None else _recall_bytes(due_us, topic_ids))
+
+
+def decode(key: bytes, value: bytes | None) -> Entry:
+    """Decode one record.
+
+    Raises DataDamaged. Raises FormatNotSupported for a record of a later version, because a reader
+    that skips it would have a wrong state.
+    """
+    try:
+        if key == b"watermark":
+            return WatermarkEntry(None if value is None else _watermark_of(value))
+        if key == b"flushed":
+            return FlushedEntry(None if value is None else _flushed_of(value))
+        if (found := _RANGE.match(key)) and int(found[2]) in PLACES[found[1] == b"1"]:
+            range_id = RangeId(found[1] == b"1", int(found[2]))
+            return RangeEntry(range_id, None if value is None else _range_of(value, range_id))
+        if (found := _RECALL.match(key)) and int(found[1]) < OFFSET_END and int(found[2]) < ROW_END:
+            return RecallEntry(Id(int(found[1]), int(found[2])), *((None,) if value is None else _recall_of(value)))
+    except (DecodeError, FormatNotSupported, DataDamaged) as error:
+        kind = FormatNotSupported if isinstance(error, FormatNotSupported) else DataDamaged
+        raise kind(f"record {key[:600]!r} of __timers: {error}") from error
+    raise FormatNotSupported(f"record {key[:600]!r} of __timers: a later version wrote it; upgrade this program")
+
+
+def _check_version(version: int) -> None:
+    if version == 0:
+        raise DataDamaged("the value has no format version")
+    if version != VERSION:
+        raise FormatNotSupported(f"format version {version}, this program reads {VERSION}; upgrade this program")
+
+
+def _due_of(due_us: int) -> int:
+    if not DUE_MIN_US <= due_us <= DUE_MAX_US:
+        raise DataDamaged(f"{due_us} µs is not a due time")
+    return due_us
+
+
+def _offset_of(offset: int) -> int:
+    if offset > OFFSET_END:
+        raise DataDamaged(f"{offset} is not an offset")
+    return offset
+
+
+def _watermark_bytes(key: Key) -> bytes:
+    return fmt.Watermark(version=VERSION, due_us=key.due_us, offset=key.offset, row=key.row).SerializeToString(
+        deterministic=True
+    )
+
+
+def _watermark_of(data: bytes) -> Key:
+    stored = fmt.Watermark.FromString(data)
+    _check_version(stored.version)
+    return Key(_due_of(stored.due_us), _offset_of(stored.offset), stored.row)
+
+
+def _flushed_bytes(flushed: Flushed) -> bytes:
+    return fmt.Flushed(
+        version=VERSION,
+        begin_offset=flushed.begin_offset,
+        end_offsets=[piece.end_offset for piece in flushed.pieces],
+        horizons_us=[piece.horizon_us for piece in flushed.pieces],
+    ).SerializeToString(deterministic=True)
+
+
+def _flushed_of(data: bytes) -> Flushed:
+    stored = fmt.Flushed.FromString(data)
+    _check_version(stored.version)
+    ends, horizons = list(map(_offset_of, stored.end_offsets)), list(map(_due_of, stored.horizons_us))
+    if len(ends) != len(horizons):
+        raise DataDamaged(f"it has {len(ends)} ends and {len(horizons)} horizons of flushed pieces")
+    begins = [_offset_of(stored.begin_offset), *ends[:-1]]
+    if any(begin >= end for begin, end in zip(begins, ends, strict=False)):
+        raise DataDamaged(f"the flushed pieces from {stored.begin_offset} on do not ascend")
+    return Flushed(stored.begin_offset, tuple(map(Piece, ends, horizons)))
+
+
+def _range_bytes(found: Range) -> bytes:
+    return fmt.Range(
+        version=VERSION,
+        from_us=found.from_us,
+        to_us=found.to_us,
+        begin_offset=found.begin_offset,
+        turning=found.turning,
+        records=found.records,
+        size_bytes=found.size_bytes,
+        topic_ids=sorted(found.topics),
+        topic_records=[found.topics[topic_id] for topic_id in sorted(found.topics)],
+    ).SerializeToString(deterministic=True)
+
+
+def _range_of(data: bytes, range_id: RangeId) -> Range:
+    stored = fmt.Range.FromString(data)
+    _check_version(stored.version)
+    width_us = _due_of(stored.to_us) - _due_of(stored.from_us)
+    if width_us not in WIDTHS_US or stored.from_us % width_us or (width_us != NEAR_WIDTH_US) != range_id.far:
+        raise DataDamaged(f"[{stored.from_us}, {stored.to_us}) is not an interval of such a range")
+    if len(stored.topic_ids) != len(stored.topic_records):
+        raise DataDamaged(f"it has {len(stored.topic_ids)} topics and {len(stored.topic_records)} numbers of records")
+    return Range(
+        stored.from_us,
+        stored.to_us,
+        _offset_of(stored.begin_offset),
+        stored.turning,
+        stored.records,
+        stored.size_bytes,
+        dict(zip(stored.topic_ids, stored.topic_records, strict=True)),
+    )
+
+
+def _recall_bytes(due_us: int, topic_ids: tuple[int, ...]) -> bytes:
+    return fmt.Recall(version=VERSION, due_us=due_us, topic_ids=topic_ids).SerializeToString(deterministic=True)
+
+
+def _recall_of(data: bytes) -> tuple[int, tuple[int, ...]]:
+    stored = fmt.Recall.FromString(data)
+    _check_version(stored.version)
+    if any(low >= high for low, high in pairwise(stored.topic_ids)):
+        raise DataDamaged(f"the topics {list(stored.topic_ids)[:20]} of a recalled message do not ascend")
+    return _due_of(stored.due_us), tuple(stored.topic_ids)

@@ -1,0 +1,350 @@
+"""Encode and decode the records of `__transactions`: typed entries, and their bytes.
+
+    key                                       value
+    id/<transactional id>                     Id          an id and its newest transaction
+    ref/<producer id>/<epoch>/<number>/<n>    References  batches that were staged in one turn
+    done/<producer id>                        Note        how far a bundle completed a producer's last transaction
+
+A record without a value deletes its key. Names contain no "/", producer ids are 32 hexadecimal
+digits, numbers are decimal. Invariants: `decode(encode(entry)) == entry`; equal entries have equal bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.protocol.limits import PRODUCER_ID_BYTES
+from ledgermq.protocol.names import NAME_PATTERN
+from ledgermq_broker.transactions.state.format import ledgermq_transactions_pb2 as fmt
+from ledgermq_broker.transactions.state.types import Kind, Part, Reference, State, Stream, Transaction
+from ledgermq_ledger.log.log_record import LogRecord
+
+VERSION = 1
+DIGEST_BYTES = 16
+
+
+class Former(NamedTuple):
+    """The last decision about an id before its present epoch. Transactions after it, up to that epoch,
+    are aborted. `number`: 0 if nothing was decided in `epoch`, and nothing is known of earlier ones.
+    """
+
+    epoch: int
+    number: int
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class IdValue:
+    """An id, and its newest decided transaction in this epoch.
+
+    `number` and `state` are those of the transaction; 0 and UNDECIDED if there is none. `changed_ms`:
+    wall clock. `parts`: sorted by bundle. `missing`: the bundles, ascending, that have not answered
+    "done". Both are empty once the transaction is complete; only an UNRESOLVED one keeps its part.
+    `checks`: how often producers were asked.
+    `former`: None in the first epoch. `nonce`: of the client object that began the epoch. `counted`:
+    digest of the parts that a caller named in the newest decision (`digest_of`); it stays when `parts` go.
+    Both are empty if they are not known: an earlier release wrote the record.
+    """
+
+    producer_id: bytes
+    epoch: int
+    kind: Kind
+    timeout_ms: int
+    changed_ms: int
+    number: int = 0
+    state: State = State.UNDECIDED
+    complete: bool = True
+    parts: tuple[Part, ...] = ()
+    missing: tuple[int, ...] = ()
+    check_group: str = ""
+    checks: int = 0
+    former: Former | None = None
+    nonce: bytes = b""
+    counted: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencesValue:
+    """Batches that were staged in one turn. `staged_ms`: wall clock; it stays when their bytes are
+    carried forward.
+    """
+
+    transaction: Transaction
+    staged_ms: int
+    references: tuple[Reference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoteValue:
+    """How far a bundle is with the last transaction of a producer that it has begun to complete.
+
+    While the completion is not `finished`, `part` is what the decision counts in this bundle, and
+    `copied` how many batches of each stream are visible; streams without one are left out.
+    """
+
+    transaction: Transaction
+    outcome: State
+    finished: bool
+    part: Part | None = None
+    copied: Mapping[Stream, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class IdEntry:
+    transactional_id: str
+    value: IdValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencesEntry:
+    producer_id: bytes
+    epoch: int
+    number: int
+    n: int
+    value: ReferencesValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class NoteEntry:
+    producer_id: bytes
+    value: NoteValue | None
+
+
+Entry = IdEntry | ReferencesEntry | NoteEntry
+
+_NUMBER = rb"(0|[1-9][0-9]{0,19})"
+_PRODUCER = rb"([0-9a-f]{32})"
+_ID = re.compile(f"id/({NAME_PATTERN})".encode() + rb"\Z")
+_REFERENCES = re.compile(rb"ref/" + rb"/".join((_PRODUCER, _NUMBER, _NUMBER, _NUMBER)) + rb"\Z")
+_NOTE = re.compile(rb"done/" + _PRODUCER + rb"\Z")
+
+
+def encode(entry: Entry) -> LogRecord:
+    match entry:
+        case IdEntry(transactional_id, known):
+            return LogRecord(f"id/{transactional_id}".encode(), None if known is None else _id_bytes(known))
+        case ReferencesEntry(producer_id, epoch, number, n, references):
+            key = f"ref/{producer_id.hex()}/{epoch}/{number}/{n}".encode()
+            return LogRecord(key, None if references is None else _references_bytes(references))
+        case NoteEntry(producer_id, note):
+            return LogRecord(f"done/{producer_id.hex()}".encode(), None if note is None else _note_bytes(note))
+
+
+def decode(key: bytes, value: bytes | None) -> Entry:
+    """Decode one record.
+
+    Raises DataDamaged. Raises FormatNotSupported for a record of a later version, because a reader
+    that skips it would have a wrong state.
+    """
+    try:
+        if found := _REFERENCES.match(key):
+            name = bytes.fromhex(found[1].decode()), int(found[2]), int(found[3])
+            references = None if value is None else _references_of(value)
+            if references is not None and references.transaction[2:] != name:
+                raise DataDamaged(f"its value is about {references.transaction}")
+            return ReferencesEntry(*name, int(found[4]), references)
+        if found := _NOTE.match(key):
+            producer_id = bytes.fromhex(found[1].decode())
+            note = None if value is None else _note_of(value)
+            if note is not None and note.transaction.producer_id != producer_id:
+                raise DataDamaged(f"its value is about {note.transaction}")
+            return NoteEntry(producer_id, note)
+        if found := _ID.match(key):
+            return IdEntry(found[1].decode(), None if value is None else _id_of(value))
+    except (DecodeError, FormatNotSupported, DataDamaged) as error:
+        kind = FormatNotSupported if isinstance(error, FormatNotSupported) else DataDamaged
+        raise kind(f"record {key[:600]!r} of __transactions: {error}") from error
+    raise FormatNotSupported(f"record {key[:600]!r} of __transactions: a later version wrote it; upgrade this program")
+
+
+def _check_version(version: int) -> None:
+    if version == 0:
+        raise DataDamaged("the value has no format version")
+    if version != VERSION:
+        raise FormatNotSupported(f"format version {version}, this program reads {VERSION}; upgrade this program")
+
+
+def _state_of(number: int) -> State:
+    try:
+        return State(number)
+    except ValueError:
+        raise FormatNotSupported(f"state {number} is not known; upgrade this program") from None
+
+
+def _producer_id_of(data: bytes) -> bytes:
+    if len(data) != PRODUCER_ID_BYTES:
+        raise DataDamaged(f"a producer id has {PRODUCER_ID_BYTES} bytes, this one has {len(data)}")
+    return data
+
+
+def _id_bytes(known: IdValue) -> bytes:
+    return fmt.Id(
+        version=VERSION,
+        producer_id=known.producer_id,
+        epoch=known.epoch,
+        kind=fmt.Kind.Name(known.kind),
+        timeout_ms=known.timeout_ms,
+        changed_ms=known.changed_ms,
+        number=known.number,
+        state=fmt.State.Name(known.state),
+        complete=known.complete,
+        parts=[_part_to(part) for part in known.parts],
+        missing=known.missing,
+        check_group=known.check_group,
+        checks=known.checks,
+        former=_former_to(known.former),
+        nonce=known.nonce,
+        counted=known.counted,
+    ).SerializeToString(deterministic=True)
+
+
+def _id_of(data: bytes) -> IdValue:
+    stored = fmt.Id.FromString(data)
+    _check_version(stored.version)
+    if int(stored.kind) not in list(map(int, Kind)):
+        raise FormatNotSupported(f"kind {stored.kind} is not known; upgrade this program")
+    return IdValue(
+        producer_id=_producer_id_of(stored.producer_id),
+        epoch=stored.epoch,
+        kind=Kind(stored.kind),
+        timeout_ms=stored.timeout_ms,
+        changed_ms=stored.changed_ms,
+        number=stored.number,
+        state=_state_of(stored.state),
+        complete=stored.complete,
+        parts=tuple(_part_of(part) for part in stored.parts),
+        missing=tuple(stored.missing),
+        check_group=stored.check_group,
+        checks=stored.checks,
+        former=_former_of(stored.former) if stored.HasField("former") else None,
+        nonce=stored.nonce,
+        counted=stored.counted,
+    )
+
+
+def _former_to(former: Former | None) -> fmt.Former | None:
+    if former is None:
+        return None
+    return fmt.Former(epoch=former.epoch, number=former.number, state=fmt.State.Name(former.state))
+
+
+def _former_of(stored: fmt.Former) -> Former:
+    return Former(stored.epoch, stored.number, _state_of(stored.state))
+
+
+def _references_bytes(value: ReferencesValue) -> bytes:
+    return fmt.References(
+        version=VERSION,
+        transaction=_transaction_to(value.transaction),
+        staged_ms=value.staged_ms,
+        references=[
+            fmt.Reference(
+                branch=reference.stream.branch,
+                topic_id=reference.stream.topic_id,
+                partition=reference.stream.partition,
+                sequence=reference.sequence,
+                offset=reference.offset,
+                record_count=reference.record_count,
+                length=reference.length,
+                crc=reference.crc,
+                timestamp_min_us=reference.timestamp_min_us,
+                timestamp_max_us=reference.timestamp_max_us,
+            )
+            for reference in value.references
+        ],
+    ).SerializeToString(deterministic=True)
+
+
+def _references_of(data: bytes) -> ReferencesValue:
+    stored = fmt.References.FromString(data)
+    _check_version(stored.version)
+    references = tuple(
+        Reference(
+            stream=Stream(reference.branch, reference.topic_id, reference.partition),
+            sequence=reference.sequence,
+            offset=reference.offset,
+            record_count=reference.record_count,
+            length=reference.length,
+            crc=reference.crc,
+            timestamp_min_us=reference.timestamp_min_us,
+            timestamp_max_us=reference.timestamp_max_us,
+        )
+        for reference in stored.references
+    )
+    if not references:
+        raise DataDamaged("the value has no references")
+    return ReferencesValue(_transaction_of(stored.transaction), stored.staged_ms, references)
+
+
+def _note_bytes(note: NoteValue) -> bytes:
+    return fmt.Note(
+        version=VERSION,
+        transaction=_transaction_to(note.transaction),
+        outcome=fmt.State.Name(note.outcome),
+        finished=note.finished,
+        part=None if note.part is None else _part_to(note.part),
+        copied=_counts_to(note.copied),
+    ).SerializeToString(deterministic=True)
+
+
+def _note_of(data: bytes) -> NoteValue:
+    stored = fmt.Note.FromString(data)
+    _check_version(stored.version)
+    part = _part_of(stored.part) if stored.HasField("part") else None
+    if part is None and not stored.finished:
+        raise DataDamaged("a note that is not finished does not say what the decision counts")
+    return NoteValue(
+        _transaction_of(stored.transaction), _state_of(stored.outcome), stored.finished, part, _counts_of(stored.copied)
+    )
+
+
+def _transaction_to(transaction: Transaction) -> fmt.Transaction:
+    return fmt.Transaction(
+        transactional_id=transaction.transactional_id,
+        coordinator=transaction.coordinator,
+        producer_id=transaction.producer_id,
+        epoch=transaction.epoch,
+        number=transaction.number,
+    )
+
+
+def _transaction_of(stored: fmt.Transaction) -> Transaction:
+    return Transaction(
+        stored.transactional_id,
+        stored.coordinator,
+        _producer_id_of(stored.producer_id),
+        stored.epoch,
+        stored.number,
+    )
+
+
+def digest_of(parts: Iterable[Part]) -> bytes:
+    """Return a digest of what a decision counts; equal parts have equal digests."""
+    data = fmt.Id(parts=[_part_to(part) for part in parts]).SerializeToString(deterministic=True)
+    return sha256(data).digest()[:DIGEST_BYTES]
+
+
+def _part_to(part: Part) -> fmt.Part:
+    return fmt.Part(bundle=part.bundle, counts=_counts_to(part.counts), groups=part.groups)
+
+
+def _part_of(stored: fmt.Part) -> Part:
+    return Part(stored.bundle, _counts_of(stored.counts), tuple(stored.groups))
+
+
+def _counts_to(counts: Mapping[Stream, int]) -> list[fmt.Count]:
+    return [
+        fmt.Count(branch=stream.branch, topic_id=stream.topic_id, partition=stream.partition, batches=batches)
+        for stream, batches in sorted(counts.items())
+    ]
+
+
+def _counts_of(stored: Iterable[fmt.Count]) -> dict[Stream, int]:
+    return {Stream(count.branch, count.topic_id, count.partition): count.batches for count in stored}

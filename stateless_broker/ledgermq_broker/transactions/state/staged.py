@@ -1,0 +1,159 @@
+"""Hold what a bundle has staged and completed: the fold of its participant's records.
+
+The state is a map from keys to values. So the records of one decision may be applied in any order,
+and a snapshot with the newest value of each key gives the same state. All other fields are derived
+from the map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ledgermq.errors import DataDamaged
+from ledgermq_broker.transactions.state.records import NoteEntry, NoteValue, ReferencesEntry, ReferencesValue, decode
+from ledgermq_broker.transactions.state.types import Reference, Stream, Transaction
+
+_OF_COORDINATORS = b"id/"
+
+
+class Place(NamedTuple):
+    """The reference of one batch, and the number `n` of the record that contains it."""
+
+    n: int
+    reference: Reference
+
+
+@dataclass(slots=True)
+class Staged:
+    """What one transaction has staged in this bundle. `streams`: stream -> sequence -> place."""
+
+    records: dict[int, ReferencesValue] = field(default_factory=dict)
+    streams: dict[Stream, dict[int, Place]] = field(default_factory=dict)
+    batches: int = 0
+    size_bytes: int = 0
+    next_n: int = 0
+    """A number that no record has had. It is kept here because a transaction may have thousands of records."""
+
+    @property
+    def transaction(self) -> Transaction:
+        return next(iter(self.records.values())).transaction
+
+    @property
+    def staged_ms(self) -> int:
+        """Return when its oldest batch was staged."""
+        return min(record.staged_ms for record in self.records.values())
+
+    def counts(self) -> dict[Stream, int]:
+        return {stream: len(places) for stream, places in self.streams.items()}
+
+    def reference(self, stream: Stream, sequence: int) -> Reference | None:
+        place = self.streams.get(stream, {}).get(sequence)
+        return None if place is None else place.reference
+
+    def put(self, n: int, value: ReferencesValue) -> None:
+        self.remove(n)
+        self.records[n] = value
+        self.next_n = max(self.next_n, n + 1)
+        for reference in value.references:
+            places = self.streams.setdefault(reference.stream, {})
+            if reference.sequence in places:
+                raise DataDamaged(
+                    f"{value.transaction} has two references of sequence {reference.sequence} of {reference.stream}"
+                )
+            places[reference.sequence] = Place(n, reference)
+            self.batches += 1
+            self.size_bytes += reference.length
+
+    def remove(self, n: int) -> None:
+        value = self.records.pop(n, None)
+        if value is None:
+            return
+        for reference in value.references:
+            places = self.streams[reference.stream]
+            del places[reference.sequence]
+            if not places:
+                del self.streams[reference.stream]
+            self.batches -= 1
+            self.size_bytes -= reference.length
+
+
+class BundleState:
+    """`notes`: by producer id."""
+
+    def __init__(self) -> None:
+        self.notes: dict[bytes, NoteValue] = {}
+        self._staged: dict[bytes, dict[tuple[int, int], Staged]] = {}
+        """Producer id -> (epoch, number) -> what is staged."""
+        self.open_count = 0
+        self.size_bytes = 0
+        self.batches = 0
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Apply one record of the log; those of coordinators have no effect.
+
+        Raises DataDamaged, FormatNotSupported.
+        """
+        if not key.startswith(_OF_COORDINATORS):
+            entry = decode(key, value)
+            assert isinstance(entry, ReferencesEntry | NoteEntry)
+            self.take(entry)
+
+    def take(self, entry: ReferencesEntry | NoteEntry) -> None:
+        if isinstance(entry, ReferencesEntry):
+            self._take_references(entry)
+        elif entry.value is None:
+            self.notes.pop(entry.producer_id, None)
+        else:
+            self.notes[entry.producer_id] = entry.value
+
+    def _take_references(self, entry: ReferencesEntry) -> None:
+        of_producer = self._staged.setdefault(entry.producer_id, {})
+        pair = (entry.epoch, entry.number)
+        staged = of_producer.setdefault(pair, Staged())
+        batches, size_bytes = staged.batches, staged.size_bytes
+        self.open_count -= bool(staged.records)
+        if entry.value is None:
+            staged.remove(entry.n)
+        else:
+            staged.put(entry.n, entry.value)
+        self.open_count += bool(staged.records)
+        self.batches += staged.batches - batches
+        self.size_bytes += staged.size_bytes - size_bytes
+        if not staged.records:
+            del of_producer[pair]
+        if not of_producer:
+            del self._staged[entry.producer_id]
+
+    def find(self, transaction: Transaction) -> Staged | None:
+        return self._staged.get(transaction.producer_id, {}).get(transaction.pair)
+
+    def of_producer(self, producer_id: bytes) -> Mapping[tuple[int, int], Staged]:
+        return self._staged.get(producer_id, {})
+
+    def all(self) -> Iterator[Staged]:
+        for of_producer in self._staged.values():
+            yield from of_producer.values()
+
+    def copied(self, transaction: Transaction) -> Mapping[Stream, int]:
+        """Return how many batches of each stream of the transaction are visible already."""
+        note = self.notes.get(transaction.producer_id)
+        return note.copied if note is not None and note.transaction.pair == transaction.pair else {}
+
+    def alive(self, value: ReferencesValue) -> tuple[Reference, ...]:
+        """Return the references of a record whose batches are not visible yet."""
+        copied = self.copied(value.transaction)
+        if not copied:
+            return value.references
+        return tuple(ref for ref in value.references if ref.sequence >= copied.get(ref.stream, 0))
+
+    def entries(self) -> list[ReferencesEntry | NoteEntry]:
+        """Return the whole state as entries of the log."""
+        references: list[ReferencesEntry | NoteEntry] = [
+            ReferencesEntry(producer_id, epoch, number, n, value)
+            for producer_id, of_producer in sorted(self._staged.items())
+            for (epoch, number), staged in sorted(of_producer.items())
+            for n, value in sorted(staged.records.items())
+        ]
+        return references + [NoteEntry(producer_id, note) for producer_id, note in sorted(self.notes.items())]

@@ -1,0 +1,346 @@
+"""Serve the transactions of a cluster in one broker: route calls to coordinators and participants.
+
+A transactional id maps to one partition of `__transactions`, by a hash of its name; its coordinator is
+the owner of that partition's bundle. Staged batches belong to the owner of their target's bundle. Any
+other broker raises NotOwner, which names the owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from crc32c import crc32c
+
+from ledgermq.errors import InvalidRequest, LedgerMQError, TransactionUnknown, Unavailable, UnknownPartition
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.sources import Sources
+from ledgermq_broker.at_controller import AtController
+from ledgermq_broker.bundle_calls import BundleCalls
+from ledgermq_broker.controller import Controller
+from ledgermq_broker.groups.groups import Groups
+from ledgermq_broker.internal.core import CoreKind
+from ledgermq_broker.internal.terms import InternalTerms
+from ledgermq_broker.internal.topic import InternalTopic
+from ledgermq_broker.metadata import Metadata
+from ledgermq_broker.ownership import Ownership
+from ledgermq_broker.timed.store_clock import StoreClock
+from ledgermq_broker.transactions.counts import TransactionCounts
+from ledgermq_broker.transactions.from_wire import (
+    kind_of,
+    outcome_of,
+    part_of,
+    parts_of,
+    transaction_of,
+    transaction_to_end,
+    transactional_id_of,
+)
+from ledgermq_broker.transactions.partition import TransactionCores, TransactionPartition, TransactionParts
+from ledgermq_broker.transactions.state.checks import unresolved_topic
+from ledgermq_broker.transactions.state.limits import TransactionLimits
+from ledgermq_broker.transactions.state.types import Part, State, Transaction
+from ledgermq_broker.transactions.state.wire import state_to_proto
+from ledgermq_broker.transactions.unresolved import UnresolvedTopics
+from ledgermq_ledger import keys
+from ledgermq_ledger.root.two_clocks import TwoClocks
+from ledgermq_ledger.topics.catalog import Topic
+
+RETRY_AFTER_MS = 500
+
+A = TypeVar("A")
+
+TransactionKind = CoreKind[TransactionCores, TransactionPartition]
+
+
+class Transactions:
+    """`address`: the address of this broker. `topic`: `__transactions`. `terms` serves `kind`."""
+
+    def __init__(
+        self,
+        address: str,
+        topic: InternalTopic,
+        metadata: Metadata,
+        terms: InternalTerms,
+        kind: TransactionKind,
+        groups: Groups,
+        store_clock: StoreClock,
+    ) -> None:
+        self._address = address
+        self._topic = topic
+        self._metadata = metadata
+        self._terms = terms
+        self._kind = kind
+        self._groups = groups
+        self._store_clock = store_clock
+
+    # Calls of producers
+
+    async def init_transactions(self, request: pb.InitTransactionsRequest) -> pb.InitTransactionsResponse:
+        transactional_id_of(request.transactional_id)
+        kind = kind_of(request.kind)
+        topic = await self._topic.find_or_create()
+        identity = await self._at_coordinator(topic, request.transactional_id, lambda found: found.init(request, kind))
+        for found in self.served() if identity.epoch > 1 else ():
+            found.note_fenced(identity.producer_id, identity.epoch)
+        return pb.InitTransactionsResponse(
+            producer_id=identity.producer_id,
+            epoch=identity.epoch,
+            coordinator=identity.coordinator,
+            timeout_ms=identity.timeout_ms,
+            now_us=self._store_clock.now_us() or 0,
+        )
+
+    async def stage_offsets(self, request: pb.StageOffsetsRequest) -> pb.StageOffsetsResponse:
+        topic = await self._existing(request.transaction.transactional_id)
+        transaction = _transaction_of(request.transaction, topic)
+
+        def check_open(bundle: int) -> None:
+            self._terms.hosted(self._kind, topic, _partition_in(topic, bundle)).check_open(transaction)
+
+        return await self._groups.stage_offsets(request, check_open)
+
+    async def end_transaction(self, request: pb.EndTransactionRequest) -> pb.EndTransactionResponse:
+        topic = await self._existing(request.transaction.transactional_id)
+        outcome = outcome_of(request.outcome)
+        topic = await self._topic.in_bundles(topic, (part.bundle for part in request.parts))
+        parts = parts_of(request.parts, topic.bundles)
+        transaction = transaction_to_end(request.transaction, _coordinator_of(request.transaction, topic))
+        state = await self._at_coordinator(
+            topic, transaction.transactional_id, lambda found: found.end(transaction, outcome, parts)
+        )
+        return pb.EndTransactionResponse(state=state_to_proto(state))
+
+    async def transaction_outcome(self, request: pb.TransactionOutcomeRequest) -> pb.TransactionOutcomeResponse:
+        topic = await self._existing(request.transactional_id)
+        found = await self._at_coordinator(topic, request.transactional_id, lambda found: found.outcome(request))
+        return pb.TransactionOutcomeResponse(state=state_to_proto(found.state), complete=found.complete)
+
+    async def poll_checks(self, request: pb.PollChecksRequest) -> pb.PollChecksResponse:
+        """Return half messages for this producer to check. The call is held until there is one."""
+        unresolved_topic(request.check_group)
+        topic = self._topic.known or await self._topic.find()
+        if topic is None:
+            return pb.PollChecksResponse()
+        coordinators = topic.settings.transaction_coordinators
+        if request.partition >= coordinators:
+            raise UnknownPartition(f"coordinators are numbered 0 to {coordinators - 1}, not {request.partition}")
+        checks = await self._terms.call(self._kind, topic, request.partition, lambda found: found.poll_checks(request))
+        return pb.PollChecksResponse(checks=checks, partitions=coordinators)
+
+    # Calls of operators
+
+    async def resolve_transaction(self, request: pb.ResolveTransactionRequest) -> pb.ResolveTransactionResponse:
+        topic = await self._existing(request.transactional_id)
+        info = await self._at_coordinator(topic, request.transactional_id, lambda found: found.resolve(request))
+        return pb.ResolveTransactionResponse(transaction=info)
+
+    async def list_transactions(self, request: pb.ListTransactionsRequest) -> pb.ListTransactionsResponse:
+        topic = await self._topic.find()
+        if topic is None:
+            return pb.ListTransactionsResponse()
+        if request.partition >= topic.partitions:
+            raise UnknownPartition(f"{topic.name} has partitions 0 to {topic.partitions - 1}, not {request.partition}")
+        infos, staged = await self._terms.call(
+            self._kind, topic, request.partition, lambda found: found.list(request.open_only)
+        )
+        bundle = topic.bundles[request.partition]
+        return pb.ListTransactionsResponse(
+            transactions=infos, staged=staged, partitions=topic.partitions, bundle=bundle
+        )
+
+    async def describe_transaction(self, request: pb.DescribeTransactionRequest) -> pb.DescribeTransactionResponse:
+        topic = await self._existing(request.transactional_id)
+        name = request.transactional_id
+        info = await self._at_coordinator(topic, name, lambda found: found.describe(name))
+        return pb.DescribeTransactionResponse(transaction=info, coordinator=self._address)
+
+    # Calls between brokers
+
+    async def complete_transaction(self, request: pb.CompleteTransactionRequest) -> pb.CompleteTransactionResponse:
+        """Complete one bundle's part.
+
+        Only brokers call this, but callers are not authenticated: any client that reaches this port can
+        commit or drop staged data. A commit is confirmed with the coordinator only if the bundle has no
+        note about the producer.
+        """
+        topic = await self._existing(request.transaction.transactional_id)
+        transaction = _transaction_of(request.transaction, topic)
+        outcome = outcome_of(request.outcome, (State.COMMITTED, State.ABORTED))
+        topic = await self._topic.in_bundles(topic, [request.part.bundle])
+        part = part_of(request.part, topic.bundles)
+        done = await self._terms.call(
+            self._kind,
+            topic,
+            _partition_in(topic, part.bundle),
+            lambda found: found.complete(transaction, outcome, part),
+        )
+        return pb.CompleteTransactionResponse(done=done)
+
+    async def ask_transaction(self, request: pb.AskTransactionRequest) -> pb.AskTransactionResponse:
+        """Answer a bundle's question about a transaction.
+
+        Only brokers call this, but callers are not authenticated: any client that reaches this port can
+        start the time-out of a transaction.
+        """
+        topic = await self._existing(request.transaction.transactional_id)
+        transaction = _transaction_of(request.transaction, topic)
+        part = Part(topic.bundles[transaction.coordinator])
+        if request.HasField("part"):
+            topic = await self._topic.in_bundles(topic, [request.part.bundle])
+            part = part_of(request.part, topic.bundles)
+        elif request.question == pb.FATE:
+            raise InvalidRequest("the question FATE needs a part: the counts of what is staged in the bundle")
+        return await self._at_coordinator(
+            topic, transaction.transactional_id, lambda found: found.answer(transaction, request.question, part)
+        )
+
+    async def read_staged(self, request: pb.ReadStagedRequest) -> pb.ReadStagedResponse:
+        """Return what a bundle has staged.
+
+        Only brokers call this, but callers are not authenticated: any client that reaches this port can
+        read data that is not committed.
+        """
+        topic = await self._existing(request.transaction.transactional_id)
+        transaction = _transaction_of(request.transaction, topic)
+        topic = await self._topic.in_bundles(topic, [request.part.bundle])
+        part = part_of(request.part, topic.bundles)
+        return await self._terms.call(
+            self._kind,
+            topic,
+            _partition_in(topic, part.bundle),
+            lambda found: found.read_staged(transaction, part, request.skip),
+        )
+
+    # For other parts of this broker
+
+    async def named(self, ref: pb.TransactionRef) -> Transaction:
+        """Return the transaction that a call names. Raises InvalidRequest, TransactionUnknown,
+        Unavailable.
+        """
+        return _transaction_of(ref, await self._existing(ref.transactional_id))
+
+    async def in_bundle(self, bundle: int) -> TransactionPartition:
+        """Return the partition of `__transactions` that belongs to a bundle. Raises NotOwner, Unavailable,
+        and the error of damaged data.
+        """
+        topic = self._topic.known
+        if topic is None:
+            raise Unavailable(
+                f"this broker has not read topic {self._topic.name} yet; retry", retry_after_ms=RETRY_AFTER_MS
+            )
+
+        async def itself(found: TransactionPartition) -> TransactionPartition:
+            return found
+
+        return await self._terms.call(self._kind, topic, _partition_in(topic, bundle), itself)
+
+    def note_busy(self, bundle: int) -> None:
+        """Note that a group of this bundle waits for the end of a transaction."""
+        topic = self._topic.known
+        if topic is not None and bundle in topic.bundles:
+            with suppress(LedgerMQError):  # not served at present: the next owner asks
+                self._terms.hosted(self._kind, topic, _partition_in(topic, bundle)).note_busy()
+
+    def served(self) -> list[TransactionPartition]:
+        """Return the partitions that this broker serves now, for metrics."""
+        return self._terms.ready(self._kind)
+
+    def has_staged(self, transaction: tuple[bytes, int, int]) -> bool:
+        """Return whether a transaction, as producer id, epoch and number, has anything staged in the bundles
+        of this broker.
+        """
+        return any(found.participant.has_staged(*transaction) for found in self.served())
+
+    def refused(self) -> dict[int, LedgerMQError]:
+        """Return the partitions that this broker owns but cannot read, with the errors."""
+        return self._terms.refused(keys.TRANSACTIONS_TOPIC)
+
+    async def close(self) -> None:
+        """Leave no task behind."""
+        await self._topic.close()
+
+    async def _existing(self, transactional_id: str) -> Topic:
+        """Return the topic for a call about an id that was initialized."""
+        transactional_id_of(transactional_id)
+        topic = self._topic.known or await self._topic.find()
+        if topic is None:
+            raise TransactionUnknown(
+                f"transactional id {transactional_id!r} is unknown: this cluster has had no transaction yet; call"
+                " InitTransactions first"
+            )
+        return topic
+
+    async def _at_coordinator(
+        self, topic: Topic, transactional_id: str, call: Callable[[TransactionPartition], Awaitable[A]]
+    ) -> A:
+        return await self._terms.call(self._kind, topic, partition_of(transactional_id, topic), call)
+
+
+def partition_of(transactional_id: str, topic: Topic) -> int:
+    """Return the partition of `__transactions` that decides about an id. The number of coordinators is
+    fixed when the topic is created (X10).
+    """
+    return int(crc32c(transactional_id.encode())) % topic.settings.transaction_coordinators
+
+
+def _coordinator_of(ref: pb.TransactionRef, topic: Topic) -> int:
+    return partition_of(transactional_id_of(ref.transactional_id), topic)
+
+
+def _transaction_of(ref: pb.TransactionRef, topic: Topic) -> Transaction:
+    return transaction_of(ref, _coordinator_of(ref, topic))
+
+
+def _partition_in(topic: Topic, bundle: int) -> int:
+    """Return the partition of `__transactions` that lies in a bundle."""
+    if bundle not in topic.bundles:
+        raise Unavailable(f"bundle {bundle} has no partition of {topic.name} yet; retry", retry_after_ms=RETRY_AFTER_MS)
+    return topic.bundles.index(bundle)
+
+
+def open_transactions(
+    address: str,
+    ownership: Ownership,
+    metadata: Metadata,
+    controller: Controller,
+    at_controller: AtController,
+    terms: InternalTerms,
+    groups: Groups,
+    sources: Sources,
+    clocks: TwoClocks,
+    calls: BundleCalls,
+    limits: TransactionLimits,
+    counts: TransactionCounts,
+    carry_slots: int,
+    store_clock: StoreClock,
+) -> Transactions:
+    """Build the transactions of a broker, and add them to its internal topics."""
+
+    def bundle_of(coordinator: int) -> int:
+        return metadata.catalog.living(keys.TRANSACTIONS_TOPIC).bundles[coordinator]
+
+    parts = TransactionParts(
+        limits=limits,
+        sources=sources,
+        clocks=clocks,
+        catalog=lambda: metadata.catalog,
+        calls=calls,
+        bundle_of=bundle_of,
+        staged=lambda: metadata.catalog.living(keys.STAGED_TOPIC),
+        unresolved=UnresolvedTopics(metadata, at_controller, controller).find_or_create,
+        counts=counts,
+        carry_slots=carry_slots,
+    )
+    kind: TransactionKind = CoreKind(
+        keys.TRANSACTIONS_TOPIC,
+        lambda partition: TransactionCores(
+            partition, metadata.catalog.living(keys.TRANSACTIONS_TOPIC).bundles[partition], limits, sources
+        ),
+        lambda cores, opening: TransactionPartition(cores, opening, parts),
+    )
+    terms.add(kind)
+    topic = InternalTopic(keys.TRANSACTIONS_TOPIC, metadata, at_controller, controller.create_transaction_topics)
+    transactions = Transactions(address, topic, metadata, terms, kind, groups, store_clock)
+    groups.when_busy(transactions.note_busy)
+    return transactions
