@@ -24,7 +24,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
 
 from infra import debian
 from infra.ports import free_port
@@ -63,14 +62,6 @@ def install() -> Path:
     return folder
 
 
-class _Owner(TypedDict):
-    """Arguments for subprocess: as whom to run a program."""
-
-    user: int | None
-    group: int | None
-    extra_groups: list[int] | None
-
-
 @dataclass(slots=True)
 class Postgres:
     """A server with data of its own on 127.0.0.1. Its port stays the same over restarts."""
@@ -97,12 +88,12 @@ class Postgres:
     def create(self) -> None:
         """Create an empty database server in `home`, which must be an empty folder."""
         owner = _owner()
-        if owner["user"] is not None:
-            shutil.chown(self.home, owner["user"])
+        if owner is not None:
+            shutil.chown(self.home, owner.pw_uid)
         options = ("-U", USER, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
-        command = [str(self.folder / "initdb"), "-D", str(self.home / "data"), *options]
+        command = [*_as_owner(), str(self.folder / "initdb"), "-D", str(self.home / "data"), *options]
         done = subprocess.run(
-            command, cwd=self.home, env=self._environment(), capture_output=True, check=False, timeout=120, **owner
+            command, cwd=self.home, env=self._environment(), capture_output=True, check=False, timeout=120
         )
         if done.returncode != 0:
             raise RuntimeError(f"initdb failed:\n{(done.stdout + done.stderr).decode(errors='replace')[-4000:]}")
@@ -115,7 +106,7 @@ class Postgres:
             "unix_socket_directories": self.home,
             "max_prepared_transactions": PREPARED_MAX,
         }
-        command = [str(self.folder / "postgres"), "-D", str(self.home / "data")]
+        command = [*_as_owner(), str(self.folder / "postgres"), "-D", str(self.home / "data")]
         command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -126,7 +117,6 @@ class Postgres:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                **_owner(),
             )
         until = time.monotonic() + START_SECONDS_MAX
         while self._process.poll() is None and time.monotonic() < until:
@@ -179,13 +169,24 @@ def running() -> Iterator[Postgres]:
             server.kill()
 
 
-def _owner() -> _Owner:
-    """Return as whom to run it. PostgreSQL refuses to run as root, so root runs it as another user."""
+def _owner() -> pwd.struct_passwd | None:
+    """Return as whom to run it; None: as this process. PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
-        return {"user": None, "group": None, "extra_groups": None}
+        return None
     known = {entry.pw_name: entry for entry in pwd.getpwall()}
-    found = next(known[name] for name in ("postgres", "nobody") if name in known)
-    return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
+    return next(known[name] for name in ("postgres", "nobody") if name in known)
+
+
+def _as_owner() -> list[str]:
+    """Return the words before a command that run it as its owner.
+
+    `subprocess` could change the user, but it forks for that, and a fork of a process with threads of
+    gRPC crashes now and then before the program begins.
+    """
+    owner = _owner()
+    if owner is None:
+        return []
+    return ["setpriv", f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups", "--"]
 
 
 def _children(parent: int) -> list[int]:
