@@ -91,13 +91,13 @@ FIRST_SEED ?= 0
 TRACE ?=
 MUTANT_SEEDS ?= 400
 MUTANTS ?=
-PART ?=
+RECORD ?=
 
 simulate: $(STAMP) ## Whole clusters in virtual time, one for each of SEEDS=200 seeds from FIRST_SEED=0 on
 	$(PYTHON) -m tests.simulation.run --level $(LEVEL) --seeds $(SEEDS) --first-seed $(FIRST_SEED) $(TRACE)
 
-mutants: $(STAMP) ## Plant each known bug and show the seed of the simulation that catches it (MUTANTS="name …" or PART=0/8 for some)
-	$(PYTHON) -m tests.simulation.hunt --seeds $(MUTANT_SEEDS) $(if $(PART),--part $(PART)) $(MUTANTS)
+mutants: $(STAMP) ## Plant each known bug and show the seed of the simulation that catches it (MUTANTS="name …" for some; RECORD=1 writes new seeds)
+	$(PYTHON) -m tests.simulation.hunt --seeds $(MUTANT_SEEDS) $(if $(RECORD),--record) $(MUTANTS)
 
 # Nightly: EVENTS=200, both stores. SECONDS: how long the troubles last, by default four seconds for each.
 STORE ?= all

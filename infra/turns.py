@@ -18,9 +18,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MUTANT_PARTS = 8
-"""So many turns of the tier mutants take all of them once."""
-
 
 @dataclass(frozen=True, slots=True)
 class Tier:
@@ -29,10 +26,6 @@ class Tier:
     name: str
     command: str
     seconds_min: int
-
-    def command_of(self, number: int) -> str:
-        """Return the command at the commit `number`."""
-        return self.command.format(part=number // len(TIERS) % MUTANT_PARTS, parts=MUTANT_PARTS)
 
 
 TIERS = (
@@ -43,7 +36,7 @@ TIERS = (
     Tier("nightly-compaction", "make test-nightly TESTS=tests/real/test_spark_cluster.py", 1200),
     Tier("bench", "make bench-quick", 900),
     Tier("nightly-streams", "make test-nightly TESTS=tests/real/test_stream_kills.py", 1500),
-    Tier("mutants", "make mutants PART={part}/{parts}", 1500),
+    Tier("mutants", "make mutants", 1500),
     Tier("nightly-peers", "make test-nightly TESTS=tests/real/test_peers.py", 1500),
 )
 
@@ -102,7 +95,7 @@ def main(what: str) -> None:
     if what == "summary":
         print("\n".join(summary(number, commits, chosen)))
     else:
-        print(f"{chosen.seconds_min}\t{chosen.command_of(number)}")
+        print(f"{chosen.seconds_min}\t{chosen.command}")
 
 
 if __name__ == "__main__":

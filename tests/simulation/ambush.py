@@ -32,13 +32,16 @@ class Ambush:
     """`shares`: by kind of object, the share of requests before which their process sleeps.
     `seconds_max`: it never sleeps longer.
 
-    `sleepers_max`: so many at a time, for some process has to go on.
+    `sleepers_max`: so many at a time, for some process has to go on. `whose`, if not empty: the one process that
+    sleeps; `before`: the requests before which it does.
     """
 
     shares: Mapping[str, float] = field(default_factory=dict)
     seconds_max: float = 60.0
     commits: int = 2
     sleepers_max: int = 1
+    whose: str = ""
+    before: tuple[str, ...] = ("put", "permission", "delete")
 
 
 NO_AMBUSH = Ambush()

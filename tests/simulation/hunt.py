@@ -1,7 +1,10 @@
-"""Run `make mutants`: apply each named bug in turn and show the first seed that catches it. A bug
-that survives fails the run.
+"""Run `make mutants`: apply each named bug in turn and show a seed that catches it. A bug that survives fails the
+run.
 
-python -m tests.simulation.hunt --seeds 300 [name …]
+python -m tests.simulation.hunt [--seeds 400] [--record] [name …]
+
+The seed that `caught.tsv` remembers is tried first. `--record` writes what was found anew; `--anew` hunts from
+seed 0 although there is a record.
 """
 
 from __future__ import annotations
@@ -10,53 +13,86 @@ import argparse
 import multiprocessing
 import sys
 import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 
 from tests.simulation.all_mutants import MUTANTS
+from tests.simulation.caught import Hunted, Record, hunt_with_record, read, remember
 from tests.simulation.levels import LEVELS
-from tests.simulation.mutants import NOT_A_CATCH, hunt
+from tests.simulation.mutants import NOT_A_CATCH
 
 
-def hunt_one(what: tuple[str, int]) -> tuple[str, bool, float]:
-    """(line to print, whether it was caught, seconds of CPU); in a separate process."""
-    name, seeds = what
-    begun = time.process_time()
-    mutant = MUTANTS[name]
-    caught = hunt(mutant, LEVELS[mutant.level], range(seeds))
-    cpu_s = time.process_time() - begun
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a process tells of one mutant."""
+
+    lines: list[str]
+    failed: bool
+    new: Record | None
+    stale: bool
+    cpu_s: float
+
+
+def told(hunted: Hunted, cpu_s: float) -> Told:
+    """Put into words what came out."""
+    caught, mutant = hunted.caught, hunted.caught.mutant
+    lines = [
+        f"{mutant.name:50} seed {seed} of {mutant.level} fails without the bug too: mend that first"
+        for seed in hunted.unclean
+    ]
+    if hunted.stale is not None:
+        lines.append(f"{mutant.name:50} its record is stale: seed {hunted.stale.seed} no longer catches it")
     if caught.seed is None or caught.result is None:
-        return f"{name:50} SURVIVED {caught.tried} seeds ({cpu_s:.0f} s): {caught.misfit or mutant.what}", False, cpu_s
-    kinds = sorted(caught.result.kinds - NOT_A_CATCH)
-    return (
-        f"{name:50} {mutant.level:8} seed {caught.seed:4}, {caught.tried:3} tried ({cpu_s:.1f} s): {', '.join(kinds)}",
-        True,
-        cpu_s,
-    )
+        lines.append(f"{mutant.name:50} SURVIVED {caught.tried} seeds ({cpu_s:.0f} s): {caught.misfit or mutant.what}")
+        return Told(lines, True, None, hunted.stale is not None, cpu_s)
+    kinds = ", ".join(sorted(caught.result.kinds - NOT_A_CATCH))
+    how = "as recorded" if hunted.new is None else f"{hunted.new.tried:3} tried"
+    lines.append(f"{mutant.name:50} {mutant.level:8} seed {caught.seed:4}, {how} ({cpu_s:.1f} s): {kinds}")
+    return Told(lines, bool(hunted.unclean), hunted.new, hunted.stale is not None, cpu_s)
 
 
-def part_of(text: str) -> tuple[int, int]:
-    """Parse "0/8". Raises ArgumentTypeError."""
-    part, _, parts = text.partition("/")
-    if not (part.isdecimal() and parts.isdecimal() and int(part) < int(parts)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no part, as 0/8, the first of eight, or 7/8, the last")
-    return int(part), int(parts)
+def hunt_one(seeds: int, what: tuple[str, Record | None]) -> Told:
+    """Hunt one mutant, in a process of its own."""
+    name, record = what
+    mutant = MUTANTS[name]
+    begun_s = time.process_time()
+    hunted = hunt_with_record(mutant, LEVELS[mutant.level], range(seeds), record, time.process_time)
+    return told(hunted, time.process_time() - begun_s)
+
+
+def in_order_of_cost(names: Iterable[str], records: Mapping[str, Record]) -> list[str]:
+    """Put those with a record first, the longest of them foremost, so that both processes end at about one time."""
+    return sorted(names, key=lambda name: (-records[name].seed_s, name) if name in records else (1.0, name))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Look for a seed that catches each mutant.")
     parser.add_argument("--seeds", type=int, default=300)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--part", type=part_of, default=(0, 1), help="0/8: the first of eight parts of them")
+    parser.add_argument("--record", action="store_true", help="write what is found anew to tests/simulation/caught.tsv")
+    parser.add_argument("--anew", action="store_true", help="hunt from seed 0, although there is a record")
     parser.add_argument("names", nargs="*")
     chosen = parser.parse_args()
-    part, parts = chosen.part
-    names = (chosen.names or sorted(MUTANTS))[part::parts]
-    survivors, cpu_s = 0, 0.0
-    with multiprocessing.get_context("spawn").Pool(chosen.processes, maxtasksperchild=1) as pool:
-        for line, caught, seconds in pool.imap_unordered(hunt_one, [(name, chosen.seeds) for name in names]):
-            print(line, flush=True)
-            survivors += not caught
-            cpu_s += seconds
+    if unknown := sorted(set(chosen.names) - set(MUTANTS)):
+        parser.error(f"there is no mutant {', '.join(unknown)}")
+    records = {} if chosen.anew else read()
+    names = chosen.names or in_order_of_cost(MUTANTS, records)
+    survivors, stale, cpu_s = 0, 0, 0.0
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["tests.simulation.all_mutants", "tests.simulation.levels"])  # imports: 3 s of CPU
+    with processes.Pool(chosen.processes, maxtasksperchild=1) as pool:
+        work = [(name, records.get(name)) for name in names]
+        for one in pool.imap_unordered(partial(hunt_one, chosen.seeds), work):
+            print("\n".join(one.lines), flush=True)
+            survivors += one.failed
+            stale += one.stale
+            cpu_s += one.cpu_s
+            if chosen.record and one.new is not None:
+                remember(one.new)
     print(f"\n{len(names) - survivors} of {len(names)} mutants caught, {cpu_s:.0f} s of CPU")
+    if stale and not chosen.record:
+        print(f"{stale} records are stale: --record (make mutants RECORD=1) writes the new seeds")
     return 1 if survivors else 0
 
 

@@ -7,6 +7,7 @@ as caught: they would only mean that the mutant itself no longer fits the code.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -38,6 +39,8 @@ class Caught:
     """None: it survived."""
     result: Result | None
     tried: int
+    seed_s: float = 0.0
+    """CPU seconds of the last seed that was tried."""
     misfit: str = ""
     """A bug or crash that the mutant itself ran into: it no longer fits the code."""
 
@@ -65,8 +68,9 @@ def hunt(found: Mutant, make: Make, seeds: Iterable[int]) -> Caught:
         found.apply(patch)
         for seed in found.in_order(seeds):
             tried += 1
+            begun_s = time.process_time()
             result = simulate(make, seed)
             if result.kinds - NOT_A_CATCH:
-                return Caught(found, seed, result, tried)
+                return Caught(found, seed, result, tried, time.process_time() - begun_s)
             misfit = next((str(violation) for violation in result.violations), misfit)
-    return Caught(found, None, None, tried, misfit)
+    return Caught(found, None, None, tried, misfit=misfit)

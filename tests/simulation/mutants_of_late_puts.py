@@ -21,7 +21,7 @@ from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.task import _Run
 from tests.simulation.mutants import mutant
-from tests.simulation.rounds_plan import rounds_plan_of
+from tests.simulation.rounds_plan import SLEEPER_WITH_A_WRONG_CLOCK, rounds_plan_of
 from tests.simulation.s3 import SimulatedS3
 
 LOADED = True
@@ -77,7 +77,7 @@ async def _sign(run: _Run) -> None:
     )
 
 
-@mutant("rounds", likely=late_on_s3)
+@mutant("rounds", likely=lambda seed: rounds_plan_of(seed).ambush is SLEEPER_WITH_A_WRONG_CLOCK)
 def own_clock_trusted_when_signing(patch: Patch) -> None:
     """S3: no process compares the clock that signs with the store's."""
     patch.setattr(ledgermq_ledger.object_store.s3, "CLOCKS_APART_PARTS", 0)

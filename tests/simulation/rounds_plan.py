@@ -11,6 +11,10 @@ from ledgermq_ledger.cluster import ClusterDefaults
 from tests.simulation.ambush import KINDS, NO_AMBUSH, Ambush, draw_ambush
 
 BUNDLES = 3
+SLEEPER_WITH_A_WRONG_CLOCK = Ambush({"parquet": 1.0}, seconds_max=80.0, whose="c0", before=("put",))
+"""The compactor whose clock is ahead has signed, and sleeps until its file was put by another one and deleted. Its
+URLs would still be in force then, if it could sign at all (T4).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,9 @@ def rounds_plan_of(seed: int) -> RoundsPlan:
     if r.random() >= 0.25:
         return plan
     ambush = Ambush({"parquet": r.choice((0.1, 0.5))}, seconds_max=80.0, sleepers_max=2)
+    clocks_wrong_s: tuple[float, ...] = r.choice(((), (40.0,)))
+    if plan.is_s3 and clocks_wrong_s and random.Random(f"sleeper {seed}").random() < 0.5:
+        ambush, clocks_wrong_s = SLEEPER_WITH_A_WRONG_CLOCK, (300.0,)
     return replace(
         plan,
         compactors=4,
@@ -62,7 +69,7 @@ def rounds_plan_of(seed: int) -> RoundsPlan:
         round_every_s=1.0,
         records_s=1.0,
         ambush=ambush,
-        clocks_wrong_s=r.choice(((), (40.0,))),
+        clocks_wrong_s=clocks_wrong_s,
         holds=0.0,
         archives=False,
     )

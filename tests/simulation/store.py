@@ -158,6 +158,8 @@ class StoreLine(FaultyStore):
         `certainly`: whatever the dice say, where this kind lies in ambush at all.
         """
         ambush, share = self._weather.ambush, self._weather.ambush.shares.get(kind, 0.0)
+        if what not in ambush.before or ambush.whose not in ("", self._who):
+            return
         if share and self._weather.sleepers < ambush.sleepers_max and (certainly or self._random.random() < share):
             seconds_max = ambush.seconds_max * (1.0 if certainly else self._random.choice((0.1, 1.0)))
             await self._sleep(

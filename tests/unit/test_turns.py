@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.turns import MUTANT_PARTS, TIERS, last_turn, summary, turn_of
+from infra.turns import TIERS, last_turn, summary, turn_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
@@ -28,13 +28,6 @@ def test_the_last_turn_is_the_newest_commit_that_has_it(number: int) -> None:
     for tier in TIERS:
         turns = [each for each in range(1, number + 1) if turn_of(each) is tier]
         assert last_turn(tier, number) == (turns[-1] if turns else None)
-
-
-def test_all_mutants_have_their_turn() -> None:
-    [mutants] = [tier for tier in TIERS if tier.name == "mutants"]
-    turns = [number for number in range(1, 1 + MUTANT_PARTS * len(TIERS)) if turn_of(number) is mutants]
-    commands = {mutants.command_of(number) for number in turns}
-    assert commands == {f"make mutants PART={part}/{MUTANT_PARTS}" for part in range(MUTANT_PARTS)}
 
 
 def test_the_summary_names_the_commit_of_each_last_turn() -> None:
@@ -83,7 +76,7 @@ def test_a_fresh_clone_decides_as_the_repository_does_and_a_shallow_one_says_why
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{origin}", str(shallow))
     tier = turn_of(3)
     for folder in (origin, clone):
-        assert turns(folder, "next").stdout == f"{tier.seconds_min}\t{tier.command_of(3)}\n"
+        assert turns(folder, "next").stdout == f"{tier.seconds_min}\t{tier.command}\n"
         assert f"{tier.name:18} last at commit 3 (" in turns(folder, "summary").stdout
     assert turns(clone, "next", "soak").stdout.endswith("make soak SECONDS=600\n")
     refused, unknown = turns(shallow, "next"), turns(clone, "next", "siesta")
