@@ -12,7 +12,7 @@ WORKERS ?= 4
 # Some machines forbid Python to keep compiled modules: each of the hundreds of processes that tests start would compile all of them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup lint format proto pages test test-fast test-spark test-slow test-real test-nightly compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit clean
+.PHONY: help setup lint format proto pages quick test test-fast test-spark test-slow test-real test-nightly compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md, the 
 	$(PYTHON) -m ledgermq_tools.broker.settings_page > docs/settings.md
 	$(PYTHON) -m ledgermq_broker.metrics.page > docs/metrics.md
 	$(PYTHON) -m infra.grafana.dashboard > infra/grafana/ledgermq.json
+
+quick: $(STAMP) ## Unit and property tests of what differs from main, for at most two minutes (BASE=HEAD~3 for another commit)
+	@$(PYTHON) -m infra.quick
 
 test: lint test-fast test-spark ## lint and the tests that need no server, without the slow ones (ten minutes on two cores)
 
