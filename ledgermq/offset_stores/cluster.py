@@ -97,7 +97,8 @@ async def commit_outside(
     connections: Connections, group: str, offsets: Mapping[TopicPartition, tuple[int, int]]
 ) -> Mapping[TopicPartition, LedgerMQError]:
     """Commit for a group that has no members, and return an error for each partition that was
-    refused: CommitGoesBack, OffsetOutOfRange, UnknownTopic, …
+    refused: CommitGoesBack, OffsetOutOfRange, UnknownTopic; StaleAssignment if another program commits for
+    the group at the same time: commit again, the highest offset stays; …
 
     `offsets`: by partition the topic's id and the next offset to read. Raises InvalidGroupName,
     GroupNotEmpty (a group with members takes commits from its members only), Unavailable.

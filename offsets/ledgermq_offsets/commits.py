@@ -159,7 +159,6 @@ def judge(
 ) -> bool:
     """Return True if the commit has to be applied, False if it or a later one was applied already.
 
-    Another commit under the same counter is of another program, as members do not share a partition.
     A partition with a staged offset takes no other commit: the transaction could put its offset in
     the place of a later one. Raises the error that goes into the commit's result.
     """
@@ -168,12 +167,7 @@ def judge(
     stored = group.offset_of(partition)
     if stored is not None:
         if not is_news(stored, commit):
-            repeats = (commit.offset, commit.metadata) == (stored.offset, stored.metadata)
-            if commit.counter == stored.counter and not repeats:
-                raise StaleAssignment(
-                    f"partition {commit.partition} of {commit.topic}: another program has committed offset"
-                    f" {stored.offset} under the same epoch and counter; nothing was committed"
-                )
+            check_same_program(member, stored, commit)
             return False
         if goes_back(stored, commit):
             raise CommitGoesBack(
@@ -213,6 +207,27 @@ def is_current(group: Group, member: Member | None, partition: PartitionId, comm
 
 def is_news(stored: OffsetValue, commit: pb.OffsetCommit) -> bool:
     return stored.epoch != commit.epoch or commit.counter > stored.counter
+
+
+def check_same_program(member: Member | None, stored: OffsetValue, commit: pb.OffsetCommit) -> None:
+    """Check that a commit which is no news comes from the program that committed the stored offset. Raises
+    StaleAssignment.
+
+    A repetition says the same as the commit that was applied under its counter. Members do not share a
+    partition, so a lower counter of a member is a delayed repetition. Outside of membership each program
+    sends one commit at a time: a higher counter then is of another program.
+    """
+    is_same_turn = commit.counter == stored.counter
+    if is_same_turn and (commit.offset, commit.metadata) != (stored.offset, stored.metadata):
+        raise StaleAssignment(
+            f"partition {commit.partition} of {commit.topic}: another program has committed offset"
+            f" {stored.offset} under the same epoch and counter; nothing was committed"
+        )
+    if not is_same_turn and member is None:
+        raise StaleAssignment(
+            f"partition {commit.partition} of {commit.topic}: another program has committed offset {stored.offset}"
+            " since the committed offset was read; read it again, and commit again if yours is higher"
+        )
 
 
 def goes_back(stored: OffsetValue, commit: pb.OffsetCommit) -> bool:

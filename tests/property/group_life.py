@@ -236,7 +236,8 @@ class GroupLife(GroupPromises):
             done = self.desk.coordinator.state.groups[GROUP].offset_of(sent.partition)
             assert done is not None, "a commit was acknowledged, and nothing is committed"
             commit = sent.request.commits[0]
-            overtaken = done.epoch == commit.epoch and done.counter > commit.counter  # a careless client went back
+            overtaken = done.epoch == commit.epoch and done.counter > commit.counter  # a careless member went back
+            assert sent.request.member_id or not overtaken, "a commit was acknowledged after one of another program"
             assert overtaken or (done.offset or 0) >= commit.offset, "a commit was acknowledged, and less is committed"
         if applied:
             assert codes == [""]

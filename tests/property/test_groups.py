@@ -50,6 +50,10 @@ def counters_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commits, "is_news", lambda stored, commit: True)
 
 
+def commits_of_others_count_as_repetitions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(commits, "check_same_program", lambda member, stored, commit: None)
+
+
 def commits_may_go_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commits, "goes_back", lambda stored, commit: False)
 
@@ -123,6 +127,7 @@ def tombstones_are_not_written(patch: pytest.MonkeyPatch) -> None:
 MUTANTS: list[Mutate] = [
     commits_are_not_checked,
     counters_are_not_looked_at,
+    commits_of_others_count_as_repetitions,
     commits_may_go_back,
     epochs_are_not_drawn_anew,
     a_reset_keeps_the_epoch,

@@ -172,6 +172,25 @@ def test_of_two_programs_outside_of_membership_one_is_refused(desk: Desk) -> Non
     assert desk.committed("g", "t", 0).offset == 0
 
 
+@pytest.mark.parametrize("offset", [3, 2, 1])
+def test_a_program_outside_of_membership_learns_that_another_one_was_ahead_twice(desk: Desk, offset: int) -> None:
+    """Its counter is lower than the stored one, whether its offset is higher, the same or lower."""
+    overtaken = outside(desk, 0, offset)
+    assert desk.commit(outside(desk, 0, 1)) == [""]
+    assert desk.commit(outside(desk, 0, 2)) == [""]
+    assert desk.commit(overtaken) == ["STALE_ASSIGNMENT"]
+    assert desk.committed("g", "t", 0).offset == 2
+    assert desk.commit(outside(desk, 0, 3)) == [""]  # it has read again
+
+
+def test_a_late_repetition_of_a_member_is_answered_as_before(desk: Desk, alone: Consumer) -> None:
+    first = alone.commit_request({(1, 0): 1})
+    assert desk.commit(first) == [""]
+    assert desk.commit(alone.commit_request({(1, 0): 2})) == [""]
+    assert desk.commit(first) == [""]
+    assert desk.committed("g", "t", 0).offset == 2
+
+
 def test_a_commit_outside_of_membership_ends_when_members_have_been_there(desk: Desk) -> None:
     delayed = outside(desk, 0, 3)
     member = Consumer(desk, "g", "a")

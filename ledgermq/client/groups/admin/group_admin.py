@@ -145,8 +145,9 @@ class GroupAdmin:
         """Commit the progress of a job that is not a member of any group; `describe` shows it.
         `offsets`: (topic id, next offset to read) by partition.
 
-        Return an error for each partition that was refused (CommitGoesBack, OffsetOutOfRange,
-        UnknownTopic, …). Raises InvalidGroupName, GroupNotEmpty (only members may commit),
+        Return an error for each partition that was refused: CommitGoesBack, OffsetOutOfRange, UnknownTopic, …;
+        StaleAssignment if another program commits for the group at the same time (commit again: the highest
+        offset stays). Raises InvalidGroupName, GroupNotEmpty (only members may commit),
         Unavailable.
         """
         return await commit_outside(self._connections, group, offsets)
