@@ -6,6 +6,7 @@ Retries are safe: if the answer to an attempt was lost, the next attempt recogni
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 
 from ledgermq.client.context import ClientContext
@@ -27,6 +28,7 @@ from ledgermq.errors import (
     RetriableError,
     TopicBeingDeleted,
     TopicExists,
+    Unauthorized,
     Unavailable,
     UnknownTopic,
 )
@@ -42,6 +44,7 @@ BUNDLES_MIN = 2
 
 class Admin:
     def __init__(self, context: ClientContext) -> None:
+        self._sources = context.sources
         self._connections = context.connections
         self._routing = context.routing
 
@@ -55,7 +58,10 @@ class Admin:
         wait: bool = False,
     ) -> TopicDescription:
         request = pb.CreateTopicRequest(
-            name=check_topic_text(name), partitions=_whole("partitions", partitions), settings=_texts(settings)
+            name=check_topic_text(name),
+            partitions=_whole("partitions", partitions),
+            settings=_texts(settings),
+            nonce=self._sources.new_id(),
         )
         attempts, backoff, deadline = 0, self._connections.backoff(), self._connections.deadline()
 
@@ -76,11 +82,11 @@ class Admin:
         except TopicExists:
             if attempts == 1 and not if_not_exists:
                 raise
-            # An earlier attempt of this call may have created it: then it looks as requested.
+            # An earlier attempt of this call may have created it. A broker that keeps nonces would have answered so;
+            # without a nonce the topic looks as requested.
             info = await self._info(name)
-            if if_not_exists:
-                pass
-            elif dict(info.settings) != dict(request.settings) or partitions not in (0, len(info.partitions)):
+            is_equal = dict(info.settings) == dict(request.settings) and partitions in (0, len(info.partitions))
+            if not if_not_exists and (info.nonce or not is_equal):
                 raise
         self._routing.learn(info)
         return topic_description(info)
@@ -121,20 +127,34 @@ class Admin:
         return topic_description(answer.topic)
 
     async def delete_topic(self, name: str) -> None:
-        request = pb.DeleteTopicRequest(name=check_topic_text(name))
+        try:
+            topic_id = await self._id_of(check_topic_text(name))
+        except TopicBeingDeleted:
+            return
+        request = pb.DeleteTopicRequest(name=name, topic_id=topic_id)
         attempts = 0
 
         async def delete(connection: Connection) -> None:
             nonlocal attempts
             attempts += 1
-            await connection.delete_topic(request)
+            with suppress(TopicBeingDeleted) if topic_id else nullcontext():
+                await connection.delete_topic(request)
 
         try:
             await self._connections.ask(delete, self._connections.deadline())
         except UnknownTopic:
-            if attempts == 1:
+            if attempts == 1 and not topic_id:
                 raise
         self._routing.forget(name)
+
+    async def _id_of(self, name: str) -> int:
+        """Return the id of the topic that has the name now, so that no attempt deletes a later one. 0 if the caller
+        may delete it, and not see it. Raises UnknownTopic, TopicBeingDeleted, Unavailable.
+        """
+        try:
+            return (await self._info(name)).topic_id
+        except Unauthorized:
+            return 0
 
     async def describe_cluster(self) -> ClusterDescription:
         return cluster_description(await self._describe(self._connections.deadline()))

@@ -194,6 +194,10 @@ class Client:
         `wait`: while a deleted topic of this name is being removed, which takes a second or so, try again
         within `timeout_s`; False: raise TopicBeingDeleted at once.
 
+        Of several programs that create the same topic, one succeeds, and the others get TopicExists, also if
+        answers are lost on the way. Only a broker of an earlier release takes an equal topic for the caller's own
+        then.
+
         Raises InvalidTopicName, InvalidConfig, TopicExists, TopicBeingDeleted, Unavailable.
         """
         return await self._admin.create_topic(name, partitions, settings or {}, if_not_exists=if_not_exists, wait=wait)
@@ -219,8 +223,9 @@ class Client:
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records.
 
-        The name can be used again once every broker has released it. Raises UnknownTopic,
-        Unavailable.
+        The name can be used again once every broker has released it. A topic that another program creates under
+        the same name meanwhile stays. A topic that is being deleted already is no error. Raises UnknownTopic,
+        LegalHold, Unavailable.
         """
         await self._admin.delete_topic(name)
 

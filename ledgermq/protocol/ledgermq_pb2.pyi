@@ -612,7 +612,7 @@ class DescribeTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ...) -> None: ...
 
 class TopicInfo(_message.Message):
-    __slots__ = ("name", "topic_id", "partitions", "settings", "created_ms", "error", "message_ttl_ms", "message_ttl_ms_max")
+    __slots__ = ("name", "topic_id", "partitions", "settings", "created_ms", "error", "message_ttl_ms", "message_ttl_ms_max", "nonce")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -628,6 +628,7 @@ class TopicInfo(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_TTL_MS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_TTL_MS_MAX_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic_id: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionInfo]
@@ -636,7 +637,8 @@ class TopicInfo(_message.Message):
     error: Error
     message_ttl_ms: int
     message_ttl_ms_max: int
-    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionInfo, _Mapping]]] = ..., settings: _Optional[_Mapping[str, str]] = ..., created_ms: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., message_ttl_ms_max: _Optional[int] = ...) -> None: ...
+    nonce: bytes
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionInfo, _Mapping]]] = ..., settings: _Optional[_Mapping[str, str]] = ..., created_ms: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., message_ttl_ms_max: _Optional[int] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class PartitionInfo(_message.Message):
     __slots__ = ("bundle", "owner", "moving_from")
@@ -649,7 +651,7 @@ class PartitionInfo(_message.Message):
     def __init__(self, bundle: _Optional[int] = ..., owner: _Optional[str] = ..., moving_from: _Optional[int] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("name", "partitions", "settings", "forwarded")
+    __slots__ = ("name", "partitions", "settings", "nonce", "forwarded")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -660,12 +662,14 @@ class CreateTopicRequest(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     settings: _containers.ScalarMap[str, str]
+    nonce: bytes
     forwarded: bool
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., nonce: _Optional[bytes] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class CreateTopicResponse(_message.Message):
     __slots__ = ("topic",)
@@ -701,12 +705,14 @@ class AlterTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[TopicInfo, _Mapping]] = ...) -> None: ...
 
 class DeleteTopicRequest(_message.Message):
-    __slots__ = ("name", "forwarded")
+    __slots__ = ("name", "topic_id", "forwarded")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
+    topic_id: int
     forwarded: bool
-    def __init__(self, name: _Optional[str] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class DeleteTopicResponse(_message.Message):
     __slots__ = ()

@@ -37,6 +37,9 @@ OFFSET_MAX = 2**63 - 1
 
 PRODUCER_ID_BYTES = 16
 
+NONCE_BYTES_MAX = 16
+"""Longest nonce, by which a broker recognizes the attempts of one call."""
+
 PRODUCER_NAME_CHARS_MAX = 200
 """Longest name of an exclusive producer."""
 

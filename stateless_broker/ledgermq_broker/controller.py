@@ -95,13 +95,14 @@ class Controller:
         self._changed = asyncio.Event()
         self._changes: set[asyncio.Task[Any]] = set()
 
-    async def create_topic(self, name: str, partitions: int, settings: dict[str, str]) -> Topic:
+    async def create_topic(self, name: str, partitions: int, settings: dict[str, str], nonce: bytes = b"") -> Topic:
         """Create a topic. Raises NotOwner if this broker is not the controller, and what
         `topic_changes.created` raises.
         """
 
         def decide(catalog: Catalog) -> Topic:
-            wish = created(catalog, name, partitions, settings, self._bundles(), self.limits, self._sources.now_ms())
+            now_ms = self._sources.now_ms()
+            wish = created(catalog, name, partitions, settings, self._bundles(), self.limits, now_ms, nonce)
             self.limits.check_archive(self._compaction.store.url, wish)
             return wish
 
@@ -272,8 +273,8 @@ class Controller:
 
         return await self._to_its_end(move())
 
-    async def delete_topic(self, name: str) -> Topic:
-        return await self._change(lambda catalog: deleted(catalog, name))
+    async def delete_topic(self, name: str, topic_id: int = 0) -> Topic:
+        return await self._change(lambda catalog: deleted(catalog, name, topic_id))
 
     def ownership_changed(self) -> None:
         opened = self._ownership.opened.get(keys.METADATA_BUNDLE)

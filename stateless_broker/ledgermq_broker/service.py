@@ -219,7 +219,8 @@ class TopicPath:
             ):  # another broker's wish; its caller chooses nothing about it
                 topic = await self._controller.create_internal_topic(request.name)
                 return pb.CreateTopicResponse(topic=self._info(topic))
-            topic = await self._controller.create_topic(request.name, request.partitions, dict(request.settings))
+            settings = dict(request.settings)
+            topic = await self._controller.create_topic(request.name, request.partitions, settings, request.nonce)
             return pb.CreateTopicResponse(topic=self._info(topic))
 
         keys.check_topic_name(request.name)
@@ -236,7 +237,7 @@ class TopicPath:
 
     async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
         async def here() -> pb.DeleteTopicResponse:
-            await self._controller.delete_topic(request.name)
+            await self._controller.delete_topic(request.name, request.topic_id)
             return pb.DeleteTopicResponse()
 
         return await self._at_controller.run(request, here, lambda line, passed: line.delete_topic(passed))
@@ -298,6 +299,7 @@ class TopicPath:
             created_ms=topic.created_ms,
             message_ttl_ms=ttl_ms,
             message_ttl_ms_max=ttl_ms_max,
+            nonce=topic.nonce,
         )
 
     async def _describe(self, lookup: Lookup, name: str, auto_create: bool) -> pb.TopicInfo:

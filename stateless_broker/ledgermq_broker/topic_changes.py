@@ -17,7 +17,9 @@ from ledgermq.errors import (
     TopicExists,
     Unavailable,
     UnknownPartition,
+    UnknownTopic,
 )
+from ledgermq.protocol.limits import NONCE_BYTES_MAX
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 from ledgermq_broker.settings import default_of
 from ledgermq_ledger import keys
@@ -95,8 +97,10 @@ def created(
     bundles: int,
     limits: TopicLimits,
     now_ms: int,
+    nonce: bytes = b"",
 ) -> Topic:
-    """Return the new topic; the offset of its record becomes its id. `partitions` 0 = the default.
+    """Return the new topic; the offset of its record becomes its id. `partitions` 0 = the default. `nonce`: of the
+    call, the same in all its attempts; if the topic has it, an earlier attempt created it, and nothing changes.
 
     Raises InvalidTopicName, InvalidConfig, TopicExists, TopicBeingDeleted, InvalidRequest,
     ResourceExhausted.
@@ -105,15 +109,20 @@ def created(
     _check_lengths(settings)
     wanted = partitions or limits.default_partitions
     _check_partitions(wanted, limits)
+    if len(nonce) > NONCE_BYTES_MAX:
+        raise InvalidRequest(f"a nonce has at most {NONCE_BYTES_MAX} bytes, this one has {len(nonce)}")
     before = catalog.topics_by_name.get(name)
     if before is not None and before.removed:
         raise TopicBeingDeleted(f"topic {name!r} is being deleted; its name is not free yet", retry_after_ms=1000)
+    if before is not None and nonce and before.nonce == nonce:
+        return before
     if before is not None:
         raise TopicExists(f"topic {name!r} exists, with {before.partitions} partitions")
     if catalog.own_topics >= limits.topics_max:
         raise ResourceExhausted(f"the cluster has {limits.topics_max} topics, the most that are allowed")
     raw = dict(settings)
-    return Topic(-1, name, assign(catalog, wanted, bundles), raw, check_together(parse_settings(raw), wanted), now_ms)
+    checked = check_together(parse_settings(raw), wanted)
+    return Topic(-1, name, assign(catalog, wanted, bundles), raw, checked, now_ms, nonce=nonce)
 
 
 def created_offsets_topic(catalog: Catalog, bundles: int, limits: TopicLimits, now_ms: int) -> Topic:
@@ -214,12 +223,16 @@ def altered(
     return replace(topic, bundles=topic.bundles + more, raw_settings=raw, settings=settings, altered_ms=now_ms)
 
 
-def deleted(catalog: Catalog, name: str) -> Topic:
-    """Return the topic as deleted. Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName,
-    LegalHold.
+def deleted(catalog: Catalog, name: str, topic_id: int = 0) -> Topic:
+    """Return the topic as deleted. `topic_id`: of the topic that is meant; 0: the one that has the name now. Raises
+    UnknownTopic, TopicBeingDeleted, InvalidTopicName, LegalHold.
     """
     _check_user_topic(name)
     topic = catalog.living(name)
+    if topic_id not in (0, topic.id):
+        raise UnknownTopic(
+            f"topic {name!r} with the id {topic_id} does not exist; the topic of that name has the id {topic.id}"
+        )
     if topic.settings.legal_hold:
         raise LegalHold(
             f"topic {name!r} is under legal hold: it cannot be deleted until the setting legal.hold is unset"

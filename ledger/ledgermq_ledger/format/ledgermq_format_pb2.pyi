@@ -532,7 +532,7 @@ class SnapshotRecord(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., timestamp_us: _Optional[int] = ...) -> None: ...
 
 class TopicRecord(_message.Message):
-    __slots__ = ("topic_id", "name", "bundles", "settings", "state", "created_ms", "altered_ms", "moves")
+    __slots__ = ("topic_id", "name", "bundles", "settings", "state", "created_ms", "altered_ms", "moves", "nonce")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -548,6 +548,7 @@ class TopicRecord(_message.Message):
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     ALTERED_MS_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     name: str
     bundles: _containers.RepeatedScalarFieldContainer[int]
@@ -556,7 +557,8 @@ class TopicRecord(_message.Message):
     created_ms: int
     altered_ms: int
     moves: _containers.RepeatedCompositeFieldContainer[PartitionMove]
-    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., bundles: _Optional[_Iterable[int]] = ..., settings: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[TopicState, str]] = ..., created_ms: _Optional[int] = ..., altered_ms: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[PartitionMove, _Mapping]]] = ...) -> None: ...
+    nonce: bytes
+    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., bundles: _Optional[_Iterable[int]] = ..., settings: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[TopicState, str]] = ..., created_ms: _Optional[int] = ..., altered_ms: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[PartitionMove, _Mapping]]] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class PartitionMove(_message.Message):
     __slots__ = ("partition", "move", "source", "before", "ended")

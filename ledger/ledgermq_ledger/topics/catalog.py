@@ -65,7 +65,8 @@ class Topic:
     """`bundles[p]`: the bundle of partition p. `removed`: deleted, but its name is not free yet.
 
     `altered_ms`: when settings or partitions were last changed, 0 if never. `version`: offset of
-    the record with this state. `moves`: the newest move of each partition that has one.
+    the record with this state. `moves`: the newest move of each partition that has one. `nonce`: of the call that
+    created it, b"" if that is not known.
     """
 
     id: int
@@ -78,6 +79,7 @@ class Topic:
     altered_ms: int = 0
     version: int = 0
     moves: Mapping[int, PartitionMove] = field(default_factory=dict)
+    nonce: bytes = b""
 
     @property
     def partitions(self) -> int:
@@ -270,6 +272,7 @@ def encode_topic_record(topic: Topic, *, creation: bool = False) -> bytes:
             )
             for partition, move in sorted(topic.moves.items())
         ],
+        nonce=topic.nonce,
     )
     return record.SerializeToString(deterministic=True)
 
@@ -290,6 +293,7 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
             altered_ms=record.altered_ms,
             version=offset,
             moves=_moves_of(record, offset, settings),
+            nonce=record.nonce,
         )
     except DecodeError as error:
         raise DataDamaged(f"record {offset} of {keys.METADATA_TOPIC}: {error}") from error

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledgermq.errors import InvalidRequest
-from ledgermq.protocol.limits import BRANCH_BYTES_MAX, PRODUCER_ID_BYTES
+from ledgermq.protocol.limits import BRANCH_BYTES_MAX, NONCE_BYTES_MAX, PRODUCER_ID_BYTES
 from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
 from ledgermq.protocol.unresolved import SUFFIX
 from ledgermq_broker.transactions.state.limits import NUMBER_MAX, TransactionLimits
 from ledgermq_broker.transactions.state.types import Kind, Part, Transaction
 
-NONCE_BYTES_MAX = 16
 CHECK_GROUP_CHARS_MAX = NAME_CHARS_MAX - len(SUFFIX)
 
 

@@ -1,0 +1,126 @@
+"""Topics that are created and deleted while answers are lost and other programs do the same: each call changes its
+own topic only. In virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import ledgermq
+from ledgermq.errors import InvalidRequest, TopicExists, Unavailable, UnknownTopic
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.controller import Controller
+from ledgermq_broker.in_process import InProcessConnector
+from tests.broker.cluster import Cluster, in_cluster
+from tests.virtual_time import virtual_sources
+from tests.waiting import until
+
+Then = Callable[[], Awaitable[object]]
+
+
+def lose_the_answer(patch: pytest.MonkeyPatch, call: str, *, stored: bool, then: Then | None = None) -> None:
+    """Lose the first answer of the controller, or with `stored=False` the first request; then something else happens
+    before the next attempt.
+    """
+    true: Callable[..., Awaitable[Any]] = getattr(Controller, call)
+
+    async def first(self: Controller, *given: Any) -> Any:
+        patch.setattr(Controller, call, true)
+        if stored:
+            await true(self, *given)
+        if then is not None:
+            await then()
+        raise Unavailable("the answer is lost")
+
+    patch.setattr(Controller, call, first)
+
+
+@pytest.mark.parametrize("address", ["a:1", "b:1"])
+@in_cluster("a:1", "b:1")
+async def test_a_creation_whose_answer_was_lost_succeeds_through_any_broker(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """One of the brokers passes the call on to the controller, and does so again after the loss by itself."""
+    connector = InProcessConnector(cluster.network)
+    async with ledgermq.Client(connector, [address], sources=virtual_sources(next(cluster.client_seeds))) as client:
+        lose_the_answer(monkeypatch, "create_topic", stored=True)
+        made = await client.create_topic("t", 2)
+        assert made.topic_id == (await client.describe_topic("t")).topic_id
+        with pytest.raises(TopicExists):
+            await client.create_topic("t", 2)
+
+
+@in_cluster("a:1", "b:1")
+async def test_of_two_programs_that_create_an_equal_topic_one_succeeds(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster.client() as one, cluster.client() as other:
+
+        async def other_creates() -> None:
+            await other.create_topic("t", 2, {"retention.ms": 1000})
+
+        lose_the_answer(monkeypatch, "create_topic", stored=False, then=other_creates)
+        with pytest.raises(TopicExists):
+            await one.create_topic("t", 2, {"retention.ms": 1000})
+        lose_the_answer(monkeypatch, "create_topic", stored=False)
+        assert (await one.create_topic("t", if_not_exists=True)).settings == {"retention.ms": "1000"}
+
+
+@in_cluster("a:1", "b:1")
+async def test_the_call_that_created_a_topic_is_known_after_a_change_of_the_topic(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster.client() as one, cluster.client() as other:
+
+        async def other_alters() -> None:
+            await other.alter_topic("t", partitions=3)
+
+        lose_the_answer(monkeypatch, "create_topic", stored=True, then=other_alters)
+        assert len((await one.create_topic("t", 2)).partitions) == 3
+
+
+@in_cluster("a:1")
+async def test_a_topic_without_a_nonce_is_the_caller_s_own_if_it_is_equal(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a controller of an earlier release stores it."""
+    create = Controller.create_topic
+
+    async def create_without(self: Controller, name: str, partitions: int, settings: dict[str, str], _: bytes) -> Any:
+        return await create(self, name, partitions, settings)
+
+    monkeypatch.setattr(Controller, "create_topic", create_without)
+    async with cluster.client() as client:
+        lose_the_answer(monkeypatch, "create_topic", stored=True)
+        assert len((await client.create_topic("t", 2)).partitions) == 2
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_deletion_whose_answer_was_lost_deletes_no_later_topic_of_the_name(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster.client() as one, cluster.client() as other, other.producer() as producer:
+        before = await one.create_topic("t", 1)
+
+        async def other_creates_anew() -> None:
+            await other.create_topic("t", 1)
+            await producer.send("t", b"of another program")
+
+        lose_the_answer(monkeypatch, "delete_topic", stored=True, then=other_creates_anew)
+        await one.delete_topic("t")
+        assert (await other.describe_topic("t")).topic_id != before.topic_id
+        async with other.consumer("t", until_end=True) as consumer:
+            assert [message.value async for message in consumer] == [b"of another program"]
+        await one.delete_topic("t")
+        await until(lambda: "t" not in cluster.brokers["a:1"].metadata.catalog.topics_by_name, 60)
+        with pytest.raises(UnknownTopic):
+            await one.delete_topic("t")
+
+
+@in_cluster("a:1")
+async def test_a_nonce_has_a_bound(cluster: Cluster) -> None:
+    with pytest.raises(InvalidRequest, match="at most 16 bytes, this one has 17"):
+        await cluster.line("a:1").create_topic(pb.CreateTopicRequest(name="t", nonce=bytes(17)))
