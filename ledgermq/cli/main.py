@@ -50,6 +50,7 @@ COMMANDS: dict[str, Place] = {
     "group": Place(GROUPS, "group", "List, describe, reset, delete, export and import consumer groups."),
     "queue": Place(GROUPS, "queue", "List, describe, reset and delete queue groups."),
     "dlq": Place(GROUPS, "dlq", "List, show, redrive and drop dead letters of consumer groups."),
+    "worker": Place(GROUPS, "worker", "Run the handlers that modules of yours declare, until SIGTERM or Ctrl-C."),
     "transaction": Place(GROUPS, "transaction", "List, describe, commit, abort and forget transactions."),
     "token": Place(ACCESS, "token", "Create, revoke and list tokens, by which clients prove who they are."),
     "acl": Place(ACCESS, "acl", "Grant, revoke, list and test access rules."),

@@ -42,6 +42,11 @@ def use_token_file(path: str) -> None:
     _token_file = path
 
 
+def chosen_token_file() -> str:
+    """Return the file that `use_token_file` was given last."""
+    return _token_file
+
+
 class Session:
     """A connection and its time limit.
 

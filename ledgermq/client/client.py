@@ -716,6 +716,11 @@ class Client:
 
         return declare
 
+    @property
+    def handlers(self) -> tuple[Handler | QueueHandler, ...]:
+        """The declared handlers, in the order of their declaration."""
+        return tuple(self._handlers)
+
     async def run_handlers(
         self,
         *handlers: Handler | QueueHandler,
@@ -734,7 +739,7 @@ class Client:
         uses the transactional id of a handler; UsedElsewhere if one uses its retry store; with
         `then="stop"`, the error that the handler raised.
         """
-        chosen = handlers or tuple(self._handlers)
+        chosen = handlers or self.handlers
         if not chosen:
             raise InvalidConfig("no handler is declared; declare one with @client.handler(topic, group=…)")
         ending = stop or asyncio.Event()

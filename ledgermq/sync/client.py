@@ -388,6 +388,11 @@ class Client:
         """See `ledgermq.Client.queue_handler`; the function, and `on_failure`, run in threads."""
         return self._inner.queue_handler(topics, group=group, **_in_threads(settings, self._callers))
 
+    @property
+    def handlers(self) -> tuple[ledgermq.Handler | ledgermq.QueueHandler, ...]:
+        """See `ledgermq.Client.handlers`."""
+        return self._inner.handlers
+
     def run_handlers(
         self,
         *handlers: ledgermq.Handler | ledgermq.QueueHandler,

@@ -86,3 +86,28 @@ def test_django_sends_in_a_view_and_handles_in_a_command(tmp_path: Path) -> None
             group = client.groups.describe("shop")
             assert [entry.stored.offset for entry in group.committed.values()] == [1]
             assert not group.members
+
+
+def test_the_worker_runs_the_handlers_of_a_module(tmp_path: Path) -> None:
+    with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri()) as brokers:
+        address = brokers.start().address
+        with ledgermq.sync.connect(address) as client:
+            client.create_topic("orders", partitions=1)
+            client.create_topic("invoices", partitions=1)
+            with client.producer() as producer:
+                producer.send("orders", b"two coffees", key=b"table-7")
+            save("orders_app.py", tmp_path, address)
+            command = [Path(sys.executable).parent / "ledgermq", "worker", "orders_app:client"]
+            log = tmp_path / "worker.log"
+            with log.open("wb") as output:
+                process = subprocess.Popen(command, cwd=tmp_path, stdout=output, stderr=subprocess.STDOUT)
+            try:
+                wait_until(lambda: {"invoice 0", "mail 0"} <= set(log.read_text().splitlines()), ENDS_S_MAX)
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(ENDS_S_MAX) == 0, log.read_text()
+            finally:
+                process.kill()
+                process.wait()
+            group = client.groups.describe("invoices")
+            assert [entry.stored.offset for entry in group.committed.values()] == [1]
+            assert client.list_offsets("invoices") == {0: 1}
