@@ -28,7 +28,7 @@ lint: $(STAMP) ## ruff, mypy --strict, import rules, generated code up to date, 
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(PYTHON) infra/protobuf.py --check $(PROTOS)
+	$(PYTHON) -m infra.protobuf --check $(PROTOS)
 	$(PYTHON) infra/plain_english.py
 
 format: $(STAMP) ## Let ruff format and repair what it can
@@ -36,7 +36,7 @@ format: $(STAMP) ## Let ruff format and repair what it can
 	$(BIN)/ruff format .
 
 proto: $(STAMP) ## Generate the protobuf modules again
-	$(PYTHON) infra/protobuf.py $(PROTOS)
+	$(PYTHON) -m infra.protobuf $(PROTOS)
 
 pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md, the Grafana dashboard and the types of settings again
 	$(PYTHON) -m infra.setting_types > .setting_types && mv .setting_types ledgermq/client/setting_types.py

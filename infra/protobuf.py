@@ -11,14 +11,18 @@ from pathlib import Path
 import grpc_tools
 from grpc_tools import protoc
 
+from infra.call_types import call_types
+
 ROOT = Path(__file__).resolve().parent.parent
 INCLUDES = Path(grpc_tools.__file__).parent / "_proto"
 SOURCES = (ROOT / "ledger", ROOT / "offsets", ROOT / "stateless_broker", ROOT)
 """Folders that hold packages; the name of a .proto file in its descriptor counts from there."""
+CALLS = "calls.pyi"
 
 
 def generate(protos: list[str], out: Path) -> None:
-    """Write `<name>_pb2.py` and `<name>_pb2.pyi` under `out`, as the protos lie under the clone.
+    """Write `<name>_pb2.py` and `<name>_pb2.pyi` under `out`, as the protos lie under the clone; for a
+    service also `calls.pyi`.
 
     No gRPC stubs: handlers are generic.
     """
@@ -31,12 +35,22 @@ def generate(protos: list[str], out: Path) -> None:
         )
         if status != 0:
             sys.exit(f"protoc failed with status {status} on {proto}")
+        write_call_types(proto, source, folder)
+
+
+def write_call_types(proto: str, source: Path, folder: Path) -> None:
+    with tempfile.NamedTemporaryFile() as found:
+        protoc.main(["protoc", f"-I{source}", f"-I{INCLUDES}", f"--descriptor_set_out={found.name}", proto])
+        place = Path(proto).relative_to(source).parent
+        text = call_types(found.read(), ".".join(place.parts))
+    if text is not None:
+        (folder / place / CALLS).write_text(text)
 
 
 def stale(protos: list[str]) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         generate(protos, Path(folder))
-        made = [path.relative_to(folder) for path in Path(folder).rglob("*_pb2.py*")]
+        made = [path.relative_to(folder) for path in Path(folder).rglob("*.py*")]
         return [str(path) for path in made if not same(ROOT / path, Path(folder) / path)]
 
 

@@ -22,12 +22,9 @@ from ledgermq.client.home import Home
 from ledgermq.client.tls import Credentials, Tls
 from ledgermq.client.tls_probe import why_refused
 from ledgermq.errors import TlsFailed, Unavailable, UsedElsewhere
-from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol import methods
 from ledgermq.protocol.client_ids import CLIENT_ID
-from ledgermq.protocol.frames import FetchFrame, Frame, H, ProduceFrame, StageFrame, encode_frame
 from ledgermq.protocol.limits import GRPC_OPTIONS
-from ledgermq.protocol.methods import METHODS, Kind, Method, UnaryCalls
+from ledgermq.protocol.methods import METHODS, Calls, Kind, Method
 from ledgermq.protocol.status import NOT_CONNECTED, error_from_rpc
 from ledgermq.protocol.tokens import AUTHORIZATION
 from ledgermq.runtime.tasks import shared
@@ -83,7 +80,7 @@ class GrpcConnector:
         return other
 
 
-class GrpcConnection(UnaryCalls):
+class GrpcConnection(Calls):
     """A connection to one broker. Use it within one event loop.
 
     It opens no socket before its first use. Raises UsedElsewhere in a forked process.
@@ -139,13 +136,12 @@ class GrpcConnection(UnaryCalls):
             return self._channel.unary_stream(method.path, bytes, bytes)
         return self._channel.stream_stream(method.path, bytes, bytes)
 
-    async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
+    async def ask(self, method: Method, request: Any) -> Any:
+        timeout_s = self._timeout_s + method.wait_s(request)
         try:
             with self._typed_errors():
                 call = self._call(method)
-                answer = await call(
-                    method.encode_request(request), timeout=self._timeout_s + wait_s, metadata=self._metadata()
-                )
+                answer = await call(method.encode_request(request), timeout=timeout_s, metadata=self._metadata())
         except Unavailable as error:
             raise await self._explained(error) from error.__cause__
         return method.decode_response(answer)
@@ -203,20 +199,10 @@ class GrpcConnection(UnaryCalls):
             _end_requests(call)
             del call  # as long as one is left, gRPC does not close its connection
 
-    def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return self._stream(methods.PRODUCE, _encoded(requests))
-
-    def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return self._stream(methods.STAGE, _encoded(requests))
-
-    def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return self._stream(methods.STAGE_DELAYED, _encoded(requests))
-
-    def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return self._stream(methods.PRODUCE_DELAYED, _encoded(requests))
-
-    def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
-        return self._stream(methods.FETCH, methods.FETCH.encode_request(request))
+    def stream(self, method: Method, requests: Any) -> AsyncIterator[Any]:
+        if method.kind is Kind.SERVER_STREAM:
+            return self._stream(method, method.encode_request(requests))
+        return self._stream(method, _encoded(method, requests))
 
     async def wait_lost(self) -> bool:
         """See `Connection.wait_lost`.
@@ -300,9 +286,9 @@ def _drop_late_events(loop: asyncio.AbstractEventLoop) -> None:
     loop.call_soon_threadsafe = hand_on_unless_closed  # type: ignore[method-assign, assignment]
 
 
-async def _encoded(requests: AsyncIterator[Frame[H]]) -> AsyncIterator[bytes]:
-    async for frame in requests:
-        yield encode_frame(frame)
+async def _encoded(method: Method, requests: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    async for request in requests:
+        yield method.encode_request(request)
 
 
 async def _refuses(address: str) -> bool:

@@ -11,9 +11,9 @@ that is refused: merged headers would bypass the limit on one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -79,6 +79,15 @@ def decode_share_fetch(data: Buffer) -> ShareFetchFrame:
     """Decode a frame. Raises CorruptFrame. The payload is a view of `data`."""
     header = pb.ShareFetchHeader()
     return Frame(header, _decode_into(header, data))
+
+
+FRAMES: dict[str, Callable[[Buffer], Frame[Any]]] = {
+    "ProduceRequest": decode_produce,
+    "StageRequest": decode_stage,
+    "FetchResponse": decode_fetch,
+    "ShareFetchResponse": decode_share_fetch,
+}
+"""The messages that travel as frames, by their names in the .proto, and what decodes each."""
 
 
 def _decode_into(header: Message, data: Buffer) -> Sequence[Buffer]:

@@ -37,8 +37,6 @@ from ledgermq.protocol.client_ids import CLIENT_ID
 from ledgermq.protocol.limits import GRPC_OPTIONS, MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX
 from ledgermq.protocol.methods import (
     METHODS,
-    PRODUCE_DELAYED_ONCE,
-    PRODUCE_ONCE,
     SERVICE,
     Kind,
     Method,
@@ -307,7 +305,7 @@ def _end_slow_call(method: Method, context: Context) -> None:
 
 def request_bytes_max(method: Method) -> int:
     """Return the largest request of a unary method or of a server stream."""
-    return MESSAGE_BYTES_MAX if method in (PRODUCE_ONCE, PRODUCE_DELAYED_ONCE) else REQUEST_BYTES_MAX
+    return MESSAGE_BYTES_MAX if method.sends_records else REQUEST_BYTES_MAX
 
 
 def _metadata_of(context: Context) -> tuple[str, str]:

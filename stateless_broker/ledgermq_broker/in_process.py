@@ -14,11 +14,8 @@ from contextlib import aclosing
 from typing import Any
 
 from ledgermq.errors import InvalidConfig, Unavailable
-from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol import methods
 from ledgermq.protocol.api import BrokerApi, Connection, Connector
-from ledgermq.protocol.frames import FetchFrame, ProduceFrame, StageFrame
-from ledgermq.protocol.methods import Method, UnaryCalls
+from ledgermq.protocol.methods import Calls, Method
 from ledgermq_broker.access.door import Door
 
 
@@ -72,7 +69,7 @@ class InProcessConnector(Connector):
         return InProcessConnector(self.network, credential)
 
 
-class InProcessConnection(UnaryCalls, Connection):
+class InProcessConnection(Calls, Connection):
     """Look up the address for each call, so the connection survives a restart of the broker as a
     gRPC channel does.
     """
@@ -86,12 +83,12 @@ class InProcessConnection(UnaryCalls, Connection):
     async def _service(self) -> BrokerApi:
         return await self._network.admitted(self.address, self._credential(self.address), self._client_id)
 
-    async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
+    async def ask(self, method: Method, request: Any) -> Any:
         return await getattr(await self._service(), method.attribute)(request)
 
-    async def _stream(self, method: Method, request: Any) -> AsyncIterator[Any]:
+    async def stream(self, method: Method, requests: Any) -> AsyncIterator[Any]:
         service = await self._service()
-        async with aclosing(getattr(service, method.attribute)(request)) as answers:
+        async with aclosing(getattr(service, method.attribute)(requests)) as answers:
             async for answer in answers:
                 yield answer
 
@@ -108,18 +105,3 @@ class InProcessConnection(UnaryCalls, Connection):
 
     async def close(self) -> None:
         return None
-
-    def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return self._stream(methods.PRODUCE, requests)
-
-    def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return self._stream(methods.STAGE, requests)
-
-    def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return self._stream(methods.STAGE_DELAYED, requests)
-
-    def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return self._stream(methods.PRODUCE_DELAYED, requests)
-
-    def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
-        return self._stream(methods.FETCH, request)

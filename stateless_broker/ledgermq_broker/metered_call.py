@@ -12,7 +12,7 @@ from typing import Self
 import grpc.aio
 
 from ledgermq.errors import Unauthenticated
-from ledgermq.protocol.methods import FETCH, FETCH_ONCE, GROUP_HEARTBEAT, METHODS
+from ledgermq.protocol.methods import FETCH, FETCH_ONCE, METHODS
 from ledgermq_broker.access.state.usage import Account
 from ledgermq_broker.access.throttled import NEVER_REFUSED, refusal_of
 from ledgermq_broker.admission import CallShares, Floods, host_of
@@ -22,7 +22,7 @@ from ledgermq_broker.connection_cut import ConnectionCut
 from ledgermq_broker.logs import follow_call
 
 URGENT_METHODS = frozenset(
-    method.name for method in METHODS if method.attribute in NEVER_REFUSED and method is not GROUP_HEARTBEAT
+    method.name for method in METHODS if method.attribute in NEVER_REFUSED and not method.is_long_poll
 )
 """Short calls that free what others could use, or end an overload. A heartbeat is held, so it counts as others."""
 RESET_S = 0.2

@@ -59,9 +59,9 @@ class CutConnection(InProcessConnection):
         if self._pair in self._cuts:
             raise Unavailable("the line is cut")
 
-    async def ask(self, method: Any, request: Any, wait_s: float = 0.0) -> Any:
+    async def ask(self, method: Any, request: Any) -> Any:
         self._check()
-        answer = await super().ask(method, request, wait_s)
+        answer = await super().ask(method, request)
         self._check()
         return answer
 

@@ -307,7 +307,7 @@ def test_a_consumer_that_has_just_started_waits_a_moment_for_the_answers_about_h
         async with cluster.client() as client:
             await fill(client, 2000, batch_bytes_max=1 << 20)
             owners = {await cluster.owner_of("t", partition) for partition in (2, 5)}
-            stream = InProcessConnection._stream
+            stream = InProcessConnection.stream
 
             async def slow(self: InProcessConnection, method: Method, request: Any) -> AsyncIterator[Any]:
                 wanted = {part.partition % 3 for part in request.partitions} if method is FETCH else set()
@@ -316,7 +316,7 @@ def test_a_consumer_that_has_just_started_waits_a_moment_for_the_answers_about_h
                 async for answer in stream(self, method, request):
                     yield answer
 
-            monkeypatch.setattr(InProcessConnection, "_stream", slow)
+            monkeypatch.setattr(InProcessConnection, "stream", slow)
             begun_s = asyncio.get_running_loop().time()
             async with client.consumer("t", start="earliest") as consumer:
                 levels = Counter(level_of(message) for message in await consumer.fetch(700, timeout=20))

@@ -295,7 +295,7 @@ class JudgedApi(UnaryCalls):
         self._api = api
         self._judge = judge
 
-    async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
+    async def ask(self, method: Method, request: Any) -> Any:
         call = getattr(self._api, method.attribute)
         if method.attribute == "produce_once":
             taken = self._judge.take_frame(request)

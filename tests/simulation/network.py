@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
-from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connection, Connector
-from ledgermq.protocol.frames import FetchFrame, ProduceFrame, StageFrame
-from ledgermq.protocol.methods import METHODS, Method, UnaryCalls
+from ledgermq.protocol.methods import Calls, Kind, Method
 from ledgermq.protocol.status import error_from_proto, error_to_proto
 from ledgermq_broker.access.door import Admitted, Door
 from ledgermq_broker.broker import Broker
@@ -26,7 +24,6 @@ from tests.simulation.loop import Process
 from tests.simulation.world import World, failed_assertions
 
 T = TypeVar("T")
-BY_ATTRIBUTE = {method.attribute: method for method in METHODS}
 FRAMES_ON_THE_WAY = 64
 _END = object()
 
@@ -117,7 +114,7 @@ class _Connector(Connector):
         return _Connector(self._network, self._who, self._timeout_s, credential)
 
 
-class Line(UnaryCalls, Connection):
+class Line(Calls, Connection):
     """One end's connection to an address; it finds the process that listens there now, as a gRPC
     channel does.
     """
@@ -142,9 +139,9 @@ class Line(UnaryCalls, Connection):
             return ""
         return self._network.credential_of(self._who) if self._proof is None else self._proof(self.address)
 
-    async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
+    async def ask(self, method: Method, request: Any) -> Any:
         try:
-            async with asyncio.timeout(self._timeout_s + wait_s):
+            async with asyncio.timeout(self._timeout_s + method.wait_s(request)):
                 return await self._exchange(method, method.encode_request(request))
         except TimeoutError:
             raise DeadlineExceeded(f"{self.address} did not answer in time") from None
@@ -189,9 +186,8 @@ class Line(UnaryCalls, Connection):
         self._network.world.violations += failed_assertions(error)
         return LedgerMQError(f"{self.address} failed: {error!r}")
 
-    async def _stream(self, attribute: str, start: Callable[[BrokerApi], AsyncIterator[Any]]) -> AsyncIterator[Any]:
+    async def _stream(self, method: Method, start: Callable[[BrokerApi], AsyncIterator[Any]]) -> AsyncIterator[Any]:
         """Responses of a stream that `start` opens in the callee."""
-        method = BY_ATTRIBUTE[attribute]
         credential = self._credential()
         await self._travel()
         host = self._network.at(self.address)
@@ -235,22 +231,16 @@ class Line(UnaryCalls, Connection):
         except Exception as error:
             await down.put(self._published(error))
 
-    def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return self._both_ways("produce", requests)
+    def stream(self, method: Method, requests: Any) -> AsyncIterator[Any]:
+        if method.kind is Kind.BIDI_STREAM:
+            return self._both_ways(method, requests)
+        data = method.encode_request(requests)
+        return self._stream(method, lambda api: getattr(api, method.attribute)(method.decode_request(data)))
 
-    def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return self._both_ways("stage", requests)
-
-    def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return self._both_ways("stage_delayed", requests)
-
-    def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return self._both_ways("produce_delayed", requests)
-
-    async def _both_ways(self, attribute: str, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async def _both_ways(self, method: Method, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         up: asyncio.Queue[Any] = asyncio.Queue(FRAMES_ON_THE_WAY)
-        pump = asyncio.create_task(self._pump(attribute, requests, up))
-        responses = self._stream(attribute, lambda api: getattr(api, attribute)(_received(attribute, up)))
+        pump = asyncio.create_task(self._pump(method, requests, up))
+        responses = self._stream(method, lambda api: getattr(api, method.attribute)(_received(method, up)))
         try:
             async with aclosing(responses) as found:  # type: ignore[type-var]
                 async for response in found:
@@ -259,10 +249,9 @@ class Line(UnaryCalls, Connection):
             pump.cancel()
             await asyncio.wait({pump})
 
-    async def _pump(self, attribute: str, requests: AsyncIterator[Any], up: asyncio.Queue[Any]) -> None:
-        encode = BY_ATTRIBUTE[attribute].encode_request
+    async def _pump(self, method: Method, requests: AsyncIterator[Any], up: asyncio.Queue[Any]) -> None:
         async for request in requests:
-            data = encode(request)
+            data = method.encode_request(request)
             await self._travel_or_stall()
             await up.put(data)
         await up.put(_END)
@@ -273,11 +262,6 @@ class Line(UnaryCalls, Connection):
             await self._travel()
         except Unavailable:
             await asyncio.get_running_loop().create_future()
-
-    def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
-        method = BY_ATTRIBUTE["fetch"]
-        data = method.encode_request(request)
-        return self._stream("fetch", lambda api: api.fetch(method.decode_request(data)))
 
     def credential(self) -> str:
         return ""
@@ -307,7 +291,6 @@ def _ignore(answer: Any) -> None:
     return None
 
 
-async def _received(attribute: str, up: asyncio.Queue[Any]) -> AsyncIterator[Any]:
-    decode = BY_ATTRIBUTE[attribute].decode_request
+async def _received(method: Method, up: asyncio.Queue[Any]) -> AsyncIterator[Any]:
     while (data := await up.get()) is not _END:
-        yield decode(data)
+        yield method.decode_request(data)

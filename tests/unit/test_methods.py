@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ledgermq.errors import CorruptFrame
+from ledgermq.protocol import calls, methods
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol import methods
-from ledgermq.protocol.api import BrokerApi
-from ledgermq.protocol.methods import METHODS, Kind, Method
+from ledgermq.protocol.frames import FRAMES, Frame
+from ledgermq.protocol.methods import METHODS, Calls, Kind, Method
 
 _DESCRIPTORS = pb.DESCRIPTOR.services_by_name["Broker"].methods_by_name
+
+
+def _typed() -> dict[str, tuple[Kind, str, str]]:
+    """What `calls.pyi` says: for each call its kind, the type of the request and of the response."""
+    found = {}
+    for kind in ast.parse(Path(calls.__file__).with_suffix(".pyi").read_text()).body:
+        for call in kind.body if isinstance(kind, ast.ClassDef) else ():
+            assert isinstance(call, ast.FunctionDef | ast.AsyncFunctionDef)
+            assert call.returns is not None
+            request, response = (ast.unparse(type_) for type_ in (call.args.args[1].annotation, call.returns) if type_)
+            streams = request.startswith("AsyncIterator["), response.startswith("AsyncIterator[")
+            assert isinstance(call, ast.AsyncFunctionDef) == (streams == (False, False))
+            found[call.name] = (
+                {(False, False): Kind.UNARY, (False, True): Kind.SERVER_STREAM, (True, True): Kind.BIDI_STREAM}[
+                    streams
+                ],
+                *(type_.removeprefix("AsyncIterator[").removesuffix("]") for type_ in (request, response)),
+            )
+    return found
+
+
+_TYPED = _typed()
 
 
 def test_the_table_has_every_method_of_the_service() -> None:
@@ -30,9 +56,72 @@ def test_a_method_has_the_streaming_kind_of_the_proto(method: Method) -> None:
     )
 
 
+class Told(Calls):
+    """A connection that keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Method, Any]] = []
+
+    async def ask(self, method: Method, request: Any) -> Any:
+        self.asked.append((method, request))
+        return "answer"
+
+    async def stream(self, method: Method, requests: Any) -> AsyncIterator[Any]:
+        self.asked.append((method, requests))
+        yield "answer"
+
+
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_a_method_is_one_of_the_seam(method: Method) -> None:
-    assert inspect.isfunction(getattr(BrokerApi, method.attribute))
+async def test_a_method_is_one_of_the_seam(method: Method) -> None:
+    call = getattr(Calls, method.attribute)
+    assert inspect.isfunction(call)
+    assert call.__name__ == method.attribute
+    line = Told()
+    answers = getattr(line, method.attribute)("request")
+    assert await answers == "answer" if method.kind is Kind.UNARY else [each async for each in answers] == ["answer"]
+    assert line.asked == [(method, "request")]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_a_method_has_the_types_that_are_written_down(method: Method) -> None:
+    kind, request, response = _TYPED[method.attribute]
+    assert kind is method.kind
+    for type_, decode, message in (
+        (request, method.decode_request, method.descriptor.input_type),
+        (response, method.decode_response, method.descriptor.output_type),
+    ):
+        found = decode(b"")
+        if isinstance(found, Frame):
+            assert type_ == message.name.replace("Request", "Frame").replace("Response", "Frame")
+            assert found.header.DESCRIPTOR is message.fields_by_name["header"].message_type
+        else:
+            assert type_ == f"pb.{type(found).__name__}" == f"pb.{message.name}"
+
+
+def test_no_other_calls_are_written_down() -> None:
+    assert _TYPED.keys() == {method.attribute for method in METHODS}
+
+
+def test_frames_are_the_messages_with_a_header_and_a_payload() -> None:
+    messages = pb.DESCRIPTOR.message_types_by_name.values()
+    assert FRAMES.keys() == {each.name for each in messages if set(each.fields_by_name) == {"header", "payload"}}
+    assert {method.name for method in METHODS if method.sends_records} == {
+        *("Produce", "ProduceOnce", "ProduceDelayed", "ProduceDelayedOnce", "Stage", "StageDelayed")
+    }
+    assert {method.name for method in METHODS if method.receives_records} == {"Fetch", "FetchOnce", "ShareFetch"}
+
+
+def test_a_long_poll_may_take_its_wait_in_addition() -> None:
+    found = {method.name for method in METHODS if method.is_long_poll}
+    assert found == {"Fetch", "FetchOnce", "GroupHeartbeat", "PollChecks", "ShareFetch"}
+    assert methods.FETCH_ONCE.wait_s(pb.FetchRequest(max_wait_ms=1500)) == 1.5
+    assert methods.PRODUCE_ONCE.wait_s(Frame(pb.ProduceHeader(), [])) == 0.0
+
+
+def test_a_method_that_code_names_has_its_own_name() -> None:
+    for name, value in vars(methods).items():
+        if isinstance(value, Method) and name.isupper():
+            assert value.attribute == name.lower()
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)

@@ -39,7 +39,7 @@ class AuthorizedService(UnaryCalls):
         self._permissions = permissions
         self.principal = permissions.principal
 
-    async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
+    async def ask(self, method: Method, request: Any) -> Any:
         self._permissions.check_credential()
         guard = GUARDS[method.attribute]
         assert guard is not None, method.name

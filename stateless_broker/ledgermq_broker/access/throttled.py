@@ -87,7 +87,7 @@ class ThrottledService(UnaryCalls):
         self._counts = counts
         self._sender = "" if account.principal == ANONYMOUS else account.principal
 
-    async def ask(self, method: Method, request: Any, wait_s: float = 0.0) -> Any:
+    async def ask(self, method: Method, request: Any) -> Any:
         """See `UnaryCalls.ask`. Raises ResourceExhausted, and what the service raises."""
         call = getattr(self._service, method.attribute)
         if method.attribute in ("produce_once", "produce_delayed_once"):
