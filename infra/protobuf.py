@@ -47,6 +47,23 @@ def write_call_types(proto: str, source: Path, folder: Path) -> None:
         (folder / place / CALLS).write_text(text)
 
 
+def descriptors(protos: list[str]) -> bytes:
+    """Return the FileDescriptorSet of all of them: what they declare, without comments."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "set"
+        includes = [f"-I{source}" for source in SOURCES]
+        status = protoc.main(["protoc", *includes, f"-I{INCLUDES}", f"--descriptor_set_out={out}", *protos])
+        if status != 0:
+            sys.exit(f"protoc failed with status {status}")
+        return out.read_bytes()
+
+
+def all_protos() -> list[str]:
+    """Return the paths of all .proto files."""
+    packages = ("ledger", "ledgermq", "offsets", "stateless_broker")
+    return [str(path) for folder in packages for path in sorted((ROOT / folder).rglob("*.proto"))]
+
+
 def stale(protos: list[str]) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         generate(protos, Path(folder))

@@ -37,6 +37,7 @@ TIERS = (
     Tier("bench", "make bench-quick", 900),
     Tier("nightly-streams", "make test-nightly TESTS=tests/real/test_stream_kills.py", 1500),
     Tier("mutants", "make mutants", 1500),
+    Tier("pythons", "make test-pythons", 900),
     Tier("nightly-peers", "make test-nightly TESTS=tests/real/test_peers.py", 1500),
 )
 

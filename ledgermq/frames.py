@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ledgermq.client.consuming.message import TABLE_SCHEMA, Message
 from ledgermq.errors import InvalidConfig
+from ledgermq.runtime.missing_modules import what_to_do
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +46,7 @@ def _library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise InvalidConfig(f"to_{name} needs {name}: pip install {name} ({error})") from error
+        raise InvalidConfig(f"to_{name} needs {name}: {what_to_do(error, f'pip install {name}')}") from error
 
 
 def _table(rows: pa.Table | Sequence[Message]) -> pa.Table:

@@ -22,6 +22,7 @@ from ledgermq.cli.exit_codes import EPILOG, ExitCode
 from ledgermq.cli.help import WIDTH_MAX, Root
 from ledgermq.cli.terminal import notes
 from ledgermq.environment import add_loader
+from ledgermq.runtime.missing_modules import what_to_do
 
 COMMANDS_GROUP = "ledgermq.commands"
 COMPLETE = "_LEDGERMQ_COMPLETE"
@@ -144,9 +145,9 @@ def _root(
     use_token_file(token_file)
 
 
-def _register_installed(app: typer.Typer, only: set[str] | None) -> dict[str, ImportError]:
+def _register_installed(app: typer.Typer, only: set[str] | None) -> dict[str, ImportError | AttributeError]:
     """Load entry points. Return those whose extra is not installed."""
-    missing: dict[str, ImportError] = {}
+    missing: dict[str, ImportError | AttributeError] = {}
     if only is not None and not only:
         return missing
     from importlib.metadata import entry_points
@@ -155,19 +156,23 @@ def _register_installed(app: typer.Typer, only: set[str] | None) -> dict[str, Im
         if only is None or entry.name in only:
             try:
                 entry.load()(app)
-            except ImportError as error:
+            except (ImportError, AttributeError) as error:
                 missing[entry.name] = error
     return missing
 
 
-def _register_missing(app: typer.Typer, name: str, error: ImportError) -> None:
+def _register_missing(app: typer.Typer, name: str, error: ImportError | AttributeError) -> None:
     """Register a substitute for a command that cannot be loaded; it prints what to install."""
+
+    advice = what_to_do(error, f"pip install 'ledgermq[{EXTRA}]'").removesuffix(f" ({error})")
 
     @app.command(name, add_help_option=False, context_settings=ANYTHING)
     def missing() -> None:
         """Not installed. Run it to see which extra of the package it needs."""
+        from rich.markup import escape
+
         notes().print(
-            rf"[bold red]error[/] \[NOT_INSTALLED] {error} [dim](hint: pip install 'ledgermq\[{EXTRA}]')[/]",
+            rf"[bold red]error[/] \[NOT_INSTALLED] {escape(str(error))} [dim](hint: {escape(advice)})[/]",
             soft_wrap=True,
         )
         raise typer.Exit(1)

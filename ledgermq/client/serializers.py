@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 from google.protobuf.message import Message as ProtobufMessage
 
 from ledgermq.errors import InvalidConfig, InvalidRecord
+from ledgermq.runtime.missing_modules import what_to_do
 
 if TYPE_CHECKING:  # `Serializer` alone means Serializer[Any] (PEP 696)
     from typing_extensions import TypeVar
@@ -167,9 +168,8 @@ def _library(name: str, extra: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise InvalidConfig(
-            f'this serializer needs the package {name}: pip install "ledgermq[{extra}]" ({error})'
-        ) from error
+        advice = what_to_do(error, f'pip install "ledgermq[{extra}]"')
+        raise InvalidConfig(f"this serializer needs the package {name}: {advice}") from error
 
 
 def _parsed(schemas: Any, schema: Any) -> Any:

@@ -10,9 +10,11 @@ from typing import Protocol, cast
 
 from ledgermq.errors import Closed, InvalidConfig
 from ledgermq.protocol.api import Connection, Connector
+from ledgermq.runtime.missing_modules import what_to_do
 from ledgermq.runtime.shared_start import SharedStart
 
 EMBEDDED_GROUP = "ledgermq.embedded"
+INSTALL = 'pip install "ledgermq[broker]"'
 
 
 class Embedded(Protocol):
@@ -57,16 +59,16 @@ def parse_addresses(target: str) -> list[str]:
 async def open_embedded(url: str, *, must_exist: bool) -> Embedded:
     """Start an embedded broker. `must_exist`: do not create a cluster if the root holds none.
 
-    Raises InvalidConfig when the server packages are not installed, and the errors of starting the
+    Raises InvalidConfig when the server packages cannot be imported, and the errors of starting the
     broker.
     """
     for entry in entry_points(group=EMBEDDED_GROUP):
         try:
             opened = cast(Callable[..., Awaitable[Embedded]], entry.load())
-        except ImportError as error:
-            raise InvalidConfig(f'{url} needs an embedded broker: pip install "ledgermq[broker]" ({error})') from error
+        except (ImportError, AttributeError) as error:
+            raise InvalidConfig(f"{url} needs an embedded broker: {what_to_do(error, INSTALL)}") from error
         return await opened(url, must_exist=must_exist)
-    raise InvalidConfig(f'{url} needs an embedded broker: pip install "ledgermq[broker]"')
+    raise InvalidConfig(f"{url} needs an embedded broker: {INSTALL}")
 
 
 class Embedding:

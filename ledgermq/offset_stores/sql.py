@@ -21,6 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ledgermq.runtime.missing_modules import what_to_do
+
 try:
     from sqlalchemy import (
         BigInteger,
@@ -39,10 +41,9 @@ try:
         text,
         update,
     )
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f'SqlOffsetStore needs SQLAlchemy: pip install "ledgermq[sql]" ({error})', name=error.name
-    ) from error
+except ImportError as error:
+    advice = what_to_do(error, 'pip install "ledgermq[sql]"')
+    raise ImportError(f"SqlOffsetStore needs SQLAlchemy: {advice}", name=error.name) from error
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ledgermq.runtime.missing_modules import what_to_do
+
 if TYPE_CHECKING:
     import ledgermq
     from ledgermq_tools.testing.cluster import LedgermqCluster
@@ -59,7 +61,8 @@ def ledgermq_cluster(request: pytest.FixtureRequest) -> Iterator[LedgermqCluster
     try:
         from ledgermq_tools.testing.cluster import LedgermqCluster
     except ImportError as error:
-        pytest.fail(f'{CLUSTER} needs the broker: pip install "ledgermq[broker]" ({error})', pytrace=False)
+        advice = what_to_do(error, 'pip install "ledgermq[broker]"')
+        pytest.fail(f"{CLUSTER} needs the broker: {advice}", pytrace=False)
     settings: dict[str, Any] = {}
     for mark in request.node.iter_markers(MARKER):
         settings = mark.kwargs | settings  # the closest mark comes first

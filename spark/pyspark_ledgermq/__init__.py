@@ -8,7 +8,7 @@ raises an error that names the interpreter.
 
 try:
     from ledgermq_spark.source.data_source import LedgerMQDataSource as DefaultSource
-except ImportError as error:
+except (ImportError, AttributeError) as error:
     from pyspark_ledgermq.elsewhere import source_that_refuses
 
     DefaultSource = source_that_refuses(error)  # type: ignore[misc,assignment]

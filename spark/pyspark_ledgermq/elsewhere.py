@@ -1,6 +1,6 @@
 """Stand in for the data source in an interpreter that cannot load it.
 
-It imports nothing of this project, because nothing may be installed.
+It imports nothing of this project at its top, because nothing may be installed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource
 
 
 class Refusing(DataSource):
-    """Refuse every call with an error that names the interpreter and what it lacks."""
+    """Refuse every call with `cause`, an error that says what is missing and what to do."""
 
     cause = ""
 
@@ -22,15 +22,28 @@ class Refusing(DataSource):
         return "ledgermq"
 
     def __init__(self, options: dict[str, str]) -> None:
-        raise ImportError(wrong_interpreter(self.cause))
+        raise ImportError(self.cause)
 
     def schema(self) -> NoReturn:
-        raise ImportError(wrong_interpreter(self.cause))
+        raise ImportError(self.cause)
 
 
-def source_that_refuses(error: ImportError) -> type[DataSource]:
-    Refusing.cause = str(error)
+def source_that_refuses(error: ImportError | AttributeError) -> type[DataSource]:
+    hidden = _hidden(error)
+    if hidden is None and isinstance(error, AttributeError):
+        raise error  # a fault, and no failed import
+    Refusing.cause = hidden or wrong_interpreter(str(error))
     return Refusing
+
+
+def _hidden(error: ImportError | AttributeError) -> str | None:
+    """Return which file of the user's hides a module; None: none does, or LedgerMQ is not there to look."""
+    try:
+        from ledgermq.runtime.missing_modules import hiding
+    except ImportError:
+        return None
+    hidden = hiding(error)
+    return f"Spark cannot load ledgermq: {hidden} ({error})" if hidden is not None else None
 
 
 def wrong_interpreter(cause: str) -> str:

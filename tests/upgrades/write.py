@@ -7,6 +7,8 @@
         what was acknowledged, which every later version has to find there
     tests/golden/roots/<version>/calls.json
         what a client of this version says to a broker on that root, and what it is told (`calls`)
+    tests/golden/descriptors/<version>.binpb
+        what this version declares in protobuf, of which nothing may ever change
 
 A root that exists is never written again: it stands for what users have. Files of a few kilobytes:
 git keeps them forever.
@@ -26,6 +28,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import ledgermq
+from infra.protobuf import all_protos, descriptors
 from ledgermq.client.record import Record
 from ledgermq.errors import UnknownTopic
 from ledgermq.sources import Sources
@@ -51,6 +54,7 @@ from tests.upgrades.golden import ROOTS, TIMED, Expected
 from tests.upgrades.transactions import LEFT, STATES, leave_transactions
 from tests.worlds.ledgers import ledger_of
 
+DESCRIPTORS = ROOTS.parent / "descriptors"
 OPTIONS = (*QUICK, "--bundles", "4", "--checkpoint-slots", "8", "--offsets-partitions", "4")
 OPTIONS += ("--constant-url-life-ms=1000", "--constant-parquet-min-age-ms=4000")
 FLIGHTS, TUNED, GONE, GOING, PRICES, MOVES = "flights", "tuned", "gone", "going", "prices", "moves"
@@ -264,4 +268,6 @@ if __name__ == "__main__":
     if target.exists():
         sys.exit(f"{target} exists: the root of a version is written once, with its release")
     asyncio.run(write(target, release))
+    DESCRIPTORS.mkdir(exist_ok=True)
+    (DESCRIPTORS / f"{release}.binpb").write_bytes(descriptors(all_protos()))
     print(f"written: {target}")

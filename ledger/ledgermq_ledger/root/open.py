@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ledgermq.errors import InvalidConfig
+from ledgermq.runtime.missing_modules import what_to_do
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.file import FileStore
@@ -64,9 +65,8 @@ async def _open_s3(url: str) -> ObjectStore:
     try:
         from ledgermq_ledger.object_store.s3 import open_s3
     except ImportError as error:
-        raise InvalidConfig(
-            f'root URL {url!r}: S3 needs one more package, install it with: pip install "ledgermq[s3]"'
-        ) from error
+        advice = what_to_do(error, 'pip install "ledgermq[s3]"')
+        raise InvalidConfig(f"root URL {url!r}: S3 needs more packages: {advice}") from error
     return await open_s3(url)
 
 
@@ -74,9 +74,8 @@ def _open_hdfs(url: str, sources: Sources) -> ObjectStore:
     try:
         from ledgermq_ledger.object_store.hdfs import open_hdfs
     except ImportError as error:
-        raise InvalidConfig(
-            f'root URL {url!r}: HDFS needs one more package, install it with: pip install "ledgermq[hdfs]"'
-        ) from error
+        advice = what_to_do(error, 'pip install "ledgermq[hdfs]"')
+        raise InvalidConfig(f"root URL {url!r}: HDFS needs one more package: {advice}") from error
     return open_hdfs(url, sources)
 
 

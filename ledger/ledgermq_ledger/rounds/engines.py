@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from ledgermq.errors import InvalidRequest
+from ledgermq.runtime.missing_modules import what_to_do
 from ledgermq.sources import Sources
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def find_engine(name: str) -> OpenEngine:
     try:
         open_engine: OpenEngine = found[name].load()
     except ImportError as error:
-        raise InvalidRequest(f"engine {name!r} is not installed ({error}): pip install 'ledgermq[{name}]'") from error
+        advice = what_to_do(error, f"pip install 'ledgermq[{name}]'")
+        raise InvalidRequest(f"engine {name!r} cannot be loaded: {advice}") from error
     return open_engine
 
 
