@@ -37,6 +37,7 @@ from tests.chaos.plain_reader import PlainReader
 from tests.chaos.queues import QueueWorker
 from tests.chaos.schedule import Trouble, schedule
 from tests.chaos.stores import ChaosStore, FolderStore, MinioStore
+from tests.chaos.sync_program import SyncProgram
 from tests.chaos.timed import TimedMessage, TimedSender, judge_timed, told_of, until_delivered
 from tests.chaos.transaction_judge import add_sends, judge_transactions, until_over
 from tests.chaos.workload import (
@@ -137,6 +138,7 @@ class ChaosRun:
             "churner 0": Churner(self.work, "temp-0"),
             "churner 1": Churner(self.work, "temp-1"),
             "mover": Mover(self.work, topics),
+            "synchronous": SyncProgram(self.work, "synchronous"),
             "late 0": TimedSender(self.work, "late0", 30, self.timed),
             "late 1": TimedSender(self.work, "late1", 10, self.timed),
             **{name: QueueWorker(self.work, name, self.queues) for name in ("hand 0", "hand 1", "hand 2")},

@@ -44,6 +44,8 @@ from tests.simulation.direct import readable
 from tests.simulation.disturbances import Disturbances, fill_and_free
 from tests.simulation.drain_watch import drain_one, drains
 from tests.simulation.filter_watch import FilteringReader
+from tests.simulation.future_watch import TOPIC as AHEAD
+from tests.simulation.future_watch import WRONG_S, FutureSender, clocks_are_wrong, dated_ahead, future_settings
 from tests.simulation.growth_watch import judge_growth, metadata_batches, numbers_of_bundles
 from tests.simulation.history import FinalLog, LogStart, Outcome, Partition
 from tests.simulation.load_watch import PARTITIONS as LOADED_PARTITIONS
@@ -110,6 +112,7 @@ class ClusterRun:
         self._incarnation = 0
         self._quota = self._quota_watch()
         self.world.stamps = self._stamp_watch()
+        self._dates_ahead = self._date_ahead()
 
     def _quota_watch(self) -> QuotaWatch | None:
         """Return what watches a topic with a backlog quota, in runs that have one."""
@@ -128,6 +131,16 @@ class ClusterRun:
         for number in range(self.cluster.brokers if not self.cluster.is_s3 else 0):
             self.world.skew_us[f"b{number}"] = (number % 3 - 1) * 20_000_000
         return StampWatch(self.world)
+
+    def _date_ahead(self) -> bool:
+        """Prepare what a producer needs whose records are dated in the future, in runs that have one."""
+        if type(self) is not ClusterRun or not dated_ahead(self.world.seed):
+            return False
+        self.cluster.topic_settings[AHEAD] = future_settings(self.cluster.topic_settings["main"])
+        self.lasting = [*self.lasting, AHEAD]
+        for number in range(self.cluster.brokers if clocks_are_wrong(self.world.seed) else 0):
+            self.world.skew_us[f"b{number}"] = (number % 3 - 1) * WRONG_S * 1_000_000
+        return True
 
     async def run(self) -> Result:
         with readable(self.world.store, self.world.coverage):
@@ -337,6 +350,8 @@ class ClusterRun:
             self._clients += self._seekers
         if self._quota is not None:
             self._clients += [Sender(world, network, plan, "much", [BOUNDED]), Follower(world, network, plan, "behind")]
+        if self._dates_ahead:
+            self._clients.append(FutureSender(world, network, plan, "dated ahead"))
         if self._roaming is not None:
             self._clients += [
                 Sender(world, network, plan, "roamer", [ROAMING]),

@@ -228,6 +228,8 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a deletion was refused: LEGAL_HOLD",
         "a topic was held",
         "a time of the append was told",
+        "a record of the future was refused",
+        "a record that is ahead was stored",
         "a backlog was evicted",
         "a backlog was above its quota: producer_request_hold",
         "a backlog was above its quota: producer_exception",
