@@ -2,6 +2,7 @@
 
     python -m infra.sizes             print what is larger than its bound and not recorded; exit 1 if there is any
     python -m infra.sizes --record    write infra/sizes.toml again: after a file was moved, or has become smaller
+    python -m infra.sizes --anew      the same, whatever has grown: for branches that were merged; the diff shows it
 
 infra/sizes.toml records what was larger when the bounds came. The record may only shrink: `--record` refuses when a
 kind would have more rows, or a larger sum, than before. A moved file takes its row along.
@@ -110,8 +111,8 @@ def written(sizes: Sizes) -> str:
 def main() -> int:
     now, allowed = measure(), recorded()
     found = grown(now, allowed)
-    if sys.argv[1:] == ["--record"]:
-        refusals = why_not_recorded(now, allowed)
+    if sys.argv[1:] in (["--record"], ["--anew"]):
+        refusals = why_not_recorded(now, allowed) if sys.argv[1] == "--record" else []
         if not refusals:
             (CLONE / RECORD).write_text(written(now), encoding="utf-8")
             return 0

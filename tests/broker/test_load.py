@@ -160,6 +160,7 @@ def as_before(broker: Broker) -> None:
     broker.membership.me = replace(me, features=tuple(feature for feature in FEATURES if feature != LOADS))
 
 
+@pytest.mark.slow
 @in_watched("a:1", "b:1")
 async def test_beside_a_broker_of_the_release_before_bundles_are_placed_by_count(cluster: Watched) -> None:
     """It places by count alone, and would not take what is promised to it."""

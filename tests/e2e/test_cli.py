@@ -586,6 +586,7 @@ def test_partitions_move_until_bundles_are_even(shell: Shell) -> None:
     assert shell("cluster", "rebalance", "--at-once", 0).code == 2
 
 
+@pytest.mark.slow
 def test_records_are_copied_whole_by_a_pipe(shell: Shell) -> None:
     async def send() -> None:
         async with ledgermq.connect(shell.address) as client:

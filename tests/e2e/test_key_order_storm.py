@@ -34,7 +34,7 @@ PARTITIONS = 5
 KEYS = 20
 MESSAGES = 300
 TROUBLE_S = 60.0
-SEEDS = 12
+SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))]
 
 Ordering = Literal["partition", "key"]
 
@@ -187,7 +187,7 @@ async def run(seed: int, ordered_by: Ordering | None) -> Storm:
 
 
 @pytest.mark.parametrize("ordered_by", ["key", "partition"])
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 @virtual
 async def test_messages_of_a_key_are_handled_in_the_order_of_sending(seed: int, ordered_by: Ordering) -> None:
     storm = await run(seed, ordered_by)

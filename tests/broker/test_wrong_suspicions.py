@@ -1,5 +1,6 @@
-"""A few minutes of random faults, by seed, in virtual time: brokers die, leave, or are paused
-until others have replaced them; the store fails.
+"""A minute of random faults, by seed, in virtual time: brokers report living ones as lost, brokers die,
+leave, or are paused until others have replaced them; the store fails. Level *cluster* of the
+simulation has all of that but reports of a living broker as one whose address refuses connections.
 
 Idempotent producers and a reader run all the while. At the end each partition holds every
 acknowledged record, once, in order; an unacknowledged record may be there or not, but at most once
@@ -157,7 +158,7 @@ async def has_files(store: ObjectStore) -> bool:
     return all(found)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("compaction", [False, True], ids=["segments", "parquet"])
 @virtual
 async def test_a_bad_day(seed: int, compaction: bool) -> None:
