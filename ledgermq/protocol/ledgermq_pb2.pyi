@@ -454,16 +454,18 @@ class StoredBy(_message.Message):
     def __init__(self, broker: _Optional[str] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class HoldPartitionsRequest(_message.Message):
-    __slots__ = ("producer_id", "name", "fences", "partitions")
+    __slots__ = ("producer_id", "name", "fences", "partitions", "caller")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     FENCES_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     producer_id: bytes
     name: str
     fences: bool
     partitions: _containers.RepeatedCompositeFieldContainer[WantedPartition]
-    def __init__(self, producer_id: _Optional[bytes] = ..., name: _Optional[str] = ..., fences: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[WantedPartition, _Mapping]]] = ...) -> None: ...
+    caller: int
+    def __init__(self, producer_id: _Optional[bytes] = ..., name: _Optional[str] = ..., fences: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[WantedPartition, _Mapping]]] = ..., caller: _Optional[int] = ...) -> None: ...
 
 class WantedPartition(_message.Message):
     __slots__ = ("topic", "partition", "topic_id", "number")
@@ -500,12 +502,14 @@ class PartitionHolder(_message.Message):
     def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., is_caller: _Optional[bool] = ..., is_held: _Optional[bool] = ..., name: _Optional[str] = ..., number: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
 
 class ReleasePartitionsRequest(_message.Message):
-    __slots__ = ("producer_id", "partitions")
+    __slots__ = ("producer_id", "partitions", "caller")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     producer_id: bytes
     partitions: _containers.RepeatedCompositeFieldContainer[WantedPartition]
-    def __init__(self, producer_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[WantedPartition, _Mapping]]] = ...) -> None: ...
+    caller: int
+    def __init__(self, producer_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[WantedPartition, _Mapping]]] = ..., caller: _Optional[int] = ...) -> None: ...
 
 class ReleasePartitionsResponse(_message.Message):
     __slots__ = ("partitions",)
@@ -522,12 +526,14 @@ class ReleasedPartition(_message.Message):
     def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., released: _Optional[bool] = ...) -> None: ...
 
 class OpenProducerRequest(_message.Message):
-    __slots__ = ("partitions", "producer_id")
+    __slots__ = ("partitions", "producer_id", "caller")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[TopicPartition]
     producer_id: bytes
-    def __init__(self, partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., producer_id: _Optional[bytes] = ...) -> None: ...
+    caller: int
+    def __init__(self, partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., producer_id: _Optional[bytes] = ..., caller: _Optional[int] = ...) -> None: ...
 
 class OpenProducerResponse(_message.Message):
     __slots__ = ("partitions", "now_us")

@@ -15,6 +15,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.limits import PRODUCER_ID_BYTES
 from ledgermq.protocol.status import error_to_proto
+from ledgermq_broker.access.state.rules import hash_of
 from ledgermq_broker.bundle.context import BundleMetrics
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.fair_window import FairWindow
@@ -99,10 +100,10 @@ class ProducePath:
         """See `admit`."""
         durable = frame.header.acks == pb.DURABLE
         entries: list[Entry] = []
-        lookup = self._metadata.lookup()
+        lookup, principal = self._metadata.lookup(), hash_of(frame.sender)
         for header, data in zip(frame.header.batches, split_payload(frame.header.batches, frame), strict=True):
             try:
-                bundle, batch = await self._checks.checked(lookup, header, data, session_of(header, durable))
+                bundle, batch = await self._checks.checked(lookup, header, data, session_of(header, durable, principal))
                 entries.append(Entry(bundle, batch))
             except LedgerMQError as error:
                 entries.append(Entry(error=error))
@@ -169,8 +170,10 @@ def _log_answer(entry: Entry, base_offset: int, durable: bool) -> None:
     )
 
 
-def session_of(header: pb.ProduceBatch, durable: bool) -> ProducerSession | None:
-    """Return the producer session of a batch; None if it has none. Raises InvalidRequest."""
+def session_of(header: pb.ProduceBatch, durable: bool, principal: int = 0) -> ProducerSession | None:
+    """Return the producer session of a batch; None if it has none. `principal`: `hash_of` its sender. Raises
+    InvalidRequest.
+    """
     if not header.HasField("producer"):
         return None
     if not durable:
@@ -178,7 +181,7 @@ def session_of(header: pb.ProduceBatch, durable: bool) -> ProducerSession | None
     session = header.producer
     if len(session.id) != PRODUCER_ID_BYTES:
         raise InvalidRequest(f"a producer id has {PRODUCER_ID_BYTES} bytes, not {len(session.id)}")
-    return ProducerSession(session.id, session.epoch, session.sequence, session.opened_slot)
+    return ProducerSession(session.id, session.epoch, session.sequence, session.opened_slot, principal)
 
 
 def _hand_over(group: Sequence[Entry], owner: BundleOwner | LedgerMQError, durable: bool, sender: str) -> None:

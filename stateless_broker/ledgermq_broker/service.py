@@ -34,6 +34,7 @@ from ledgermq_broker.timed.timers import Timers
 from ledgermq_broker.transactions.stage_path import StagePath
 from ledgermq_broker.transactions.transactions import Transactions
 from ledgermq_ledger import keys
+from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.topics.catalog import Topic
 
@@ -150,8 +151,7 @@ class OffsetPath:
 
     async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
         lookup = self._metadata.lookup()
-        producer = request.producer_id
-        opened = await _side_by_side(lambda wanted: self._opened(lookup, wanted, producer), request.partitions)
+        opened = await _side_by_side(lambda wanted: self._opened(lookup, wanted, request), request.partitions)
         return pb.OpenProducerResponse(partitions=opened, now_us=self._now_us())
 
     async def _offset(self, lookup: Lookup, query: pb.OffsetQuery) -> pb.OffsetResult:
@@ -169,13 +169,16 @@ class OffsetPath:
         except LedgerMQError as error:
             return pb.OffsetResult(error=self._ownership.error(error, bundle))
 
-    async def _opened(self, lookup: Lookup, wanted: pb.TopicPartition, producer_id: bytes) -> pb.OpenedPartition:
+    async def _opened(
+        self, lookup: Lookup, wanted: pb.TopicPartition, asked: pb.OpenProducerRequest
+    ) -> pb.OpenedPartition:
         bundle = None
         try:
             topic, bundle = await lookup.partition(wanted.topic, wanted.partition)
             owner = await self._ownership.owner(bundle)
             opened_slot = owner.session_slot(topic.id, wanted.partition)
-            next_sequence = owner.next_sequence(producer_id, topic.id, wanted.partition)
+            key = PartitionId(topic.id, wanted.partition)
+            next_sequence = owner.next_sequence(asked.producer_id, key, asked.caller)
             return pb.OpenedPartition(opened_slot=opened_slot, next_sequence=next_sequence)
         except LedgerMQError as error:
             return pb.OpenedPartition(error=self._ownership.error(error, bundle))

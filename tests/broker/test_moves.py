@@ -186,7 +186,7 @@ async def test_the_new_bundle_takes_nothing_before_the_partition_is_open_there(c
         with pytest.raises(Unavailable, match="at the moment"):
             await call
     with pytest.raises(Unavailable, match="at the moment"):
-        owner.next_sequence(b"p" * 16, topic.id, 0)
+        owner.next_sequence(b"p" * 16, PartitionId(topic.id, 0))
     sending = asyncio.create_task(cluster.produce("t", 0, b"b"))
     await asyncio.sleep(1)
     assert not sending.done()

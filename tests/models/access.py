@@ -9,12 +9,14 @@ Invariants: once an open is acknowledged, no record of an earlier holder, and no
 producer, is appended. An exclusive producer never replaces one that was acknowledged within the
 lease. A producer that lost the partition never has it again. A producer that is reported as fenced
 is fenced, and the record that was refused is not stored. An acknowledged record is stored once, in
-order.
+order. A *stranger* is another principal that has learnt the holder's id: nothing that it sends under this id is
+appended, and the holder does not leave by it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.models.terms import NOT_OWNER, Term, TermsWorld
 from tests.models.walk import Model, Process, Violation, Walk
@@ -37,6 +39,7 @@ MUTANTS = {
     "refused-before-repetition": "a batch that is stored is acknowledged again, also when its producer is fenced",
     "fenced-by-an-old-owner": "a producer is reported as fenced only after a fence check",
     "renewed-by-an-old-owner": "a lease is renewed only after a fence check",
+    "any-principal-is-the-holder": "the holder is a producer id and the principal that opened with it",
 }
 
 
@@ -95,6 +98,10 @@ def see(term: Term[State], world: World, seen: list[int]) -> str:
     return OK
 
 
+def is_holder(term: Term[State], world: World, producer: int, stranger: bool) -> bool:
+    return term.state.holder == producer and (not stranger or world.breaks("any-principal-is-the-holder"))
+
+
 def open_producer(term: Term[State], world: World, producer: int, mode: str, seen: int) -> str:
     state = term.state
     if state.holder == producer:
@@ -138,11 +145,13 @@ def renew(term: Term[State], world: World, producer: int) -> str:
     return OK
 
 
-def close(term: Term[State], world: World, producer: int) -> str:
-    if term.state.holder != producer:
+def close(term: Term[State], world: World, producer: int, *, stranger: bool = False) -> str:
+    if not is_holder(term, world, producer, stranger):
         return term.final(OK)
 
     def change(state: State) -> None:
+        if stranger:
+            raise Violation(f"a stranger ended the hold of {producer}")
         state.holder, state.number = SHARED, state.number + 1
         world.removed(producer)
         world.walk.saw("a holder left")
@@ -150,8 +159,10 @@ def close(term: Term[State], world: World, producer: int) -> str:
     return OK if term.append(change) else NOT_OWNER
 
 
-def send(term: Term[State], world: World, producer: int, sequence: int) -> str:
+def send(term: Term[State], world: World, producer: int, sequence: int, *, stranger: bool = False) -> str:
     state = term.state
+    if stranger and not is_holder(term, world, producer, stranger):
+        return term.final(FENCED)
     if (producer, sequence) in state.log and not world.breaks("refused-before-repetition"):
         return term.final(OK)
     if producer != state.holder:
@@ -159,7 +170,7 @@ def send(term: Term[State], world: World, producer: int, sequence: int) -> str:
             return share(term, world, sequence)
         if not (world.breaks("former-holder-writes") and producer in world.was_holder):
             return FENCED if world.breaks("fenced-by-an-old-owner") else term.final(FENCED)
-    if not append(term, world, producer, sequence):
+    if not append(term, world, producer, sequence, stranger=stranger):
         return NOT_OWNER
     if producer != SHARED:
         world.renew(term, producer)
@@ -184,8 +195,10 @@ def share(term: Term[State], world: World, sequence: int) -> str:
     return OK if append(term, world, SHARED, sequence) else NOT_OWNER
 
 
-def append(term: Term[State], world: World, producer: int, sequence: int) -> bool:
+def append(term: Term[State], world: World, producer: int, sequence: int, *, stranger: bool = False) -> bool:
     def change(state: State) -> None:
+        if stranger:
+            raise Violation(f"a record of a stranger under the id of {producer}")
         if producer != world.holder:
             raise Violation(f"a record of {producer or 'a shared producer'} while {world.holder} has the partition")
         state.log.append((producer, sequence))
@@ -253,10 +266,25 @@ def shared(world: World) -> Process:
             yield
 
 
+def thief(world: World) -> Process:
+    """Another principal, which has learnt the id of the holder."""
+    random = world.walk.random
+    while not world.healed:
+        producer = world.holder
+        if producer != SHARED:
+            following = sum(id_ == producer for id_, _ in world.terms[0].state.log)
+            call = random.choice((partial(send, sequence=following), close))
+            answer = yield from world.call(0, partial(call, stranger=True), world, producer)
+            if answer == FENCED:
+                world.walk.saw("a stranger was refused")
+        for _ in range(random.randrange(60)):
+            yield
+
+
 def run(walk: Walk) -> None:
     world = World(walk)
     world.run(
-        [exclusive(world), exclusive(world), exclusive(world), shared(world)],
+        [exclusive(world), exclusive(world), exclusive(world), shared(world), thief(world)],
         STEPS,
         STEPS_AT_REST,
         sleep=range(100, 2500),
@@ -301,6 +329,7 @@ ACCESS = Model(
         "an exclusive producer was refused",
         "a shared producer was refused",
         "a producer learned that it is fenced",
+        "a stranger was refused",
         "records stored",
     ),
 )

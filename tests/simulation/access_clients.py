@@ -8,10 +8,11 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ledgermq.client.access import Access
 from ledgermq.client.client import Client
-from ledgermq.errors import LedgerMQError, Unauthorized
+from ledgermq.errors import LedgerMQError, Unauthorized, UnknownProducer
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.protocol.tokens import bearer
@@ -19,7 +20,7 @@ from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, Quota, Subject
 from ledgermq_broker.access.state.records import rule_key, token_key
 from ledgermq_broker.access.state.rules import Operation, Rule
 from tests.broker.cluster import fetch_of, frame_of
-from tests.simulation.access_truth import AccessTruth, Caller, Lever, Right
+from tests.simulation.access_truth import AccessTruth, Caller, LeakedSession, Lever, Right
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.history import Outcome
@@ -41,6 +42,7 @@ RIGHTS: Sequence[Right] = tuple(
 PROBE_WAITS_MS = (100, 3000)
 """Of single fetches: some wait long enough for a change of rules to come first."""
 CHANGE_S = 10.0
+THEFTS_S = 10.0
 QUOTA_CHANGE_EVERY_S = 4.0
 
 
@@ -212,6 +214,43 @@ async def change_quota(client: Client, truth: QuotaTruth, subject: Subject, quot
 def patient(plan: ClusterPlan) -> ClusterPlan:
     """A change may take a lease."""
     return replace(plan, request_timeout_s=max(plan.request_timeout_s, CHANGE_S))
+
+
+class Thief(SimulatedClient):
+    """Sends batches under producer ids of other principals, with the sequences that are next, as if the ids had
+    leaked. None of them may be stored.
+    """
+
+    def __init__(self, world: World, network: Network, plan: ClusterPlan, truth: AccessTruth, principal: str) -> None:
+        super().__init__(world, network, plan, f"{principal}.thief")
+        self._principal = principal
+        self._truth = truth
+
+    async def work(self) -> None:
+        connector = self._network.connector(self.name, self._plan.request_timeout_s)
+        lines = [connector.connect(f"b{number}") for number in range(self._plan.brokers)]
+        async with asyncio.TaskGroup() as group:
+            while not self.stopped.is_set():
+                await asyncio.sleep(self.random.expovariate(THEFTS_S))
+                seen = [leaked for leaked in self._truth.sessions if leaked.principal != self._principal]
+                if seen:
+                    group.create_task(self._steal(self.random.choice(lines), self.random.choice(seen[-4:])))
+
+    async def _steal(self, line: Any, leaked: LeakedSession) -> None:
+        value, history = self.next_value(), self._world.history
+        at = leaked.topic, leaked.partition
+        op = history.begin_produce(self.name, self.partition(*at), (value,), ordered=False)
+        try:
+            [result] = (await line.produce_once(frame_of(*at, value.encode(), session=leaked.following))).results
+            if result.HasField("error"):
+                raise error_from_proto(result.error)
+        except LedgerMQError as error:
+            self._world.coverage.saw("a thief was refused", isinstance(error, UnknownProducer))
+            is_final = isinstance(error, UnknownProducer | Unauthorized)
+            history.end_produce(op, Outcome.FAIL if is_final else Outcome.INFO, why=error.message)
+        else:
+            self._truth.violate("stored under another's id", f"{value} of {self._principal} as {leaked}")
+            history.end_produce(op, Outcome.OK, result.base_offset)
 
 
 class Prober(SimulatedClient):

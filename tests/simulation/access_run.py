@@ -18,6 +18,7 @@ from ledgermq.protocol.tokens import bearer, draw_token
 from ledgermq_broker.access.freshness import LEASE_S
 from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, Subject
 from tests.simulation.access_clients import (
+    DENIED,
     LASTING,
     PRINCIPALS,
     TOKENED,
@@ -25,6 +26,7 @@ from tests.simulation.access_clients import (
     Administrator,
     Prober,
     QuotaAdministrator,
+    Thief,
     access_plan_of,
     change_quota,
     grant,
@@ -112,6 +114,7 @@ class AccessRun(ClusterRun):
             Administrator(world, network, plan, *about, "tokens", [TOKENED]),
             Sender(world, network, plan, "super", [*TOPICS]),
             Prober(world, network, plan, self.own, f"{TOKENED}.old"),
+            Thief(world, network, plan, self.truth, DENIED),
         ]
         for name in PRINCIPALS:
             self._clients += [

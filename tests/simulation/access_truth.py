@@ -6,6 +6,7 @@ is known).
     record after a revocation     a broker sent records, or a segment's location, to a caller without the right
     stored after a revocation     a frame that came when the right was surely gone was stored
     refused though granted        a broker refused what was surely granted
+    stored under another's id     a batch counted under the producer id of another principal
 
 Quotas of principals are judged by what is noted here of calls and answers; see `throttle_watch`.
 
@@ -43,6 +44,18 @@ from tests.simulation.world import World
 
 Right = tuple[Operation, str]
 """(operation, topic)"""
+
+
+@dataclass(frozen=True, slots=True)
+class LeakedSession:
+    """A producer's session in a partition, as another principal learns it. `following`: with the sequence that comes
+    next, if the batch is stored.
+    """
+
+    principal: str
+    topic: str
+    partition: int
+    following: pb.ProducerSession
 
 
 class Lever(Belief[bool]):
@@ -92,6 +105,8 @@ class AccessTruth:
     """By principal: with all its tokens, the newest last."""
     quotas: QuotaTruth = field(init=False)
     doors: int = 0
+    sessions: deque[LeakedSession] = field(default_factory=lambda: deque(maxlen=20))
+    """The newest producer sessions of judged callers."""
     _may_be_stored: set[str] = field(default_factory=set)
     _surely_refused: dict[str, str] = field(default_factory=dict)
 
@@ -116,6 +131,15 @@ class AccessTruth:
     def violate(self, kind: str, text: str) -> None:
         self.world.note("judge", f"{kind}: {text}")
         self.world.violations.append(Violation(kind, f"{text} at {self.world.loop.time():.3f} s"))
+
+    def leak(self, principal: str, frame: ProduceFrame) -> None:
+        """A frame of a principal comes in, and others learn its producer ids."""
+        for batch in frame.header.batches:
+            if batch.HasField("producer"):
+                following = pb.ProducerSession()
+                following.CopyFrom(batch.producer)
+                following.sequence += batch.record_count
+                self.sessions.append(LeakedSession(principal, batch.topic, batch.partition, following))
 
     def take_batch(self, value: str, verdict: bool | None, where: str) -> None:
         """A broker takes in a record."""
@@ -218,6 +242,7 @@ class Judge:
                 assert value is not None
                 where = f"{self._what()} sent it at {self._truth.world.loop.time():.3f} s, without the right"
                 self._truth.take_batch(f"{value.decode()}", verdict, f"{where} for {batch.topic}")
+        self._truth.leak(self.caller.name, frame)
         lengths = [batch.length for batch in frame.header.batches]
         return TakenFrame(verdicts, lengths, self.place.came({Limit.REQUESTS: 1, Limit.BYTES_IN: frame.payload_bytes}))
 

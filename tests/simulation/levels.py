@@ -1,6 +1,4 @@
-"""List the levels of simulation by name: `ledger` (one ledger whole, fast), `rounds` (Parquet
-compaction), `keyed`, `damage`, and so on.
-"""
+"""List the levels of simulation by name: `ledger` (one ledger whole, fast), `rounds` (compaction), and so on."""
 
 from __future__ import annotations
 
@@ -421,6 +419,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "records were sent to a principal by a stream",
         "records were sent to a principal by a single fetch",
         "a record of a principal was stored",
+        "a thief was refused",
         "a broker refused to judge",
         "a granted principal was served in the end",
         "a quota was set",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -20,6 +20,9 @@ from ledgermq_broker.access.refused_batches import Refusals, answered_in_order
 from ledgermq_broker.access.state.rule_set import Decision, RuleSet
 from ledgermq_broker.access.state.rules import Operation
 from ledgermq_broker.heartbeat import Heartbeat
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log import producers
+from ledgermq_ledger.log.producers import Producers
 from tests.simulation.access_clients import access_plan_of
 from tests.simulation.mutants import mutant
 
@@ -203,3 +206,23 @@ def refused_batches_are_stored(patch: Patch) -> None:
 
     patch.setattr(authorized, "allowed_part", whole)
     patch.setattr(refused_batches, "allowed_part", whole)
+
+
+@mutant("access")
+def any_principal_continues_a_session(patch: Patch) -> None:
+    """A producer's id is enough to write under it: the principal that used it first is not compared."""
+    patch.setattr(producers, "_check_principal", lambda session, owner: None)
+
+
+@mutant("access")
+def principals_of_sessions_forgotten_by_checkpoints(patch: Patch) -> None:
+    """A checkpoint keeps the producers of a bundle without their principals."""
+    real = Producers.load
+
+    def load(self: Producers, states: Iterable[fmt.ProducerState], forgotten_to: int) -> None:
+        found = list(states)
+        for state in found:
+            state.ClearField("principal")
+        real(self, found, forgotten_to)
+
+    patch.setattr(Producers, "load", load)

@@ -43,8 +43,8 @@ def former_holder_writes(patch: Patch) -> None:
     """An owner takes the batches of every exclusive producer."""
     real = BundleHolders.check
 
-    def check(self: BundleHolders, key: PartitionId, producer_id: bytes, now_s: float) -> bool:
-        return is_exclusive(producer_id) or real(self, key, producer_id, now_s)
+    def check(self: BundleHolders, key: PartitionId, producer_id: bytes, now_s: float, principal: int = 0) -> bool:
+        return is_exclusive(producer_id) or real(self, key, producer_id, now_s, principal)
 
     patch.setattr(BundleHolders, "check", check)
 
@@ -60,8 +60,8 @@ def shared_beside_exclusive(patch: Patch) -> None:
     """An owner takes the batches of shared producers while an exclusive one has the partition."""
     real = BundleHolders.check
 
-    def check(self: BundleHolders, key: PartitionId, producer_id: bytes, now_s: float) -> bool:
-        return not is_exclusive(producer_id) or real(self, key, producer_id, now_s)
+    def check(self: BundleHolders, key: PartitionId, producer_id: bytes, now_s: float, principal: int = 0) -> bool:
+        return not is_exclusive(producer_id) or real(self, key, producer_id, now_s, principal)
 
     patch.setattr(BundleHolders, "check", check)
 
@@ -70,7 +70,7 @@ def shared_beside_exclusive(patch: Patch) -> None:
 def expired_holder_stays(patch: Patch) -> None:
     """A shared producer writes when the lease is over, and no record removes the holder before."""
     real = BundleHolders.check
-    patch.setattr(BundleHolders, "check", lambda self, key, producer, now_s: real(self, key, producer, now_s) or True)
+    patch.setattr(BundleHolders, "check", lambda self, *given: real(self, *given) or True)
 
 
 @mutant("exclusive")
@@ -144,8 +144,8 @@ class _Forgiving(dict[PartitionId, int]):
 def written_before_holders_are_known(patch: Patch) -> None:
     """An owner takes batches before it has loaded who has which partition."""
 
-    def check(self: ExclusiveWriters, key: PartitionId, producer_id: bytes) -> None:
+    def check(self: ExclusiveWriters, key: PartitionId, producer_id: bytes, principal: int = 0) -> None:
         if self.asks is not None:
-            self.asks(key, producer_id)
+            self.asks(key, producer_id, principal)
 
     patch.setattr(ExclusiveWriters, "check", check)

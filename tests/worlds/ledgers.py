@@ -63,7 +63,7 @@ async def take_over(
     broker: str,
     on_durable: OnDurable = lambda index, data, keys: None,
     on_refused: OnRefused = lambda slot, error: None,
-    may_write: MayWrite = lambda key, producer_id: None,
+    may_write: MayWrite = lambda key, producer_id, principal: None,
 ) -> LedgerWriter:
     return LedgerWriter(ledger, broker, await claim(ledger, broker), on_durable, on_refused, may_write)
 

@@ -98,7 +98,7 @@ class PartitionOpen(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., move: _Optional[int] = ..., start: _Optional[int] = ..., source: _Optional[int] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., message_ids: _Optional[_Iterable[_Union[MessageIds, _Mapping]]] = ..., append_us: _Optional[int] = ...) -> None: ...
 
 class BatchEntry(_message.Message):
-    __slots__ = ("topic_id", "partition", "base_offset", "record_count", "position", "length", "crc", "timestamp_min_us", "timestamp_max_us", "producer_id", "producer_epoch", "sequence", "tag_summary", "message_ids", "ids_until_us", "sent_crc")
+    __slots__ = ("topic_id", "partition", "base_offset", "record_count", "position", "length", "crc", "timestamp_min_us", "timestamp_max_us", "producer_id", "producer_epoch", "sequence", "tag_summary", "message_ids", "ids_until_us", "sent_crc", "principal")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +115,7 @@ class BatchEntry(_message.Message):
     MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
     IDS_UNTIL_US_FIELD_NUMBER: _ClassVar[int]
     SENT_CRC_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     partition: int
     base_offset: int
@@ -131,7 +132,8 @@ class BatchEntry(_message.Message):
     message_ids: bytes
     ids_until_us: int
     sent_crc: int
-    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., position: _Optional[int] = ..., length: _Optional[int] = ..., crc: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., tag_summary: _Optional[int] = ..., message_ids: _Optional[bytes] = ..., ids_until_us: _Optional[int] = ..., sent_crc: _Optional[int] = ...) -> None: ...
+    principal: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., position: _Optional[int] = ..., length: _Optional[int] = ..., crc: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., tag_summary: _Optional[int] = ..., message_ids: _Optional[bytes] = ..., ids_until_us: _Optional[int] = ..., sent_crc: _Optional[int] = ..., principal: _Optional[int] = ...) -> None: ...
 
 class LedgerState(_message.Message):
     __slots__ = ("slot", "epoch", "writer", "last_put_id", "released", "ends", "producers", "forgotten_to", "claims", "append_us", "message_ids", "seals", "opens")
@@ -190,20 +192,22 @@ class PartitionEnd(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class ProducerState(_message.Message):
-    __slots__ = ("producer_id", "topic_id", "partition", "epoch", "last_slot", "batches")
+    __slots__ = ("producer_id", "topic_id", "partition", "epoch", "last_slot", "batches", "principal")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LAST_SLOT_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     producer_id: bytes
     topic_id: int
     partition: int
     epoch: int
     last_slot: int
     batches: _containers.RepeatedCompositeFieldContainer[ProducerBatch]
-    def __init__(self, producer_id: _Optional[bytes] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., last_slot: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[ProducerBatch, _Mapping]]] = ...) -> None: ...
+    principal: int
+    def __init__(self, producer_id: _Optional[bytes] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ..., last_slot: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[ProducerBatch, _Mapping]]] = ..., principal: _Optional[int] = ...) -> None: ...
 
 class ProducerBatch(_message.Message):
     __slots__ = ("sequence", "record_count", "base_offset", "slot", "crc")

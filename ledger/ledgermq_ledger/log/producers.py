@@ -12,6 +12,9 @@ twice (design P4).
 A batch counts as stored only if it is the one that was: its sequence, its number of records and its
 checksum are compared. Otherwise a program that states another's id would have its batch acknowledged in
 the place of the other's, which would be dropped as a repetition.
+
+An id in a partition belongs to the principal that used it first, where that is known: a batch that another
+principal sends under it is refused, and changes nothing.
 """
 
 from __future__ import annotations
@@ -31,13 +34,16 @@ from ledgermq_ledger.keys import PartitionId
 class ProducerSession:
     """What an idempotent producer states about a batch.
 
-    `sequence`: that of its first record in the partition, counted in records from 0.
+    `sequence`: that of its first record in the partition, counted in records from 0. `principal`: a hash of the
+    name of the principal that sends it (`hash_of` of the broker's access rules); 0: rules are not enforced, or a
+    broker sends it.
     """
 
     id: bytes
     epoch: int
     sequence: int
     opened_slot: int = 0
+    principal: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +56,26 @@ class RememberedBatch:
     """Of the batch as its producer sent it; 0: not known."""
 
 
+def is_anothers(principal: int, owner: int) -> bool:
+    """Return whether something belongs to `owner`, and another principal uses it. 0: not known."""
+    return 0 not in (principal, owner) and principal != owner
+
+
+def _check_principal(session: ProducerSession, owner: int) -> None:
+    """Raise UnknownProducer for an id that another principal used first: nothing is stored under it for this one,
+    which goes on under a new id.
+    """
+    if is_anothers(session.principal, owner):
+        raise UnknownProducer(
+            "another principal used this producer id first in the partition; nothing of the batch is stored: a producer"
+            " has to draw its own id, and to go on under it"
+        )
+
+
 OLDEST_AT_ONCE = 1000
 
-_HEAD = struct.Struct("<QQ")
-"""The producer's epoch, and the slot of its last batch."""
+_HEAD = struct.Struct("<QQQ")
+"""The producer's epoch, the slot of its last batch, and the hash of its principal."""
 _BATCH = struct.Struct("<QIQQI")
 """The fields of RememberedBatch; the last batch comes last."""
 _SPAN = struct.Struct("<QI")
@@ -89,6 +111,12 @@ class ProducerMemory:
         return slot
 
     @property
+    def principal(self) -> int:
+        """Return the hash of the principal whose id it is; 0: not known."""
+        principal: int = _HEAD.unpack_from(self._packed or self._pack())[2]
+        return principal
+
+    @property
     def packed_batches(self) -> bytes:
         """Return a _BATCH for each remembered batch."""
         return (self._packed or self._pack())[_HEAD.size :]
@@ -106,7 +134,7 @@ class ProducerMemory:
 
     def _pack(self) -> bytes:
         state = self._decoded()
-        self._packed = _HEAD.pack(state.epoch, state.last_slot) + _pack(state.batches)
+        self._packed = _HEAD.pack(state.epoch, state.last_slot, state.principal) + _pack(state.batches)
         return self._packed
 
     def encoded(self, key: bytes) -> bytes:
@@ -128,6 +156,7 @@ class ProducerMemory:
             partition=partition,
             epoch=self.epoch,
             last_slot=self.last_slot,
+            principal=self.principal,
             batches=[
                 fmt.ProducerBatch(
                     sequence=sequence, record_count=record_count, base_offset=base_offset, slot=slot, crc=crc
@@ -187,6 +216,7 @@ class Producers:
         if memory is None:
             self._judge_unknown(session)
             return None
+        _check_principal(session, memory.principal)
         epoch = memory.epoch
         if session.epoch < epoch:
             raise UnknownProducer(f"producer epoch {session.epoch} was fenced by epoch {epoch}; open a new session")
@@ -212,10 +242,10 @@ class Producers:
             f"and the {len(batches)} remembered batches begin at {batches[0].sequence}"
         )
 
-    def next_sequence(self, producer_id: bytes, topic_id: int, partition: int) -> int:
-        """Return the next sequence of the producer; 0 if it is not remembered."""
+    def next_sequence(self, producer_id: bytes, topic_id: int, partition: int, principal: int = 0) -> int:
+        """Return the next sequence of the producer; 0 if it is not remembered, or the id is another principal's."""
         memory = self._memory.get(memory_key(producer_id, topic_id, partition))
-        return 0 if memory is None else memory.next_sequence
+        return 0 if memory is None or is_anothers(principal, memory.principal) else memory.next_sequence
 
     def _judge_unknown(self, session: ProducerSession) -> None:
         if session.sequence != 0:
@@ -235,9 +265,10 @@ class Producers:
         key = memory_key(entry.producer_id, entry.topic_id, entry.partition)
         memory = self._memory.pop(key, None)
         batches = _BATCH.pack(entry.sequence, entry.record_count, entry.base_offset, slot, entry.sent_crc)
+        principal = entry.principal if memory is None else memory.principal or entry.principal
         if memory is not None and memory.epoch == entry.producer_epoch:
             batches = (memory.packed_batches + batches)[-WINDOW_BATCHES * _BATCH.size :]
-        self._memory[key] = ProducerMemory(_HEAD.pack(entry.producer_epoch, slot) + batches)
+        self._memory[key] = ProducerMemory(_HEAD.pack(entry.producer_epoch, slot, principal) + batches)
         self._make_room()
 
     def _make_room(self) -> None:
@@ -270,7 +301,8 @@ class Producers:
         for state in states:
             key = memory_key(state.producer_id, state.topic_id, state.partition)
             self._memory.pop(key, None)
-            self._memory[key] = ProducerMemory(_HEAD.pack(state.epoch, slot) + _pack(state.batches, slot))
+            head = _HEAD.pack(state.epoch, slot, state.principal)
+            self._memory[key] = ProducerMemory(head + _pack(state.batches, slot))
         self._make_room()
 
     def drop_topic(self, topic_id: int) -> None:

@@ -71,6 +71,11 @@ class Batch:
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", PartitionId(self.topic_id, self.partition))
 
+    @property
+    def identity(self) -> tuple[bytes, int]:
+        """Return the producer's id and the hash of its principal; (b"", 0) of a batch that is not idempotent."""
+        return (b"", 0) if self.producer is None else (self.producer.id, self.producer.principal)
+
     def entry(self, base_offset: int, position: int) -> fmt.BatchEntry:
         entry = fmt.BatchEntry(
             topic_id=self.topic_id,
@@ -89,6 +94,7 @@ class Batch:
             entry.producer_epoch = self.producer.epoch
             entry.sequence = self.producer.sequence
             entry.sent_crc = self.sent_crc
+            entry.principal = self.producer.principal
         if self.ids:
             entry.message_ids = self.ids
             entry.ids_until_us = self.ids_until_us

@@ -57,7 +57,7 @@ not be stored.
 """
 
 
-MayWrite = Callable[[PartitionId, bytes], None]
+MayWrite = Callable[[PartitionId, bytes, int], None]
 """Raises the error that keeps a producer (its id; empty: it has none) from writing to a partition now. It is asked
 for each batch that is not stored yet, when the batch gets its place.
 """
@@ -145,7 +145,7 @@ class LedgerWriter:
         recovered: Recovered,
         on_durable: OnDurable = lambda index, data, keys: None,
         on_refused: OnRefused = lambda slot, error: None,
-        may_write: MayWrite = lambda key, producer_id: None,
+        may_write: MayWrite = lambda key, producer_id, principal: None,
     ) -> None:
         self.bundle = recovered.bundle
         self.epoch = recovered.state.epoch
@@ -280,7 +280,7 @@ class LedgerWriter:
         if append.is_own:
             return True
         try:
-            self._may_write(batch.key, batch.producer.id if batch.producer else b"")
+            self._may_write(batch.key, *batch.identity)
         except LedgerMQError as error:
             if error.retriable:
                 fail(append, error)

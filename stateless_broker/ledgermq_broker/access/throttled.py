@@ -8,7 +8,8 @@
                                             `HELD_S_MAX`; a principal looks up once at a time
     every other call    requests            RESOURCE_EXHAUSTED
 
-Batches go on with the name of the principal, so that principals take turns in the broker's queues. Each
+Batches go on with the name of the principal, so that principals take turns in the broker's queues, and
+calls that use an identity with a hash of it (`ProducerSession.principal`). Each
 refusal says when to come back; clients wait that long. Calls that free what others could use, and
 those by which an administrator ends an overload, count, but are never refused. What the access rules
 refuse does not count.
@@ -33,6 +34,7 @@ from ledgermq_broker.access.fetch_positions import FetchPositions, with_partitio
 from ledgermq_broker.access.quota_counts import QuotaCounts
 from ledgermq_broker.access.refused_batches import Refusals, answered_in_order, merged
 from ledgermq_broker.access.state.quotas import ANONYMOUS, RATES, Limit
+from ledgermq_broker.access.state.rules import hash_of
 from ledgermq_broker.access.state.usage import Account, Excess, OpenTransaction
 
 SEARCH_PAUSE_MS = 100
@@ -90,6 +92,7 @@ class ThrottledService(UnaryCalls):
     async def ask(self, method: Method, request: Any) -> Any:
         """See `UnaryCalls.ask`. Raises ResourceExhausted, and what the service raises."""
         call = getattr(self._service, method.attribute)
+        request = self._identified(request)
         if method.attribute in ("produce_once", "produce_delayed_once"):
             refusals = self._judge(request)
             is_allowed = all(refusal is None for refusal in refusals)
@@ -113,13 +116,13 @@ class ThrottledService(UnaryCalls):
         return answered_in_order(requests, self._judge, self._service.produce, self._sender)
 
     def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return answered_in_order(requests, self._judge, self._service.produce_delayed)
+        return answered_in_order(requests, self._judge, self._service.produce_delayed, self._sender)
 
     def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return answered_in_order(requests, self._judge_staged, self._service.stage)
+        return answered_in_order(requests, self._judge_staged, self._service.stage, self._sender)
 
     def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return answered_in_order(requests, self._judge_staged, self._service.stage_delayed)
+        return answered_in_order(requests, self._judge_staged, self._service.stage_delayed, self._sender)
 
     async def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         """Serve a stream. While it is held back it occupies nothing in the broker: the stream inside is
@@ -144,6 +147,18 @@ class ThrottledService(UnaryCalls):
                 else:
                     return
             passed = with_partitions(request, positions.partitions)
+
+    def _identified(self, request: Any) -> Any:
+        """Return the request with the hash of this principal, if it is one that uses an identity: a producer's id, a
+        transactional id. What the caller states there never counts.
+        """
+        own = hash_of(self._sender)
+        if isinstance(request, Frame) or "caller" not in request.DESCRIPTOR.fields_by_name or request.caller == own:
+            return request
+        identified = type(request)()
+        identified.CopyFrom(request)
+        identified.caller = own
+        return identified
 
     @contextmanager
     def _search(self) -> Iterator[None]:

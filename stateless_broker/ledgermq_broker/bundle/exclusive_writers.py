@@ -29,10 +29,12 @@ class ExclusiveWriters:
         self._catalog = catalog
         self._newest_topic = newest_topic
 
-    def check(self, key: PartitionId, producer_id: bytes) -> None:
-        """Raise PartitionHeld, ProducerFenced; Unavailable while the answer is not known."""
+    def check(self, key: PartitionId, producer_id: bytes, principal: int = 0) -> None:
+        """Raise PartitionHeld, ProducerFenced; Unavailable while the answer is not known. `principal`: a hash; 0: not
+        known.
+        """
         if self.asks is not None:
-            self.asks(key, producer_id)
+            self.asks(key, producer_id, principal)
             return
         catalog = self._catalog()
         if self._newest_topic >= catalog.offset:

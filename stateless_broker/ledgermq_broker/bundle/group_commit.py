@@ -31,7 +31,8 @@ OFFSET_NOT_KNOWN = -1
 """Result of a batch that is answered on receipt: its offset is not known yet."""
 RETRY_MS_MIN, RETRY_MS_MAX = 20, 5000
 FLUSHES_REMEMBERED = 16
-ProducerKey = tuple[bytes, int, int]
+ProducerKey = tuple[bytes, int, int, int]
+"""Producer id, hash of its principal, topic id, partition."""
 """(producer id, topic id, partition)"""
 BUNDLE_SHARE = 2
 """No bundle takes more than this share of the broker's memory for producing: one half."""
@@ -274,7 +275,7 @@ class GroupCommit:
         for batch in batches:
             if batch.producer is None:
                 continue
-            key = (batch.producer.id, batch.topic_id, batch.partition)
+            key = (batch.producer.id, batch.producer.principal, batch.topic_id, batch.partition)
             under_way = self._windows.get(key, {})
             token = (batch.producer.epoch, batch.producer.sequence)
             if token not in under_way:
@@ -292,7 +293,7 @@ class GroupCommit:
             producer = append.batch.producer
             if producer is None:
                 continue
-            key = (producer.id, append.batch.topic_id, append.batch.partition)
+            key = (producer.id, producer.principal, append.batch.topic_id, append.batch.partition)
             token = (producer.epoch, producer.sequence)
             under_way = self._windows.setdefault(key, {})
             under_way[token] = under_way.get(token, 0) + 1

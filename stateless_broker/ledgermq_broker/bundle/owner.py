@@ -140,14 +140,14 @@ class BundleOwner:
             return None
         return replace(session, opened_slot=self._writer.durable.moves.slot_here(key, session.opened_slot))
 
-    def next_sequence(self, producer_id: bytes, topic_id: int, partition: int) -> int:
-        """Return what is durable of a producer, for one that continues after its process died. The
-        result is never too high. A fenced owner may return less than is stored, which the sequences
-        of the next batches reveal. Raises NotOwner, and Unavailable if the partition has not come yet.
+    def next_sequence(self, producer_id: bytes, key: PartitionId, principal: int = 0) -> int:
+        """Return what is durable of a producer, for one that continues after its process died; 0 if the id is that of
+        another principal (`principal`: a hash; 0: not known). The result is never too high. A fenced owner may return
+        less than is stored, which later sequences reveal. Raises NotOwner; Unavailable if the partition has not come.
         """
         self._check_term()
-        self._moving.check_arrived(topic_id, partition)
-        return self._writer.durable.producers.next_sequence(producer_id, topic_id, partition)
+        self._moving.check_arrived(*key)
+        return self._writer.durable.producers.next_sequence(producer_id, *key, principal)
 
     def produce(
         self, batches: Sequence[Batch], *, durable: bool, together: bool = False, sender: str = ""

@@ -66,9 +66,7 @@ class Holders:
         _check_id(request.producer_id)
         lookup = self._metadata.lookup()
         return pb.ReleasePartitionsResponse(
-            partitions=await asyncio.gather(
-                *(self._release(lookup, request.producer_id, each) for each in request.partitions)
-            )
+            partitions=await asyncio.gather(*(self._release(lookup, request, each) for each in request.partitions))
         )
 
     # For other parts of this broker
@@ -93,7 +91,7 @@ class Holders:
             number = wanted.number if wanted.HasField("number") and request.producer_id else None
             topic, bundle = await self._found(lookup, wanted)
             key = PartitionId(topic.id, wanted.partition)
-            claim = Claim(request.producer_id, request.name, number, request.fences)
+            claim = Claim(request.producer_id, request.name, number, request.fences, request.caller)
             if number is None and await self._topic.find() is None:
                 return pb.PartitionHolder()  # there was never an exclusive producer
             standing = await self._in_bundle(bundle, lambda held: held.hold(key, claim))
@@ -101,21 +99,25 @@ class Holders:
             return pb.PartitionHolder(error=self._ownership.error(error, bundle))
         holder = standing.holder
         return pb.PartitionHolder(
-            is_caller=bool(holder.producer_id) and holder.producer_id == request.producer_id,
+            is_caller=bool(holder.producer_id) and holder.is_of(request.producer_id, request.caller),
             is_held=bool(holder.producer_id),
             name=holder.name,
             number=holder.number,
             lease_ms=math.ceil(standing.lease_left_s * 1000),
         )
 
-    async def _release(self, lookup: Lookup, producer_id: bytes, wanted: pb.WantedPartition) -> pb.ReleasedPartition:
+    async def _release(
+        self, lookup: Lookup, request: pb.ReleasePartitionsRequest, wanted: pb.WantedPartition
+    ) -> pb.ReleasedPartition:
         bundle = None
         try:
             topic, bundle = await self._found(lookup, wanted)
             if await self._topic.find() is None:
                 return pb.ReleasedPartition()
             key = PartitionId(topic.id, wanted.partition)
-            released = await self._in_bundle(bundle, lambda held: held.release(key, producer_id))
+            released = await self._in_bundle(
+                bundle, lambda held: held.release(key, request.producer_id, request.caller)
+            )
         except LedgerMQError as error:
             return pb.ReleasedPartition(error=self._ownership.error(error, bundle))
         return pb.ReleasedPartition(released=released)

@@ -83,26 +83,26 @@ class HeldPartitions:
         decision = self._state.ask(lambda: self._holders.hold(key, claim, self._now_s(), self.owner.count_before(key)))
         await self._stored(key, decision, "fenced" if decision.answer.before else "opened")
         standing = decision.answer
-        if claim.producer_id and standing.holder.producer_id == claim.producer_id:
-            lease_s = self._holders.renew(key, claim.producer_id, self._now_s())
+        if claim.producer_id and standing.holder.is_of(claim.producer_id, claim.principal):
+            lease_s = self._holders.renew(key, claim.producer_id, self._now_s(), claim.principal)
             if not lease_s:  # it has lost the partition meanwhile
                 raise self._is_changing(key)
             standing = standing._replace(lease_left_s=lease_s)
         return standing
 
-    async def release(self, key: PartitionId, producer_id: bytes) -> bool:
+    async def release(self, key: PartitionId, producer_id: bytes, principal: int = 0) -> bool:
         """Let the holder leave; return whether this producer was the holder. Raises as `IssuedState.decided`."""
         self._state.check_room()
-        decision = self._state.ask(lambda: self._holders.release(key, producer_id))
+        decision = self._state.ask(lambda: self._holders.release(key, producer_id, principal))
         await self._stored(key, decision, "released")
         return decision.answer
 
-    def check(self, key: PartitionId, producer_id: bytes) -> None:
+    def check(self, key: PartitionId, producer_id: bytes, principal: int = 0) -> None:
         """Raise PartitionHeld or ProducerFenced if this producer may not write to the partition; ask the caller to
         come again while its holder changes.
         """
         try:
-            self._check(key, producer_id)
+            self._check(key, producer_id, principal)
         except (PartitionHeld, ProducerFenced) as error:
             self._parts.counts.refused(error.code)
             raise
@@ -114,11 +114,11 @@ class HeldPartitions:
             return "a producer has it for itself: close that one, or wait until its lease is over"
         return ""
 
-    def _check(self, key: PartitionId, producer_id: bytes) -> None:
+    def _check(self, key: PartitionId, producer_id: bytes, principal: int = 0) -> None:
         self._state.check()
         if key in self._changing:
             raise self._is_changing(key)
-        if self._holders.check(key, producer_id, self._now_s()):
+        if self._holders.check(key, producer_id, self._now_s(), principal):
             return
         self._state.check_room()
         decision = self._state.ask(lambda: self._holders.expire(key, self._now_s()))

@@ -15,6 +15,7 @@ from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.records import decode_batch
+from ledgermq_broker.access.state.rules import hash_of
 from ledgermq_broker.metadata import Metadata
 from ledgermq_broker.produce_path import Admitted, Entry, ProducePath, session_of
 from ledgermq_broker.received_batches import BatchChecks, let_go_of_frame, side_by_side, split_payload
@@ -85,7 +86,7 @@ class SendPath:
         entries: list[_Entry] = []
         for header, data in zip(frame.header.batches, pieces, strict=True):
             try:
-                session = session_of(header, True)
+                session = session_of(header, True, hash_of(frame.sender))
                 bundle, batch, records = await self._checks.decoded(lookup, header, data, session, delayed=True)
                 entries.append(_Entry(bundle, batch, records=records))
             except LedgerMQError as error:

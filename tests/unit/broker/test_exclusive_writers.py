@@ -44,11 +44,11 @@ def test_nothing_is_written_before_the_holders_are_loaded_but_what_belongs_to_th
         writers.check(KEY, b"")
     writers.check(PartitionId(6, 0), b"")
     asked = []
-    writers.asks = lambda key, producer: asked.append((key, producer))
-    writers.check(KEY, b"p")
-    assert asked == [(KEY, b"p")]
+    writers.asks = lambda *given: asked.append(given)
+    writers.check(KEY, b"p", 4711)
+    assert asked == [(KEY, b"p", 4711)]
 
-    def refuse(key: PartitionId, producer: bytes) -> None:
+    def refuse(key: PartitionId, producer: bytes, principal: int) -> None:
         raise PartitionHeld("held")
 
     writers.asks = refuse

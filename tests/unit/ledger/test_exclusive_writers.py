@@ -22,7 +22,7 @@ class Rule:
 
     error: Exception | None = None
 
-    def __call__(self, key: PartitionId, producer_id: bytes) -> None:
+    def __call__(self, key: PartitionId, producer_id: bytes, principal: int) -> None:
         if self.error is not None:
             raise self.error
 

@@ -33,13 +33,15 @@ NO_HOLDER = Holder(b"", "", 0)
 
 class Claim(NamedTuple):
     """What a producer asks for. `number`: of the change that it has seen last, and from which it wants the partition;
-    None: it only looks. `fences`: also if another producer has the partition.
+    None: it only looks. `fences`: also if another producer has the partition. `principal`: a hash of the caller's
+    name; 0: not known.
     """
 
     producer_id: bytes
     name: str
     number: int | None = None
     fences: bool = False
+    principal: int = 0
 
 
 class Standing(NamedTuple):
@@ -84,7 +86,7 @@ class BundleHolders:
         left_s = self._left_s(key, now_s)
         may = (
             claim.number == holder.number
-            and holder.producer_id != claim.producer_id
+            and not holder.is_of(claim.producer_id, claim.principal)
             and (not holder.producer_id or left_s <= 0 or claim.fences)
         )
         if not may:
@@ -94,23 +96,23 @@ class BundleHolders:
                 f"this bundle knows exclusive producers of {len(self._holders)} partitions, the most that it takes",
                 retry_after_ms=FULL_RETRY_MS,
             )
-        now = Holder(claim.producer_id, claim.name, holder.number + 1)
+        now = Holder(claim.producer_id, claim.name, holder.number + 1, claim.principal)
         loser = holder if holder.producer_id else None
         return Decision([self._change(key, now)], Standing(now, self._limits.lease_ms / 1000, loser))
 
-    def renew(self, key: PartitionId, producer_id: bytes, now_s: float) -> float:
+    def renew(self, key: PartitionId, producer_id: bytes, now_s: float, principal: int = 0) -> float:
         """Begin the holder's lease again, because the next answer says that it has the partition. Return the
         length of the lease; 0 if it is no longer the holder.
         """
-        if self._holders.get(key, NO_HOLDER).producer_id != producer_id:
+        if not self._holders.get(key, NO_HOLDER).is_of(producer_id, principal):
             return 0.0
         lease_s = self._limits.lease_ms / 1000
         self._until_s[key] = now_s + lease_s
         return lease_s
 
-    def release(self, key: PartitionId, producer_id: bytes) -> Decision[bool]:
+    def release(self, key: PartitionId, producer_id: bytes, principal: int = 0) -> Decision[bool]:
         """Let the holder leave. The answer is whether this producer was the holder."""
-        if not producer_id or self._holders.get(key, NO_HOLDER).producer_id != producer_id:
+        if not producer_id or not self._holders.get(key, NO_HOLDER).is_of(producer_id, principal):
             return Decision([], False)
         return Decision([self._end(key)], True)
 
@@ -129,7 +131,7 @@ class BundleHolders:
             self._until_s.pop(key, None)
         return Decision([encode(Entry(key, None)) for key in gone], None)
 
-    def check(self, key: PartitionId, producer_id: bytes, now_s: float) -> bool:
+    def check(self, key: PartitionId, producer_id: bytes, now_s: float, principal: int = 0) -> bool:
         """Return whether a batch of this producer (empty: it has no id) may be written to the partition now; False:
         a holder whose lease is over has to be removed first (`expire`).
 
@@ -138,7 +140,7 @@ class BundleHolders:
         """
         holder = self._holders.get(key)
         if is_exclusive(producer_id):
-            if holder is not None and holder.producer_id == producer_id:
+            if holder is not None and holder.is_of(producer_id, principal):
                 return True
             raise ProducerFenced(
                 f"{self._name_of(key)}: this exclusive producer lost the partition"

@@ -21,6 +21,7 @@ from ledgermq_broker.exclusive.state.format import ledgermq_holders_pb2 as fmt
 from ledgermq_broker.exclusive.state.limits import NUMBER_MAX
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_ledger.log.producers import is_anothers
 
 VERSION = 1
 
@@ -28,12 +29,18 @@ VERSION = 1
 @dataclass(frozen=True, slots=True)
 class Holder:
     """`producer_id`: 16 bytes, of the producer that has the partition for itself; empty: none has. `number`: of
-    the change that led to this, counted from 1.
+    the change that led to this, counted from 1. `principal`: a hash of the name of the principal that took the
+    partition; 0: not known, so every caller that states the id counts as the holder.
     """
 
     producer_id: bytes
     name: str
     number: int
+    principal: int = 0
+
+    def is_of(self, producer_id: bytes, principal: int) -> bool:
+        """Return whether a caller is this holder: it states its id, and is no other principal."""
+        return self.producer_id == producer_id and not is_anothers(principal, self.principal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,13 @@ def encode(entry: Entry) -> LogRecord:
     name, holder = f"h/{entry.key.topic_id}/{entry.key.partition}".encode(), entry.holder
     if holder is None:
         return LogRecord(name, None)
-    value = fmt.Holder(version=VERSION, producer_id=holder.producer_id, name=holder.name, number=holder.number)
+    value = fmt.Holder(
+        version=VERSION,
+        producer_id=holder.producer_id,
+        name=holder.name,
+        number=holder.number,
+        principal=holder.principal,
+    )
     return LogRecord(name, value.SerializeToString(deterministic=True))
 
 
@@ -82,4 +95,4 @@ def _holder_of(data: bytes) -> Holder:
         raise DataDamaged(f"{stored.producer_id.hex()} is not the id of an exclusive producer")
     if not 0 < stored.number <= NUMBER_MAX or len(stored.name) > PRODUCER_NAME_CHARS_MAX:
         raise DataDamaged(f"number {stored.number} or a name of {len(stored.name)} characters is out of bounds")
-    return Holder(stored.producer_id, stored.name, stored.number)
+    return Holder(stored.producer_id, stored.name, stored.number, stored.principal)

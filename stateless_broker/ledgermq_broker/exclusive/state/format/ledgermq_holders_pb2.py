@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n=ledgermq_broker/exclusive/state/format/ledgermq_holders.proto\x12\x13ledgermq.holders.v1\"L\n\x06Holder\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x0c\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0e\n\x06number\x18\x04 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n=ledgermq_broker/exclusive/state/format/ledgermq_holders.proto\x12\x13ledgermq.holders.v1\"_\n\x06Holder\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x0c\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0e\n\x06number\x18\x04 \x01(\x04\x12\x11\n\tprincipal\x18\x05 \x01(\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,5 +32,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ledgermq_broker.exclusive.s
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_HOLDER']._serialized_start=86
-  _globals['_HOLDER']._serialized_end=162
+  _globals['_HOLDER']._serialized_end=181
 # @@protoc_insertion_point(module_scope)
