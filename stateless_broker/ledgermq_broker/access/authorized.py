@@ -20,6 +20,7 @@ from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame, ShareFetchFrame, StageFrame
 from ledgermq.protocol.methods import Method, UnaryCalls
 from ledgermq.protocol.status import error_to_proto
+from ledgermq.protocol.unresolved import SUFFIX
 from ledgermq_broker.access.audit import call_audit
 from ledgermq_broker.access.fetch_positions import FetchPositions, with_partitions
 from ledgermq_broker.access.permissions import Permissions, refuse_forwarded
@@ -86,12 +87,24 @@ def _judged(
 
 
 def _produce_refusals(may: Permissions, frame: Frame[Any]) -> Refusals:
-    return [_refusal(may.refusal(Operation.PRODUCE, batch.topic)) for batch in frame.header.batches]
+    return [_refusal(_produce_refusal(may, batch.topic)) for batch in frame.header.batches]
 
 
 def _stage_refusals(may: Permissions, frame: Frame[Any]) -> Refusals:
     refused = may.refusal(Operation.TRANSACTION, frame.header.transaction.transactional_id)
-    return [_refusal(refused or may.refusal(Operation.PRODUCE, each.batch.topic)) for each in frame.header.batches]
+    return [_refusal(refused or _produce_refusal(may, each.batch.topic)) for each in frame.header.batches]
+
+
+def _produce_refusal(may: Permissions, topic: str) -> str:
+    """Return why records may not be written to a topic. Brokers write the unresolved half messages of a check group to
+    a topic of its name, and the group decides there what becomes of them: others would decide in its place.
+    """
+    refused = may.refusal(Operation.PRODUCE, topic)
+    group = topic.removesuffix(SUFFIX)
+    if refused or group in ("", topic):
+        return refused
+    of_group = may.refusal(Operation.GROUP, group)
+    return "" if of_group and may.may(Operation.CLUSTER) else of_group
 
 
 def _refusal(text: str) -> pb.Error | None:
