@@ -20,15 +20,17 @@ class GoBinary:
     """`variable`: the environment variable with its path.
 
     `module`: with its version, as `go install` takes it. `minutes`: time to build it.
+    `is_on_path`: whether a program of this name on PATH is this one.
     """
 
     name: str
     variable: str
     module: str
     minutes: int
+    is_on_path: bool = True
 
     def installed(self) -> Path | None:
-        if found := os.environ.get(self.variable) or shutil.which(self.name):
+        if found := os.environ.get(self.variable) or (self.is_on_path and shutil.which(self.name)):
             return Path(found)
         return CACHE / self.name if (CACHE / self.name).exists() else None
 

@@ -22,6 +22,9 @@ from infra.ports import free_port
 
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 BINARY = GoBinary("minio", "MINIO_BINARY", f"github.com/minio/minio@{VERSION}", minutes=5)
+CLIENT_VERSION = "v0.0.0-20250313080218-cf909e1063a9"
+CLIENT = GoBinary("mc", "MC_BINARY", f"github.com/minio/mc@{CLIENT_VERSION}", minutes=3, is_on_path=False)
+"""The client, which makes users and policies. Midnight Commander has the same name."""
 START_SECONDS_MAX = 30
 
 

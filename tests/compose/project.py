@@ -158,9 +158,10 @@ class Project:
 
     @property
     def credentials(self) -> dict[str, str]:
+        """Of a reader: it changes nothing."""
         return {
-            "AWS_ACCESS_KEY_ID": self.values["STORE_ACCESS_KEY"],
-            "AWS_SECRET_ACCESS_KEY": self.values["STORE_SECRET_KEY"],
+            "AWS_ACCESS_KEY_ID": default("READER_ACCESS_KEY"),
+            "AWS_SECRET_ACCESS_KEY": self.values["READER_SECRET_KEY"],
         }
 
 
@@ -204,7 +205,8 @@ def values_for_test(folder: Path) -> dict[str, str]:
     base = docker.base_image()
     with tempfile.TemporaryDirectory(dir=folder) as made:
         shutil.copy(HERE / "minio" / "Dockerfile", made)
-        shutil.copy(minio.BINARY.install(), Path(made, "minio"))
+        for binary in (minio.BINARY, minio.CLIENT):
+            shutil.copy(binary.install(), Path(made, binary.name))
         docker.build(f"{NAME}-minio", Path(made), [f"BASE_IMAGE={base}"])
     docker.build(f"{NAME}-prometheus", HERE / "prometheus", [f"BASE_IMAGE={base}"])
     settings = folder / "settings"
@@ -220,6 +222,9 @@ def values_for_test(folder: Path) -> dict[str, str]:
     return {
         "STORE_ACCESS_KEY": "ledgermq-test",
         "STORE_SECRET_KEY": "ledgermq-test-secret",
+        "BROKER_SECRET_KEY": "ledgermq-test-broker",
+        "COMPACTOR_SECRET_KEY": "ledgermq-test-compactor",
+        "READER_SECRET_KEY": "ledgermq-test-reader",
         "GRAFANA_PASSWORD": "ledgermq-test-secret",
         "BASE_IMAGE": base,
         "MINIO_IMAGE": f"{NAME}-minio",

@@ -13,17 +13,20 @@ import time
 import urllib.parse
 import urllib.request
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import botocore.session
 import pytest
+from botocore.exceptions import ClientError
 
 import ledgermq
 from infra.grafana.dashboard import queries
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.root.open import open_store
-from tests.compose.project import BROKERS, SERVICES, Project
+from tests.compose.project import BROKERS, SERVICES, Project, default
 from tests.compose.traffic import Traffic, traffic_on
 from tests.waiting import wait_until
 from tests.worlds.every_feature import NARROW, USED, use_every_feature
@@ -84,6 +87,32 @@ def test_the_command_line_works_from_here_and_in_a_container(project: Project) -
     for said in (here.stdout, there):
         known = {broker["broker"]: broker["address"] for broker in json.loads(said)["brokers"] if broker["alive"]}
         assert known == {f"broker-{number}": project.address(f"BROKER_{number}_PORT") for number in (1, 2, 3)}
+
+
+def test_each_process_has_a_key_of_its_own_in_the_store(project: Project) -> None:
+    """Brokers and the compaction service had the administrator's, which opens and deletes every bucket."""
+    keys_of: dict[str, set[str]] = {}
+    for service in PROCESSES:
+        environment = dict(entry.split("=", 1) for entry in project.inspect(service)["Config"]["Env"])
+        keys_of.setdefault(environment["AWS_ACCESS_KEY_ID"], set()).add(service)
+        assert project.values["STORE_SECRET_KEY"] not in environment.values()
+    assert keys_of == {"ledgermq-broker": set(BROKERS), "ledgermq-compactor": {"compactor"}}
+    for user in ("BROKER", "COMPACTOR", "READER"):
+        s3 = botocore.session.get_session().create_client(
+            "s3",
+            endpoint_url=f"http://{project.address('MINIO_PORT')}",
+            region_name="us-east-1",
+            aws_access_key_id=default(f"{user}_ACCESS_KEY"),
+            aws_secret_access_key=project.values[f"{user}_SECRET_KEY"],
+        )
+        assert s3.list_objects_v2(Bucket="ledgermq", Prefix="main/")["KeyCount"]
+        for call in (
+            partial(s3.create_bucket, Bucket="other"),
+            partial(s3.delete_bucket, Bucket="ledgermq"),
+            partial(s3.put_object, Bucket="ledgermq", Key="elsewhere/x", Body=b""),
+        ):
+            with pytest.raises(ClientError, match="AccessDenied"):
+                call()
 
 
 async def compacted_to(project: Project, topic: str) -> dict[int, int]:
@@ -192,7 +221,7 @@ async def test_every_query_of_the_dashboard_has_data(project: Project) -> None:
     [
         ("broker-1", "AWS_SECRET_ACCESS_KEY=wrong-password", 7, "credentials"),
         ("compactor", "AWS_SECRET_ACCESS_KEY=wrong-password", 7, "credentials"),
-        ("broker-1", "LEDGERMQ_ROOT=s3://no-such-bucket/main?endpoint=http://minio:9000", 6, "NoSuchBucket"),
+        ("broker-1", "LEDGERMQ_ROOT=s3://other-bucket/main?endpoint=http://minio:9000", 7, "AccessDenied"),
         ("broker-1", "LEDGERMQ_FLUSH_BYTE=1000000", 2, "did you mean LEDGERMQ_FLUSH_BYTES?"),
         ("broker-1", "LEDGERMQ_ADMIN_PORT=9650", 2, "cannot listen on 0.0.0.0:9650"),
         ("broker-1", "LEDGERMQ_CONFIG=/etc/ledgermq/other.toml", 2, "/etc/ledgermq/other.toml"),

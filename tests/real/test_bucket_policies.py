@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,25 +18,42 @@ from botocore.exceptions import ClientError
 from pyarrow import dataset, fs
 
 import ledgermq.sync
-from infra.minio import Minio
+from infra.minio import CLIENT, Minio
 from ledgermq_spark.source.data_source import LedgerMQDataSource
 from tests.conftest import BUCKET
 from tests.e2e.processes import QUICK, BrokerProcesses
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-PAGE = Path(__file__).parents[2] / "docs" / "security.md"
-POLICY = re.compile(r"<!-- policy: (\w+) -->\n```json\n(.*?)```", re.DOTALL)
+POLICIES = Path(__file__).parents[2] / "infra" / "compose" / "minio" / "policies"
+"""Those that docs/security.md shows."""
 RECORDS = 300
 
 
 class Roles:
-    """Credentials of MinIO's STS for each policy of the page."""
+    """Credentials for each policy: users that the script of infra/compose/ makes, else of MinIO's STS."""
 
-    def __init__(self, server: Minio, prefix: str) -> None:
+    def __init__(self, server: Minio, root: str) -> None:
         self._server = server
-        self._policies = dict(POLICY.findall(PAGE.read_text()))
-        self._prefix = prefix
+        self._prefix = root.partition("?")[0].removeprefix(f"s3://{BUCKET}/")
+        self._users = {name: (f"test-{name}", secrets.token_hex(16)) for name in ("broker", "compactor", "reader")}
+        self._make_users(root)
+        self._make_users(root)  # as each `docker compose up` does
+
+    def _make_users(self, root: str) -> None:
+        environment = {
+            "PATH": f"{CLIENT.install().parent}{os.pathsep}{os.environ['PATH']}",
+            "POLICIES": str(POLICIES),
+            "LEDGERMQ_ROOT": root,
+            "MINIO_ROOT_USER": self._server.access_key,
+            "MINIO_ROOT_PASSWORD": self._server.secret_key,
+        }
+        for name, (user, secret) in self._users.items():
+            environment |= {f"{name.upper()}_ACCESS_KEY": user, f"{name.upper()}_SECRET_KEY": secret}
+        command = ["bash", str(POLICIES.parent / "make_users.sh")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert not any(secret in done.stdout + done.stderr for _, secret in self._users.values())
 
     def client(self, service: str, variables: dict[str, str]) -> Any:
         return botocore.session.get_session().create_client(
@@ -53,7 +70,9 @@ class Roles:
         return {"AWS_ACCESS_KEY_ID": self._server.access_key, "AWS_SECRET_ACCESS_KEY": self._server.secret_key}
 
     def variables(self, name: str) -> dict[str, str]:
-        policy = self._policies[name].replace("BUCKET", BUCKET).replace("PREFIX", self._prefix)
+        if name in self._users:
+            return dict(zip(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), self._users[name], strict=True))
+        policy = (POLICIES / f"{name}.json").read_text().replace("BUCKET", BUCKET).replace("PREFIX", self._prefix)
         answer = self.client("sts", self.owner).assume_role(
             RoleArn="arn:aws:iam::000000000000:role/test",
             RoleSessionName=name,
@@ -89,7 +108,7 @@ def test_each_process_works_with_its_policy_and_may_do_nothing_else(
     minio: Minio, minio_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefix = minio_root.partition("?")[0].removeprefix(f"s3://{BUCKET}/")
-    roles = Roles(minio, prefix)
+    roles = Roles(minio, minio_root)
 
     # A broker creates the cluster, stores records, and another one takes over.
     for name, value in roles.variables("broker").items():

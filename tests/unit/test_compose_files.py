@@ -20,8 +20,12 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "infra" / "compose"
 COMPOSE = (FOLDER / "compose.yaml").read_text()
 EXAMPLE = (FOLDER / ".env.example").read_text()
+SCRIPT = (FOLDER / "minio" / "make_users.sh").read_text()
 FOR_GOOD = {"minio", "broker-1", "broker-2", "broker-3", "compactor", "prometheus", "grafana"}
-SECRETS = {"STORE_ACCESS_KEY", "STORE_SECRET_KEY", "GRAFANA_PASSWORD"}
+ADMINISTRATOR = {"STORE_ACCESS_KEY", "STORE_SECRET_KEY"}
+USERS = {"BROKER", "COMPACTOR", "READER"}
+SECRETS = {*ADMINISTRATOR, *(f"{user}_SECRET_KEY" for user in USERS), "GRAFANA_PASSWORD"}
+MINIO = FOLDER / "minio"
 
 
 def services() -> dict[str, dict[str, Any]]:
@@ -84,6 +88,41 @@ def test_no_secret_is_in_the_files() -> None:
                 assert str(value).startswith("${"), name
     ignored = (ROOT / ".gitignore").read_text().splitlines()
     assert "/infra/compose/.env" in ignored
+
+
+def test_no_process_of_ours_has_the_key_of_the_stores_administrator() -> None:
+    """It opens, and deletes, every bucket of the store."""
+    holders = {
+        name
+        for name, service in services().items()
+        if any(
+            secret in str(value) for value in (service.get("environment") or {}).values() for secret in ADMINISTRATOR
+        )
+    }
+    assert holders == {"minio", "bucket", "users"}
+    for name in FOR_GOOD - {"minio", "prometheus", "grafana"}:
+        user = "COMPACTOR" if name == "compactor" else "BROKER"
+        environment = services()[name]["environment"]
+        assert f"${{{user}_ACCESS_KEY:-" in environment["AWS_ACCESS_KEY_ID"]
+        assert f"${{{user}_SECRET_KEY:?" in environment["AWS_SECRET_ACCESS_KEY"]
+        assert list(services()[name]["depends_on"]) == ["users"]
+        assert not (USERS - {user}) & {value[2:].partition("_")[0] for value in map(str, environment.values())}
+
+
+def test_the_users_of_the_store_have_the_policies_that_the_page_shows() -> None:
+    page = (ROOT / "docs" / "security.md").read_text()
+    shown = dict(re.findall(r"<!-- policy: (\w+) -->\n```json\n(.*?)```", page, re.DOTALL))
+    assert shown == {file.stem: file.read_text() for file in (MINIO / "policies").glob("*.json")}
+    made = re.findall(r'^make_user "\$(\w+)_ACCESS_KEY" "\$\1_SECRET_KEY" (.*)$', SCRIPT, re.MULTILINE)
+    assert {user: policies.split() for user, policies in made} == {
+        "BROKER": ["broker"],
+        "COMPACTOR": ["compactor"],
+        "READER": ["reader", "s3a"],
+    }
+    [policies] = re.findall(r"^for policy in (.*); do make_policy", SCRIPT, re.MULTILINE)
+    assert set(policies.split()) == {name for _, names in made for name in names.split()}
+    needed = {name for name in re.findall(r"\$\{?([A-Z][A-Z_]+)", SCRIPT) if name not in ("POLICIES", "BASH_REMATCH")}
+    assert needed - {"SECONDS"} <= services()["users"]["environment"].keys()
 
 
 @pytest.mark.parametrize("service", sorted(FOR_GOOD))
