@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 
 from ledgermq.errors import CorruptFrame, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import Connection
 from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.limits import DELAYED_BRANCH
@@ -70,8 +71,7 @@ class Served:
     async def _serve(self, data: bytes) -> None:
         if self._cluster is None or self._served % INPUTS_A_CLUSTER == 0:
             await self._stack.aclose()
-            self._cluster = await self._stack.enter_async_context(cluster_of("a:1", **LIMITS))
-            await self._cluster.create("kept", 2)
+            self._cluster = await self.begin(self._stack)
         method = METHODS[data[0] % len(METHODS)] if data else PRODUCE_ONCE
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -82,8 +82,18 @@ class Served:
             if self._served % HEALTH_EVERY == 0:
                 await self.check_health(self._cluster)
 
+    async def begin(self, stack: AsyncExitStack) -> Cluster:
+        """A new cluster, which ends with `stack`."""
+        cluster = await stack.enter_async_context(cluster_of("a:1", **LIMITS))
+        await cluster.create("kept", 2)
+        return cluster
+
+    def line(self, cluster: Cluster) -> Connection:
+        """By which inputs are sent."""
+        return cluster.line("a:1")
+
     async def answers(self, cluster: Cluster, method: Method, data: bytes) -> list[Any]:
-        call = getattr(cluster.line("a:1"), method.attribute)
+        call = getattr(self.line(cluster), method.attribute)
         if method.kind is Kind.UNARY:
             return [await call(method.decode_request(data))]
         stream = call(_requests(method, data) if method.kind is Kind.BIDI_STREAM else method.decode_request(data))

@@ -6,11 +6,15 @@ from __future__ import annotations
 
 import pytest
 
+from ledgermq.protocol.methods import FETCH_ONCE, METHODS, PRODUCE_ONCE
+from tests.fuzz import rights_surfaces
 from tests.fuzz.run import Work, describe, fuzz, share
+from tests.fuzz.surface import Untyped
 from tests.fuzz.surfaces import all_surfaces
 
 INPUTS = 24_000
 SEED = 20261121
+CALL_OF = {"produce": PRODUCE_ONCE, "consume": FETCH_ONCE}
 
 
 @pytest.mark.slow
@@ -51,3 +55,17 @@ def test_what_no_caller_is_prepared_for_is_seen(name: str) -> None:
 
 def test_typed_errors_are_no_failures() -> None:
     assert fuzz([Work("broken-fine", 0, 10)], 1) == []
+
+
+@pytest.mark.parametrize(("right", "complaint"), [("produce", "changed what others have"), ("consume", "showed")])
+def test_what_a_right_does_not_allow_is_seen(right: str, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the broker let a caller pass that has no rule."""
+    forgotten = f"allow user:{rights_surfaces.NO_RULE} {right} {rights_surfaces.THEM}"
+    monkeypatch.setattr(rights_surfaces, "GRANTS", (*rights_surfaces.GRANTS, forgotten))
+    seeds = [seed for seed in rights_surfaces.seeds() if seed[0] == METHODS.index(CALL_OF[right])]
+    surface = rights_surfaces.ServedWithRights(rights_surfaces.NO_RULE)
+    try:
+        with pytest.raises(Untyped, match=complaint):
+            list(map(surface.serve, seeds))
+    finally:
+        surface.close()
