@@ -5,7 +5,6 @@ and no rule), `mallory` (everything on names that begin with `mine`), `victim` (
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,14 +15,20 @@ import grpc
 import grpc.aio
 
 import ledgermq
+from ledgermq.client.grpc_connection import GrpcConnector
+from ledgermq.protocol.api import Connection
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import Method
-from tests.constants_main import LEDGERMQ_WITH_CONSTANTS
+from ledgermq.protocol.tokens import bearer
 from tests.e2e.processes import QUICK, BrokerProcess, BrokerProcesses
 
 OPTIONS = (*QUICK, "--security", "rules", "--super-principals", "user:root")
 SLOW_S = 60.0
 """Time-outs of callers: for a machine that is five times slower."""
+SEND_S_MAX = 25.0
+"""No record of a well-behaved principal waits longer, on such a machine; an attack that succeeds holds it up
+for the whole time of its delivery.
+"""
 
 Bytes = Callable[[object], bytes]
 
@@ -60,26 +65,23 @@ class Attacked:
 async def attacked(folder: Path, *options: str) -> AsyncIterator[Attacked]:
     root_url = (folder / "root").as_uri()
     audit = folder / "audit.jsonl"
+    tokens = await _prepared(root_url)
     with BrokerProcesses(folder, root_url, OPTIONS) as processes:
         broker = await asyncio.to_thread(processes.start, "--audit-file", str(audit), *options)
-        made = await asyncio.to_thread(
-            subprocess.run,
-            [*LEDGERMQ_WITH_CONSTANTS, "token", "create", "root", "--target", root_url],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        )
-        found = Attacked(processes, broker, audit, {"root": made.stdout.strip()})
-        async with found.client("root") as root:
-            for name in ("nobody", "mallory", "victim"):
-                found.tokens[name] = (await root.access.create_token(name)).token
-            for name, names in (("mallory", "mine*"), ("victim", "*")):
-                await root.access.grant(f"user:{name}", "produce,consume,create,alter,delete", names)
-                await root.access.grant(f"user:{name}", "group", names)
-                await root.access.grant(f"user:{name}", "transaction", names)
-            await root.create_topic("orders", 4)
-        yield found
+        yield Attacked(processes, broker, audit, tokens)
+
+
+async def _prepared(root_url: str) -> dict[str, str]:
+    """Make rules, a topic and a token of each caller, in this process: before a root is served, its files decide."""
+    async with ledgermq.connect(root_url, timeout_s=SLOW_S) as client:
+        await client.create_topic("orders", 4)
+        for name, names in (("mallory", "mine*"), ("victim", "*")):
+            await client.access.grant(f"user:{name}", "produce,consume,create,alter,delete", names)
+            await client.access.grant(f"user:{name}", "group", names)
+            await client.access.grant(f"user:{name}", "transaction", names)
+        return {
+            name: (await client.access.create_token(name)).token for name in ("root", "nobody", "mallory", "victim")
+        }
 
 
 @asynccontextmanager
@@ -88,6 +90,17 @@ async def raw_channel(at: Attacked) -> AsyncIterator[grpc.aio.Channel]:
     options = (*GRPC_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
     async with grpc.aio.insecure_channel(at.broker.address, options=options) as channel:
         yield channel
+
+
+@asynccontextmanager
+async def line_of(at: Attacked, who: str) -> AsyncIterator[Connection]:
+    """The protocol itself, without what the SDK adds to it. `who`: "" for a caller without a credential."""
+    proof = bearer(at.tokens[who]) if who else ""
+    line = GrpcConnector(request_timeout_s=SLOW_S, credential=lambda _: proof).connect(at.broker.address)
+    try:
+        yield line
+    finally:
+        await line.close()
 
 
 async def status_of(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:

@@ -44,6 +44,8 @@ class RawHttp2:
         self._socket.sendall(PREFACE + frame(SETTINGS, 0, 0))
         self._next = 1
         self._is_closed = False
+        self.is_broken = False
+        """Whether the other side took no more."""
         self._initial = WINDOW_BYTES
         self._windows = {0: WINDOW_BYTES}
         """What may be sent, by stream; 0 is the connection."""
@@ -72,8 +74,18 @@ class RawHttp2:
         try:
             self._socket.sendall(data)
         except OSError:
+            self.is_broken = True
             return False
         return True
+
+    def first_frame_of(self, stream: int, seconds: float) -> int | None:
+        """The kind of the first frame of a stream; None where none comes within that time."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not self._is_closed:
+            for kind, _, of, _ in self.read_frames(0.2):
+                if of == stream and kind != WINDOW_UPDATE:
+                    return kind
+        return None
 
     def read_frames(self, seconds: float) -> list[tuple[int, int, int, bytes]]:
         """What comes within that time: kind, flags, stream, payload. Settings and pings are acknowledged."""
