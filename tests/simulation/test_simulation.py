@@ -115,17 +115,22 @@ def test_access_rules_on_a_cluster(seed: int) -> None:
 @pytest.mark.parametrize(
     ("level", "seed"),
     [
-        ("cluster", 60454),
-        ("cluster", 60674),
-        ("cluster", 174),
         ("keyed", 118),
         ("keyed", 122),
         ("groups", 44),
-        ("transactions", 182),
-        ("transactions", 5),
-        ("transactions", 31000002),
-        ("transactions", 41000043),
-        ("transactions", 51000184),
+        *(
+            pytest.param(level, seed, marks=pytest.mark.slow)
+            for level, seed in [
+                ("cluster", 60454),
+                ("cluster", 60674),
+                ("cluster", 174),
+                ("transactions", 182),
+                ("transactions", 5),
+                ("transactions", 31000002),
+                ("transactions", 41000043),
+                ("transactions", 51000184),
+            ]
+        ),
     ],
 )
 def test_a_seed_that_once_failed(level: str, seed: int) -> None:
