@@ -4,7 +4,8 @@
     BASE=HEAD~3 python -m infra.quick            what differs from another commit
 
 A test belongs to what it imports, itself or through other modules of `tests/`. First come tests that have changed
-and those that import a changed module; then those that import another module of the same package (its folder). A file
+and those that import a changed module, then those that import another module of the same package (its folder); of
+both, unit tests come before property tests, which take longer. A file
 that is no module (a page, pyproject.toml) belongs to tests that name it. What has no turn within the time is skipped,
 and the summary says how many tests that were: `make test-fast` runs all.
 """
@@ -16,7 +17,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -42,6 +43,28 @@ class Needs:
     strings: frozenset[str]
 
 
+class TestModules(Mapping[str, Needs]):
+    """What each module of `tests/` needs by itself, by its path from the clone; read when it is asked for."""
+
+    __test__ = False  # for pytest
+
+    def __init__(self, clone: Path) -> None:
+        self._clone = clone
+        self._paths = [path.relative_to(clone).as_posix() for path in sorted((clone / "tests").rglob("*.py"))]
+        self._read: dict[str, Needs] = {}
+
+    def __getitem__(self, path: str) -> Needs:
+        if path not in self._read:
+            self._read[path] = needs_of((self._clone / path).read_text(encoding="utf-8"))
+        return self._read[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
 def module_of(path: str) -> str:
     """Return the name by which a file is imported."""
     for source in SOURCES:
@@ -61,9 +84,8 @@ def needs_of(text: str) -> Needs:
     return Needs(frozenset(modules), frozenset(strings))
 
 
-def everything_of(path: str, by_path: Mapping[str, Needs]) -> Needs:
+def everything_of(path: str, by_path: Mapping[str, Needs], by_module: Mapping[str, str]) -> Needs:
     """Return what a test module needs, with what it needs through other modules of `tests/`."""
-    by_module = {module_of(each): each for each in by_path}
     seen, left = {path}, [path]
     while left:
         for module in by_path[left.pop()].modules:
@@ -91,11 +113,12 @@ def chosen(changed: Iterable[str], by_path: Mapping[str, Needs]) -> list[str]:
     }
     others = {PurePosixPath(path).name for path in changed if not path.endswith(".py")}
     is_for_all = any(PurePosixPath(path).name == "conftest.py" for path in changed)
+    by_module = {module_of(path): path for path in by_path}
     near, far = [], []
-    for path in sorted(by_path):
+    for path in sorted(by_path, key=lambda path: (not path.startswith(TESTS[0]), path)):
         if not path.startswith(TESTS) or not PurePosixPath(path).name.startswith("test_"):
             continue
-        needs = everything_of(path, by_path)
+        needs = everything_of(path, by_path, by_module)
         names = {PurePosixPath(string).name for string in needs.strings if "\n" not in string}
         if path in changed or needs.modules & modules or names & others:
             near.append(path)
@@ -131,17 +154,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def main(options: Sequence[str]) -> int:
+    until = time.time() + SECONDS
     base = _base()
     changed = changed_since(base)
     if not changed:
         print(f"nothing differs from {base}: nothing to test")
         return 0
-    tests = chosen(changed, _needs_by_path())
+    tests = chosen(changed, TestModules(CLONE))
     if not tests:
         print(f"no unit or property test concerns what differs from {base}: {' '.join(changed)}")
         return 0
     print(f"{len(changed)} files differ from {base}: {len(tests)} test modules, for at most two minutes")
-    env = {**os.environ, DEADLINE: str(time.time() + SECONDS)}
+    env = {**os.environ, DEADLINE: str(until)}
     command = [
         sys.executable,
         "-m",
@@ -157,11 +181,6 @@ def main(options: Sequence[str]) -> int:
         "4",
     ]
     return subprocess.run([*command, *options, *tests], cwd=CLONE, env=env, check=False).returncode
-
-
-def _needs_by_path() -> dict[str, Needs]:
-    paths = sorted((CLONE / "tests").rglob("*.py"))
-    return {path.relative_to(CLONE).as_posix(): needs_of(path.read_text(encoding="utf-8")) for path in paths}
 
 
 if __name__ == "__main__":
