@@ -5,6 +5,8 @@ themselves.
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -32,6 +34,7 @@ from ledgermq.protocol.methods import LIST_OFFSETS, LIST_RULES, PRODUCE_ONCE
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.protocol.tokens import bearer, draw_token
 from ledgermq_broker.access.authorized import AuthorizedService
+from ledgermq_broker.access.broker_identity import LIFE_MS, READS_PER_S_MAX
 from ledgermq_broker.access.freshness import LEASE_S, Everywhere, RulesInForce
 from ledgermq_broker.access.permissions import Permissions
 from ledgermq_broker.access.state.format import ledgermq_security_pb2 as fmt
@@ -42,6 +45,7 @@ from ledgermq_broker.find_path import FindPath
 from ledgermq_broker.heartbeat import RULES as RULES_FEATURE
 from ledgermq_broker.heartbeat import Heartbeat, encode_heartbeat
 from ledgermq_broker.in_process import InProcessConnector
+from ledgermq_broker.membership import Membership
 from ledgermq_broker.settings import load_settings
 from ledgermq_ledger import keys
 from ledgermq_ledger.topics.catalog import Topic
@@ -481,6 +485,69 @@ async def test_only_a_broker_passes_for_one(cluster: Cluster, change_: str) -> N
         await cluster.line("a:1", credential=good).confirm_rules(request)
     with pytest.raises(Unauthorized):
         await cluster.line("a:1", credential=bad).confirm_rules(request)
+
+
+@in_cluster("a:1", "b:1", "c:1", **RULES)
+async def test_what_was_taken_from_a_broker_counts_at_one_broker_and_not_for_long(cluster: Cluster) -> None:
+    """A credential that another one has captured, also one with which calls were made before: at the other brokers,
+    after its time, counted from when it was signed, and when its broker was started again.
+    """
+    request, credentials = pb.ConfirmRulesRequest(), cluster.brokers["b:1"].credentials
+    taken = credentials.credential("a:1")
+    await asyncio.sleep(LIFE_MS / 1000 - 20)
+    for _ in range(2):
+        await cluster.line("a:1", credential=taken).confirm_rules(request)
+        with pytest.raises(Unauthorized, match="for another address"):
+            await cluster.line("c:1", credential=taken).confirm_rules(request)
+    await asyncio.sleep(21)
+    with pytest.raises(Unauthorized, match="too old"):
+        await cluster.line("a:1", credential=taken).confirm_rules(request)
+    cluster.settings = cluster.settings.model_copy(update={"broker_id": "bee"})
+    await cluster.start("d:1")
+    await cluster.settled()
+    taken = cluster.brokers["d:1"].credentials.credential("a:1")
+    await cluster.line("a:1", credential=taken).confirm_rules(request)
+    await cluster.stop("d:1", graceful=False)
+    await cluster.start("d:1")
+    await cluster.settled()
+    await asyncio.sleep(5)
+    with pytest.raises(Unauthorized, match="no broker"):
+        await cluster.line("a:1", credential=taken).confirm_rules(request)
+    again = cluster.brokers["d:1"].credentials.credential("a:1")
+    await cluster.line("a:1", credential=again).confirm_rules(request)
+
+
+@in_cluster("a:1", "b:1", **RULES)
+async def test_forged_credentials_of_brokers_cost_the_store_few_reads(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = []
+    real = Membership.heartbeat_of
+
+    async def heartbeat_of(self: Membership, broker: str, session: str) -> object:
+        reads.append(broker)
+        return await real(self, broker, session)
+
+    monkeypatch.setattr(Membership, "heartbeat_of", heartbeat_of)
+    now_ms = cluster.now_ms()
+    good = cluster.brokers["b:1"].credentials.credential("a:1")
+
+    def forged(name: str) -> str:
+        body = base64.urlsafe_b64encode(json.dumps([name, "s", "a:1", now_ms]).encode()).decode()
+        return f"LedgerMQ-Broker {body}.{good.rpartition('.')[2]}"
+
+    async def refused(name: str) -> LedgerMQError:
+        with pytest.raises((Unauthorized, Unavailable)) as failed:
+            await cluster.line("a:1", credential=forged(name)).confirm_rules(pb.ConfirmRulesRequest())
+        return failed.value
+
+    for name in ("../cluster", "", "a/b", "x" * 65):
+        assert isinstance(await refused(name), Unauthorized)
+    assert not reads, "these are no names of brokers"
+    for number in range(100):
+        await refused(f"forged-{number}")
+    assert len([name for name in reads if name.startswith("forged")]) <= 2 * READS_PER_S_MAX
+    await cluster.line("a:1", credential=good).confirm_rules(pb.ConfirmRulesRequest())
 
 
 @in_cluster("a:1", **RULES)

@@ -6,8 +6,8 @@ the cluster has (decision 44). Each call to another broker carries a credential:
 
     LedgerMQ-Broker base64url(JSON of [broker id, session, address that is called, time in ms]).base64url(signature)
 
-It is for one address, and for `LIFE_MS` around its time, which is the store's: brokers compare no
-clocks of machines.
+It is for one address, for `LIFE_MS` around its time, which is the store's (brokers compare no clocks of
+machines), and for the process that made it: it ends when the broker's heartbeat shows another session.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections import deque
 from collections.abc import Callable
 
 from cryptography.exceptions import InvalidSignature
@@ -24,10 +25,17 @@ from ledgermq.errors import LedgerMQError, Unauthenticated, Unavailable
 from ledgermq.sources import Sources
 from ledgermq_broker.access.state.rules import Principal
 from ledgermq_broker.membership import Membership
+from ledgermq_ledger import keys
 
 SCHEME = "LedgerMQ-Broker "
+KIND = "broker:"
+"""Names of brokers as principals begin with it."""
 LIFE_MS = 180_000
 SIGNED_AGAIN_AFTER_S = 30.0
+READS_PER_S_MAX = 10
+"""Heartbeats that are read for callers whom the last look did not show, so that forged credentials cost the store
+no more than that.
+"""
 
 StoreTime = Callable[[], int | None]
 """Estimates the store's time, in microseconds since the epoch; None: there is no estimate yet."""
@@ -73,10 +81,17 @@ class BrokerProofs:
     def __init__(self, membership: Membership, store_time: StoreTime) -> None:
         self._membership = membership
         self._store_time = store_time
+        self._reads_s: deque[float] = deque(maxlen=READS_PER_S_MAX)
 
-    async def principal(self, credential: str) -> Principal:
-        """Return the broker that made the credential. Raises Unauthenticated, and Unavailable if the
-        store does not show the broker's heartbeat now.
+    def is_over(self, principal: Principal) -> bool:
+        """Return whether another process has taken the place of the broker that proved itself."""
+        member = self._membership.members.get(principal.name.removeprefix(KIND))
+        found = member.heartbeat if member is not None else None
+        return found is not None and found.session != principal.session
+
+    async def principal(self, credential: str) -> tuple[Principal, int]:
+        """Return the broker that made the credential, and for how many ms the credential still counts. Raises
+        Unauthenticated, and Unavailable if the store does not show the broker's heartbeat now.
         """
         try:
             body, _, signature = credential.removeprefix(SCHEME).partition(".")
@@ -96,9 +111,24 @@ class BrokerProofs:
         if abs(now_us // 1000 - made_ms) > LIFE_MS:
             raise Unauthenticated(f"the credential of broker {broker[:64]} is too old")
         await self._check(broker, session, signed, proof)
-        return Principal(f"broker:{broker}", is_broker=True)
+        principal = Principal(f"{KIND}{broker}", is_broker=True, session=session)
+        return principal, LIFE_MS + made_ms - now_us // 1000
+
+    def _check_reads(self, broker: str, session: str) -> None:
+        """Count a read of a heartbeat. Raises Unavailable where there were too many."""
+        member = self._membership.members.get(broker)
+        known = member.heartbeat if member is not None else None
+        if known is not None and known.session == session:
+            return
+        now_s = asyncio.get_running_loop().time()
+        if len(self._reads_s) == READS_PER_S_MAX and now_s - self._reads_s[0] < 1.0:
+            raise Unavailable(f"broker {broker[:64]} is not known here yet; retry", retry_after_ms=500)
+        self._reads_s.append(now_s)
 
     async def _check(self, broker: str, session: str, signed: bytes, proof: bytes) -> None:
+        if keys.parse_broker(keys.broker(broker)) is None:
+            raise Unauthenticated(f"the credential names no broker: {broker[:64]!r}")
+        self._check_reads(broker, session)
         try:
             heartbeat = await self._membership.heartbeat_of(broker, session)
         except LedgerMQError as error:

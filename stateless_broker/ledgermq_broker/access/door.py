@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ledgermq.errors import Unauthenticated, Unavailable
 from ledgermq.protocol.api import BrokerApi
@@ -25,7 +25,7 @@ from ledgermq.protocol.tokens import BEARER, CREDENTIAL_CHARS_MAX
 from ledgermq.sources import Sources
 from ledgermq_broker.access.audit import UNKNOWN, audit
 from ledgermq_broker.access.authorized import AuthorizedService
-from ledgermq_broker.access.broker_identity import LIFE_MS, SCHEME, BrokerProofs
+from ledgermq_broker.access.broker_identity import SCHEME, BrokerProofs
 from ledgermq_broker.access.freshness import RulesInForce
 from ledgermq_broker.access.permissions import Permissions
 from ledgermq_broker.access.quota_counts import QuotaCounts
@@ -128,6 +128,8 @@ class Door:
         """Return whether a credential has to be examined again, because it no longer counts. Then the answer says
         why.
         """
+        if principal.is_broker and self._proofs.is_over(principal):
+            return True
         try:
             self._in_force.check_credential(principal, self._sources.now_ms())
         except (Unauthenticated, Unavailable):
@@ -138,8 +140,8 @@ class Door:
         if len(credential) > CREDENTIAL_CHARS_MAX:
             raise Unauthenticated(f"the credential has more than {CREDENTIAL_CHARS_MAX} characters")
         if credential.startswith(SCHEME):
-            found = await self._proofs.principal(credential)
-            return Principal(found.name, is_broker=True, expires_ms=self._sources.now_ms() + LIFE_MS)
+            found, left_ms = await self._proofs.principal(credential)
+            return replace(found, expires_ms=self._sources.now_ms() + left_ms)
         if credential.startswith(BEARER):
             return self._of_token(credential.removeprefix(BEARER).strip())
         if credential:

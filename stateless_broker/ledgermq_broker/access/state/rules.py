@@ -64,8 +64,8 @@ class Principal:
     a broker of this cluster, which may also make the calls between brokers.
 
     `token_id`: of the static token that proved it, "" if another credential did. `signing_key`: the thumbprint
-    of the identity provider's key that signed its token, "" for other credentials. `expires_ms`: when the
-    credential ends, 0 for never.
+    of the identity provider's key that signed its token, "" for other credentials. `session`: of a broker's process,
+    "" for others. `expires_ms`: when the credential ends, 0 for never.
     """
 
     name: str
@@ -73,6 +73,7 @@ class Principal:
     is_broker: bool = False
     token_id: str = ""
     signing_key: str = ""
+    session: str = ""
     expires_ms: int = 0
 
     @property
