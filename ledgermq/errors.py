@@ -24,6 +24,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     │   │   └── TlsFailed         broker and client do not agree on TLS; the text says what to change
     │   ├── TopicBeingDeleted     the name cannot be used again yet
     │   ├── ResourceExhausted     a limit was reached; nothing was accepted
+    │   │   ├── QuotaExceeded     the caller's quota, or its share of a table, is used up; others go on
     │   │   └── StoreFull         the store has no room: nothing was stored, reads still work
     │   └── DeadlineExceeded      the caller's time limit was reached
     │       └── NoReply           no reply to a request came in time; it may be handled nevertheless
@@ -228,6 +229,17 @@ class TopicBeingDeleted(RetriableError):
 
 class ResourceExhausted(RetriableError):
     code = "RESOURCE_EXHAUSTED"
+
+
+class QuotaExceeded(ResourceExhausted):
+    """The caller's principal has reached its quota, or its share of what all principals fill. Callers of other
+    principals go on.
+    """
+
+    code = "QUOTA_EXCEEDED"
+
+    limit: str = ""
+    """Name of the limit: of a quota, or of a table that is shared out; empty: the broker's release is older."""
 
 
 class StoreFull(ResourceExhausted):

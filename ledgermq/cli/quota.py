@@ -158,14 +158,15 @@ async def describe_quota(
 ) -> None:
     """Show what a principal uses at each broker now, and the limits that bind it.
 
-    Rates are those of the last second, and are known only where there is a limit.
+    Rates are those of the last second, and are known only where there is a limit. Tables that all principals share,
+    such as `message_ids`, have no limit to set: a principal may have as many entries as are free.
     """
     async with connected(target, timeout_s) as client:
         uses = await client.quotas.describe(principal)
     rows = [
         {"broker": use.broker, "limit": name, "bound": use.limits.get(name), "used": use.used.get(name)}
         for use in uses
-        for name in LIMITS
+        for name in (*LIMITS, *(other for other in use.used if other not in LIMITS))
         if name in use.limits or name in use.used
     ]
     show(Report("", tables=[Rows("use", ("broker", "limit", "bound", "used"), rows)]), output)

@@ -45,7 +45,9 @@ class QuotaUse:
     """What a principal uses at one broker now, all of its client ids together, by the names of limits.
 
     `limits`: those that bind it, by a quota of the principal or by that of `*`. `used`: of `bytes_in`, `bytes_out` and
-    `requests` what came in the last second, which is known only where there is a limit.
+    `requests` what came in the last second, which is known only where there is a limit. It also has the entries of the
+    tables that all principals share, in the bundles of this broker: `message_ids`, `staged_batches`, `staged_bytes`,
+    `transactional_ids`, `recalls`, `new_producers`. They have no limit: a principal may have as many as are free.
     """
 
     broker: str

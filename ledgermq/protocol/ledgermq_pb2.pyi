@@ -106,7 +106,7 @@ ITEMS_MAX_FIELD_NUMBER: _ClassVar[int]
 items_max: _descriptor.FieldDescriptor
 
 class Error(_message.Message):
-    __slots__ = ("code", "message", "retry_after_ms", "owner", "object_key", "not_stored", "exact_code")
+    __slots__ = ("code", "message", "retry_after_ms", "owner", "object_key", "not_stored", "exact_code", "limit")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +114,7 @@ class Error(_message.Message):
     OBJECT_KEY_FIELD_NUMBER: _ClassVar[int]
     NOT_STORED_FIELD_NUMBER: _ClassVar[int]
     EXACT_CODE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
     code: str
     message: str
     retry_after_ms: int
@@ -121,7 +122,8 @@ class Error(_message.Message):
     object_key: str
     not_stored: bool
     exact_code: str
-    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., owner: _Optional[str] = ..., object_key: _Optional[str] = ..., not_stored: _Optional[bool] = ..., exact_code: _Optional[str] = ...) -> None: ...
+    limit: str
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., owner: _Optional[str] = ..., object_key: _Optional[str] = ..., not_stored: _Optional[bool] = ..., exact_code: _Optional[str] = ..., limit: _Optional[str] = ...) -> None: ...
 
 class ProduceRequest(_message.Message):
     __slots__ = ("header", "payload")
@@ -1055,18 +1057,20 @@ class StageOffsetsResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[CommitResult, _Mapping]]] = ..., bundle: _Optional[int] = ...) -> None: ...
 
 class InitTransactionsRequest(_message.Message):
-    __slots__ = ("transactional_id", "timeout_ms", "kind", "check_group", "nonce")
+    __slots__ = ("transactional_id", "timeout_ms", "kind", "check_group", "nonce", "caller")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     CHECK_GROUP_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     timeout_ms: int
     kind: TransactionKind
     check_group: str
     nonce: bytes
-    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., kind: _Optional[_Union[TransactionKind, str]] = ..., check_group: _Optional[str] = ..., nonce: _Optional[bytes] = ...) -> None: ...
+    caller: int
+    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., kind: _Optional[_Union[TransactionKind, str]] = ..., check_group: _Optional[str] = ..., nonce: _Optional[bytes] = ..., caller: _Optional[int] = ...) -> None: ...
 
 class InitTransactionsResponse(_message.Message):
     __slots__ = ("producer_id", "epoch", "coordinator", "timeout_ms", "now_us")
@@ -1327,20 +1331,22 @@ class ReadStagedResponse(_message.Message):
     def __init__(self, batches: _Optional[_Iterable[_Union[StagedData, _Mapping]]] = ..., left: _Optional[int] = ...) -> None: ...
 
 class RecallDelayedRequest(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "offset", "row", "due_us")
+    __slots__ = ("topic", "topic_id", "partition", "offset", "row", "due_us", "caller")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     ROW_FIELD_NUMBER: _ClassVar[int]
     DUE_US_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     partition: int
     offset: int
     row: int
     due_us: int
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., row: _Optional[int] = ..., due_us: _Optional[int] = ...) -> None: ...
+    caller: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., row: _Optional[int] = ..., due_us: _Optional[int] = ..., caller: _Optional[int] = ...) -> None: ...
 
 class RecallDelayedResponse(_message.Message):
     __slots__ = ("outcome",)

@@ -80,7 +80,10 @@ _FOREIGN: dict[grpc.StatusCode, type[LedgerMQError]] = {
 
 # Errors that older clients do not know, and those that are sent in their place. Clients that know
 # them read `exact_code`.
-_SENT_AS: dict[type[LedgerMQError], type[LedgerMQError]] = {errors.Unauthenticated: errors.Unauthorized}
+_SENT_AS: dict[type[LedgerMQError], type[LedgerMQError]] = {
+    errors.Unauthenticated: errors.Unauthorized,
+    errors.QuotaExceeded: errors.ResourceExhausted,
+}
 
 
 def status_code(error: LedgerMQError) -> grpc.StatusCode:
@@ -98,6 +101,7 @@ def error_to_proto(error: LedgerMQError) -> pb.Error:
         owner=_encodable(error.owner or ""),
         object_key=_encodable(error.object_key or ""),
         not_stored=error.not_stored,
+        limit=error.limit if isinstance(error, errors.QuotaExceeded) else "",
     )
 
 
@@ -125,6 +129,8 @@ def error_from_proto(message: pb.Error) -> LedgerMQError:
         object_key=message.object_key or None,
     )
     error.not_stored = message.not_stored
+    if isinstance(error, errors.QuotaExceeded) and message.limit:
+        error.limit = message.limit
     return error
 
 

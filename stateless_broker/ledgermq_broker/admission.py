@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from ledgermq.errors import ResourceExhausted
+from ledgermq.errors import QuotaExceeded
 
 BROKER_CALLS = 500
 FULL_RETRY_MS = 500
@@ -40,15 +40,17 @@ class CallShares:
         self._own: dict[str, int] = {}
 
     def begin(self, sharer: str, *, is_broker: bool = False) -> None:
-        """Count a call that begins. Raises ResourceExhausted if the sharer has as many as are free."""
+        """Count a call that begins. Raises QuotaExceeded if the sharer has as many as are free."""
         own = self._own.get(sharer, 0)
         free = self.calls_max - self.total
         if self.total >= self.calls_max + BROKER_CALLS if is_broker else own >= free:
-            raise ResourceExhausted(
+            error = QuotaExceeded(
                 f"{sharer} has {own} calls and streams under way at this broker, which can serve {max(0, free)} more of"
                 " all callers together: end some, or retry later",
                 retry_after_ms=FULL_RETRY_MS,
             )
+            error.limit = "calls"
+            raise error
         self._own[sharer] = own + 1
         self.total += 1
 

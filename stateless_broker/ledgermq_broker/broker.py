@@ -8,6 +8,7 @@ embedded cluster and the simulator give their own.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Sequence
 from importlib.metadata import version
 
@@ -25,12 +26,14 @@ from ledgermq_broker.at_controller import AtController
 from ledgermq_broker.backlog_counts import BacklogCounts
 from ledgermq_broker.backlogs import Backlogs
 from ledgermq_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
+from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle_calls import BundleCalls
 from ledgermq_broker.controller import Controller
 from ledgermq_broker.deletion_path import DeletionPath
 from ledgermq_broker.directory import Directory
 from ledgermq_broker.exclusive.counts import HolderCounts
 from ledgermq_broker.exclusive.holders import open_holders
+from ledgermq_broker.exclusive.partition import HeldPartitions
 from ledgermq_broker.fair_window import FairWindow
 from ledgermq_broker.fetch_path import FetchPath
 from ledgermq_broker.filter_functions.judging import FilterFunctions, NoFilterFunctions
@@ -53,10 +56,12 @@ from ledgermq_broker.received_batches import BatchChecks
 from ledgermq_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
 from ledgermq_broker.settings import BrokerConstants, BrokerSettings, from_settings, giving_way_share, shared_within_s
 from ledgermq_broker.timed.counts import TimerCounts
+from ledgermq_broker.timed.partition import TimerPartition
 from ledgermq_broker.timed.store_clock import StoreClock
 from ledgermq_broker.timed.timers import open_timers
 from ledgermq_broker.topic_changes import TopicLimits
 from ledgermq_broker.transactions.counts import TransactionCounts
+from ledgermq_broker.transactions.partition import TransactionPartition
 from ledgermq_broker.transactions.stage_path import StagePath
 from ledgermq_broker.transactions.transactions import open_transactions
 from ledgermq_ledger import keys
@@ -413,8 +418,30 @@ class Broker:
             self.shares,
             self.holders,
             rule_path,
-            QuotaPath(at_controller, self.metadata, rule_path.put, self.context.sources, self.rules.usages),
+            QuotaPath(
+                at_controller,
+                self.metadata,
+                rule_path.put,
+                self.context.sources,
+                self.rules.usages,
+                self._tables_used_by,
+            ),
         )
+
+    def _tables_used_by(self, principal: int) -> dict[str, int]:
+        """Return what a principal (a hash of its name) has of the tables that all share, in all bundles of this
+        broker.
+        """
+        tables: tuple[BundleOwner | TransactionPartition | TimerPartition | HeldPartitions, ...] = (
+            *self.ownership.terms.opened.values(),
+            *self.transactions.served(),
+            *self.timers.served(),
+            *self.holders.served(),
+        )
+        found: Counter[str] = Counter()
+        for table in tables:
+            found.update(table.used_by(principal))
+        return {name: found[name] for name in sorted(found)}
 
     def _features(self) -> tuple[str, ...]:
         """Decide whether rules are enforced, if that depends on the other brokers; return what this broker

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ledgermq.errors import DuplicateMessage, InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -104,6 +104,8 @@ class ProducePath:
         for header, data in zip(frame.header.batches, split_payload(frame.header.batches, frame), strict=True):
             try:
                 bundle, batch = await self._checks.checked(lookup, header, data, session_of(header, durable, principal))
+                if batch.ids and principal:
+                    batch = replace(batch, ids_principal=principal)
                 entries.append(Entry(bundle, batch))
             except LedgerMQError as error:
                 entries.append(Entry(error=error))

@@ -166,20 +166,22 @@ class LedgerState(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., epoch: _Optional[int] = ..., writer: _Optional[bytes] = ..., last_put_id: _Optional[bytes] = ..., released: _Optional[bool] = ..., ends: _Optional[_Iterable[_Union[PartitionEnd, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., forgotten_to: _Optional[int] = ..., claims: _Optional[_Iterable[_Union[ClaimNote, _Mapping]]] = ..., append_us: _Optional[int] = ..., message_ids: _Optional[_Iterable[_Union[MessageIds, _Mapping]]] = ..., seals: _Optional[_Iterable[_Union[PartitionSeal, _Mapping]]] = ..., opens: _Optional[_Iterable[_Union[PartitionOpen, _Mapping]]] = ...) -> None: ...
 
 class MessageIds(_message.Message):
-    __slots__ = ("topic_id", "partition", "base_offset", "until_us", "slot", "ids")
+    __slots__ = ("topic_id", "partition", "base_offset", "until_us", "slot", "ids", "principal")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     UNTIL_US_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     partition: int
     base_offset: int
     until_us: int
     slot: int
     ids: bytes
-    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., until_us: _Optional[int] = ..., slot: _Optional[int] = ..., ids: _Optional[bytes] = ...) -> None: ...
+    principal: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., until_us: _Optional[int] = ..., slot: _Optional[int] = ..., ids: _Optional[bytes] = ..., principal: _Optional[int] = ...) -> None: ...
 
 class PartitionEnd(_message.Message):
     __slots__ = ("topic_id", "partition", "end")

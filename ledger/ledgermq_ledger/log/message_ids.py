@@ -11,7 +11,8 @@ owner wrote into a segment (`LedgerState.append_us`), never a clock of the readi
 
 At most as many ids are remembered in a ledger as `cluster.json` allows producer states. No id is
 forgotten before its time to make room: the owner refuses new ones instead, and their producers try
-again.
+again. A principal may have as many as are free (`ledgermq_ledger.log.shares`), so none of them takes all
+for the length of its window.
 """
 
 from __future__ import annotations
@@ -24,19 +25,23 @@ from ledgermq.errors import DuplicateMessage, InvalidRecord, ResourceExhausted
 from ledgermq.protocol.message_ids import NO_ID, count_ids, split_ids
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
 
 RETRY_MS_MIN, RETRY_MS_MAX = 20, 5000
 
 
 @dataclass(frozen=True, slots=True)
 class IdRun:
-    """The ids of one stored batch. `slot`: of its segment."""
+    """The ids of one stored batch. `slot`: of its segment. `principal`: a hash of the name of the principal that sent
+    it; 0: not known.
+    """
 
     base_offset: int
     until_us: int
     slot: int
     ids: bytes
     count: int
+    principal: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +66,14 @@ class MessageIds:
     def __init__(self, ids_max: int) -> None:
         self.ids_max = ids_max
         self.count = 0
+        self.shares = Shares("message_ids", "ids of messages")
         self._runs: dict[PartitionId, deque[IdRun]] = {}
         self._seen: dict[PartitionId, Seen] | None = None
 
     def copy(self) -> MessageIds:
         twin = MessageIds(self.ids_max)
         twin.count = self.count
+        twin.shares = self.shares.copy()
         twin._runs = {key: runs.copy() for key, runs in self._runs.items()}
         return twin
 
@@ -84,6 +91,7 @@ class MessageIds:
 
     def _forget(self, key: PartitionId, run: IdRun) -> None:
         self.count -= run.count
+        self.shares.add(run.principal, -run.count)
         if self._seen is None:
             return
         seen = self._seen.get(key, {})
@@ -99,21 +107,24 @@ class MessageIds:
     def add(self, entry: fmt.BatchEntry, slot: int) -> None:
         """Add a batch of a valid segment."""
         if entry.message_ids:
-            run = IdRun(entry.base_offset, entry.ids_until_us, slot, entry.message_ids, count_ids(entry.message_ids))
+            count = count_ids(entry.message_ids)
+            run = IdRun(entry.base_offset, entry.ids_until_us, slot, entry.message_ids, count, entry.principal)
             self._add(PartitionId(entry.topic_id, entry.partition), run)
 
     def _add(self, key: PartitionId, run: IdRun) -> None:
         self.count += run.count
+        self.shares.add(run.principal, run.count)
         self._runs.setdefault(key, deque()).append(run)
         if self._seen is not None:
             _enter(self._seen.setdefault(key, {}), run)
 
-    def judge(self, key: PartitionId, ids: bytes, now_us: int) -> Duplicates | None:
+    def judge(self, key: PartitionId, ids: bytes, now_us: int, principal: int = NO_PRINCIPAL) -> Duplicates | None:
         """Return None if no record of the batch is a duplicate: then there is room for its ids.
-        `now_us`: the time of the append. What is over by then is forgotten.
+        `now_us`: the time of the append. What is over by then is forgotten. `principal`: see `IdRun`.
 
-        Raises ResourceExhausted (try again when the oldest ids are over), InvalidRecord (the batch
-        has more ids than a ledger ever remembers).
+        Raises ResourceExhausted (try again when the oldest ids are over), QuotaExceeded (the same, for this
+        principal only), InvalidRecord (the batch has more ids than a ledger ever remembers, of a principal or of
+        all).
         """
         self.expire(now_us)
         seen = self._index().get(key, {})
@@ -136,19 +147,26 @@ class MessageIds:
         if found or repeated:
             text = f"{len(found) + len(repeated)} records have ids that were stored within the window of their topic"
             return Duplicates(DuplicateMessage(text, stored=found, repeated=repeated), slot)
-        self._check_room(len(own), now_us)
+        self._check_room(len(own), now_us, principal)
         return None
 
-    def _check_room(self, more: int, now_us: int) -> None:
-        if more > self.ids_max:
-            raise InvalidRecord(f"a batch with {more} ids: a ledger remembers {self.ids_max}; send smaller batches")
-        if self.count + more > self.ids_max:
-            wait_ms = (min(runs[0].until_us for runs in self._runs.values()) - now_us) // 1000
+    def _check_room(self, more: int, now_us: int, principal: int) -> None:
+        most = self.ids_max // 2 if principal else self.ids_max
+        if more > most:
+            whose = "of one principal " if principal else ""
+            raise InvalidRecord(
+                f"a batch with {more} ids: a ledger remembers {most} {whose}at most; send smaller batches"
+            )
+        wait_ms = (min((runs[0].until_us for runs in self._runs.values()), default=now_us) - now_us) // 1000
+        retry_ms = min(RETRY_MS_MAX, max(RETRY_MS_MIN, wait_ms))
+        free = self.ids_max - self.count
+        if more > free:
             raise ResourceExhausted(
                 f"the ledger remembers {self.count} ids of messages, and {self.ids_max} at most: wait until the oldest"
                 " are over, or set a shorter dedup.window.ms",
-                retry_after_ms=min(RETRY_MS_MAX, max(RETRY_MS_MIN, wait_ms)),
+                retry_after_ms=retry_ms,
             )
+        self.shares.check(principal, more, free, where="the ledger of this bundle", retry_after_ms=retry_ms)
 
     def _index(self) -> dict[PartitionId, Seen]:
         if self._seen is None:
@@ -167,7 +185,9 @@ class MessageIds:
     def drop_partition(self, key: PartitionId) -> None:
         """Drop the ids of a partition that takes no more batches here."""
         if key in self._runs:
-            self.count -= sum(run.count for run in self._runs[key])
+            for run in self._runs[key]:
+                self.count -= run.count
+                self.shares.add(run.principal, -run.count)
             self._drop(key)
 
     def ids_of(self, key: PartitionId) -> list[fmt.MessageIds]:
@@ -182,13 +202,15 @@ class MessageIds:
     def take_in(self, stored: Iterable[fmt.MessageIds], slot: int) -> None:
         """Add ids that another ledger remembered, as if their batches were in `slot` of this one."""
         for run in stored:
-            key = PartitionId(run.topic_id, run.partition)
-            self._add(key, IdRun(run.base_offset, run.until_us, slot, run.ids, count_ids(run.ids)))
+            self._add(PartitionId(run.topic_id, run.partition), _decode(run, slot))
 
     def load(self, stored: Iterable[fmt.MessageIds]) -> None:
         for run in stored:
-            key = PartitionId(run.topic_id, run.partition)
-            self._add(key, IdRun(run.base_offset, run.until_us, run.slot, run.ids, count_ids(run.ids)))
+            self._add(PartitionId(run.topic_id, run.partition), _decode(run, run.slot))
+
+
+def _decode(run: fmt.MessageIds, slot: int) -> IdRun:
+    return IdRun(run.base_offset, run.until_us, slot, run.ids, count_ids(run.ids), run.principal)
 
 
 def _encode(key: PartitionId, run: IdRun) -> fmt.MessageIds:
@@ -199,6 +221,7 @@ def _encode(key: PartitionId, run: IdRun) -> fmt.MessageIds:
         until_us=run.until_us,
         slot=run.slot,
         ids=run.ids,
+        principal=run.principal,
     )
 
 

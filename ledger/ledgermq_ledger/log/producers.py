@@ -247,6 +247,10 @@ class Producers:
         memory = self._memory.get(memory_key(producer_id, topic_id, partition))
         return 0 if memory is None or is_anothers(principal, memory.principal) else memory.next_sequence
 
+    def knows(self, producer_id: bytes, topic_id: int, partition: int) -> bool:
+        """Return whether the producer is remembered in the partition."""
+        return memory_key(producer_id, topic_id, partition) in self._memory
+
     def _judge_unknown(self, session: ProducerSession) -> None:
         if session.sequence != 0:
             raise UnknownProducer(

@@ -66,6 +66,8 @@ class Batch:
     """The time by which its ids are judged: that of its append."""
     ids_until_us: int = 0
     """Until when its ids are remembered."""
+    ids_principal: int = 0
+    """A hash of the name of the principal for which its ids count; 0: not known."""
     key: PartitionId = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -98,6 +100,7 @@ class Batch:
         if self.ids:
             entry.message_ids = self.ids
             entry.ids_until_us = self.ids_until_us
+            entry.principal = self.ids_principal or entry.principal
         return entry
 
 

@@ -190,6 +190,10 @@ class LedgerWriter:
     def issued_slot(self) -> int:
         return self._issued.slot
 
+    def knows_producer(self, producer_id: bytes, key: PartitionId) -> bool:
+        """Return whether a producer is remembered in a partition, also by what is in flight."""
+        return self._issued.producers.knows(producer_id, *key)
+
     def write(self, appends: Sequence[Append]) -> bool:
         """Put one segment with these batches now; each `done` is answered later. Return False if
         nothing had to be put.
@@ -315,7 +319,7 @@ class LedgerWriter:
         """
         batch = append.batch
         try:
-            found = self._issued.ids.judge(batch.key, batch.ids, batch.ids_us)
+            found = self._issued.ids.judge(batch.key, batch.ids, batch.ids_us, batch.ids_principal)
         except LedgerMQError as error:
             fail(append, error)
             return False

@@ -25,7 +25,7 @@ from ledgermq_broker.access.state.quotas import (
     limit_named,
 )
 from ledgermq_broker.access.state.records import QUOTA_PREFIX, encode_quota, quota_key, quota_set_of
-from ledgermq_broker.access.state.rules import PRINCIPAL_CHARS_MAX
+from ledgermq_broker.access.state.rules import PRINCIPAL_CHARS_MAX, hash_of
 from ledgermq_broker.access.state.usage import Usages
 from ledgermq_broker.at_controller import AtController
 from ledgermq_broker.controller import Decide
@@ -38,7 +38,8 @@ Change = tuple[bytes, bytes | None]
 
 class QuotaPath:
     """`put(decide, feature)` writes records that need a feature of every broker, and returns when they are
-    in force everywhere. `usages`: what callers use at this broker.
+    in force everywhere. `usages`: what callers use at this broker. `tables(principal)`: what a principal (a hash of
+    its name) has of the tables that this broker serves and all principals share, by their names.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class QuotaPath:
         put: Callable[[Decide, str], Awaitable[None]],
         sources: Sources,
         usages: Usages,
+        tables: Callable[[int], dict[str, int]],
     ) -> None:
         self._at_controller = at_controller
         self._metadata = metadata
         self._put = put
         self._sources = sources
         self._usages = usages
+        self._tables = tables
 
     async def change_quota(self, request: pb.ChangeQuotaRequest) -> pb.ChangeQuotaResponse:
         """Set and drop limits of one subject. Raises InvalidRequest, ResourceExhausted, Unavailable."""
@@ -102,7 +105,7 @@ class QuotaPath:
         used = self._usages.used_by(principal, asyncio.get_running_loop().time())
         return pb.QuotaUse(
             limits=_limits(self._usages.quotas.of_principal(principal)),
-            used={limit.value: amount for limit, amount in used.items()},
+            used=self._tables(hash_of(principal)) | {limit.value: amount for limit, amount in used.items()},
         )
 
 

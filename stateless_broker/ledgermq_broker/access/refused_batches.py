@@ -22,9 +22,11 @@ async def answered_in_order(
     judge: Callable[[Frame[Any]], Refusals],
     call: Callable[[AsyncIterator[Any]], AsyncIterator[Any]],
     sender: str = "",
+    look: Callable[[Any], None] = lambda answer: None,
 ) -> AsyncIterator[Any]:
     """Judge each frame when it arrives, call with what is allowed, and yield the answers in the order of
-    the requests. `sender`: for the frames that go on. Raises what `judge` raises, and CorruptFrame.
+    the requests. `sender`: for the frames that go on. `look` sees each answer of the call. Raises what `judge`
+    raises, and CorruptFrame.
     """
     refused: deque[Refusals | None] = deque()
 
@@ -38,6 +40,7 @@ async def answered_in_order(
 
     async with aclosing(call(allowed())) as answers:  # type: ignore[type-var]
         async for answer in answers:
+            look(answer)
             refusals = refused.popleft()
             yield answer if refusals is None else merged(answer, refusals)
 

@@ -22,9 +22,12 @@ import math
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
-from ledgermq.errors import ResourceExhausted
+from google.protobuf.descriptor import Descriptor
+
+from ledgermq.errors import QuotaExceeded, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame, StageFrame
@@ -96,33 +99,41 @@ class ThrottledService(UnaryCalls):
         if method.attribute in ("produce_once", "produce_delayed_once"):
             refusals = self._judge(request)
             is_allowed = all(refusal is None for refusal in refusals)
-            return (
-                await call(replace(request, sender=self._sender))
-                if is_allowed
-                else merged(pb.ProduceResponse(), refusals)
-            )
+            if not is_allowed:
+                return merged(pb.ProduceResponse(), refusals)
+            answer = await call(replace(request, sender=self._sender))
+            self._note_shares(answer)
+            return answer
         if method.attribute not in NEVER_REFUSED:
             self._check(_CALL)
         self._take(Limit.REQUESTS, 1)
         if method.attribute not in ANSWER_BYTES:
-            return await call(request)
+            return await self._shared(call, request)
         await self._hold()
         with self._search() if method.attribute == "find_messages" else nullcontext():
-            answer = await call(request)
+            answer = await self._shared(call, request)
         self._take(Limit.BYTES_OUT, ANSWER_BYTES[method.attribute](answer))
         return answer
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return answered_in_order(requests, self._judge, self._service.produce, self._sender)
+        return self._streamed(requests, self._judge, self._service.produce)
 
     def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return answered_in_order(requests, self._judge, self._service.produce_delayed, self._sender)
+        return self._streamed(requests, self._judge, self._service.produce_delayed)
 
     def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return answered_in_order(requests, self._judge_staged, self._service.stage, self._sender)
+        return self._streamed(requests, self._judge_staged, self._service.stage)
 
     def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return answered_in_order(requests, self._judge_staged, self._service.stage_delayed, self._sender)
+        return self._streamed(requests, self._judge_staged, self._service.stage_delayed)
+
+    def _streamed(
+        self,
+        requests: AsyncIterator[Any],
+        judge: Callable[[Any], Refusals],
+        call: Callable[[AsyncIterator[Any]], AsyncIterator[Any]],
+    ) -> AsyncIterator[Any]:
+        return answered_in_order(requests, judge, call, self._sender, self._note_shares)
 
     async def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         """Serve a stream. While it is held back it occupies nothing in the broker: the stream inside is
@@ -159,6 +170,21 @@ class ThrottledService(UnaryCalls):
         identified.CopyFrom(request)
         identified.caller = own
         return identified
+
+    async def _shared(self, call: Callable[[Any], Any], request: Any) -> Any:
+        """Call, and count a refusal because the principal has its share of a table."""
+        try:
+            answer = await call(request)
+        except QuotaExceeded as error:
+            self._counts.refused(self._account.principal, error.limit)
+            raise
+        self._note_shares(answer)
+        return answer
+
+    def _note_shares(self, answer: Any) -> None:
+        """Count what an answer refuses because the principal has its share of a table: once for each table."""
+        for limit in {error.limit for error in _errors_in(answer) if error.limit}:
+            self._counts.refused(self._account.principal, limit)
 
     @contextmanager
     def _search(self) -> Iterator[None]:
@@ -218,7 +244,7 @@ class ThrottledService(UnaryCalls):
         if excess is not None:
             raise self._refused(excess)
 
-    def _refused(self, excess: Excess) -> ResourceExhausted:
+    def _refused(self, excess: Excess) -> QuotaExceeded:
         self._counts.refused(self._account.principal, excess.limit.value)
         return refusal_of(excess)
 
@@ -229,14 +255,36 @@ class ThrottledService(UnaryCalls):
         self._account.take(limit, amount, _now_s())
 
 
-def refusal_of(excess: Excess) -> ResourceExhausted:
+def _errors_in(answer: Any) -> Iterator[pb.Error]:
+    """Yield the errors of the entries of an answer, where it has one for each entry of its request."""
+    message = answer.header if isinstance(answer, Frame) else answer
+    for name in _fields_with_errors(message.DESCRIPTOR):
+        yield from (each.error for each in getattr(message, name) if each.HasField("error"))
+
+
+@cache
+def _fields_with_errors(kind: Descriptor) -> tuple[str, ...]:
+    """Return the repeated fields of a message whose entries have an error each."""
+    return tuple(
+        field.name
+        for field in kind.fields
+        if field.is_repeated
+        and field.message_type is not None
+        and (error := field.message_type.fields_by_name.get("error")) is not None
+        and error.message_type is pb.Error.DESCRIPTOR
+    )
+
+
+def refusal_of(excess: Excess) -> QuotaExceeded:
     """Return the error for a caller that has reached a limit."""
     rate = " a second" if excess.limit in RATES else ""
-    return ResourceExhausted(
+    error = QuotaExceeded(
         f"{excess.whose} has reached its quota at this broker: {excess.limit.value} {excess.bound}{rate}; retry in"
         f" {excess.wait_s:.3g} s, or ask an administrator for more (`ledgermq quota set`)",
         retry_after_ms=max(1, math.ceil(1000 * excess.wait_s)),
     )
+    error.limit = excess.limit.value
+    return error
 
 
 def _now_s() -> float:

@@ -22,6 +22,8 @@ from ledgermq_broker.bundle.former import FormerReaders
 from ledgermq_broker.bundle.group_commit import GroupCommit
 from ledgermq_broker.bundle.internal_state import LatestRecords, read_internal_state
 from ledgermq_broker.bundle.moving import Moving
+from ledgermq_broker.bundle.new_producers import LIMIT as NEW_PRODUCERS
+from ledgermq_broker.bundle.new_producers import NewProducers
 from ledgermq_broker.bundle.owned_ledger import OwnedLedger, TermStatus
 from ledgermq_broker.bundle.upkeep import Upkeep
 from ledgermq_broker.bundle.write_gate import for_producer
@@ -82,6 +84,8 @@ class BundleOwner:
         self._ledger = OwnedLedger(context, writer, recovered)
         self._reader = self._ledger.reader
         self._commit = GroupCommit(writer, context)
+        loop = asyncio.get_running_loop()
+        self._new_producers = NewProducers(context.cluster.producer_states_max, writer.knows_producer, loop.time)
         self._upkeep = Upkeep(context, writer, self._ledger.view)
         self._moving = Moving(context, writer, self._commit.has_own)
         self._former = FormerReaders(self.bundle, context)
@@ -157,7 +161,7 @@ class BundleOwner:
         carry no sequence. `sender`: see `GroupCommit.admit`.
 
         With `durable` False the futures are done at once, with OFFSET_NOT_KNOWN; then also raises
-        PartitionHeld. Raises NotOwner, ResourceExhausted, InvalidRequest; if the store takes no records
+        PartitionHeld. Raises NotOwner, ResourceExhausted, QuotaExceeded, InvalidRequest; if the store takes no records
         StoreFull, StoreUnusable, Unauthorized; Unavailable if a partition has not come yet, or with `durable`
         False if its holder is not known yet. After an error nothing was stored, and reads continue.
         """
@@ -167,9 +171,15 @@ class BundleOwner:
         if not durable:  # their producers learn nothing later
             for batch in batches:
                 self.exclusive.check(batch.key, b"")
+        self._new_producers.admit(batches)
         admitted = self._commit.admit(batches, durable=durable, together=together, sender=sender)
         self.traffic.produced(batches)
         return admitted
+
+    def used_by(self, principal: int) -> dict[str, int]:
+        """Return what a principal (a hash of its name) has of the tables of this ledger, by their names."""
+        ids = self._writer.durable.ids.shares
+        return {ids.limit: ids.of(principal), NEW_PRODUCERS: self._new_producers.spent(principal)}
 
     def check_arrived(self, batch: Batch) -> None:
         """Raise Unavailable if the batch's partition moves to this bundle, and is not open here yet."""

@@ -127,6 +127,11 @@ class HeldPartitions:
 
     # For other parts of this broker
 
+    def used_by(self, principal: int) -> dict[str, int]:
+        """Return what a principal (a hash of its name) has of this bundle's table, by its name."""
+        shares = self._holders.shares
+        return {shares.limit: shares.of(principal)}
+
     def held(self) -> list[tuple[PartitionId, Holder]]:
         """Return the partitions that have a holder, as they are in memory."""
         return list(self._holders)

@@ -137,10 +137,17 @@ class TimerPartition:
         """Note that blocks of a transaction were appended in this turn; see `Intake.issued`."""
         self._intake.issued(blocks, within_s=within_s)
 
-    async def recall(self, message: Id, due_us: int, topic_id: int, *, has_moved: bool) -> RecallAnswer:
-        """Recall a message of a topic, and return the answer when it may be sent. `has_moved`: its partition was in
-        another bundle before. From there only messages can be meant that were delivered, and here other ones may
-        have their ids.
+    def used_by(self, principal: int) -> dict[str, int]:
+        """Return what a principal (a hash of its name) has of this bundle's tables, by their names."""
+        shares = self.timers.recall_shares
+        return {shares.limit: shares.of(principal)}
+
+    async def recall(
+        self, message: Id, due_us: int, topic_id: int, *, has_moved: bool, principal: int = 0
+    ) -> RecallAnswer:
+        """Recall a message of a topic, and return the answer when it may be sent. `principal`: a hash of the name of
+        the principal that calls; 0: not known. `has_moved`: its partition was in another bundle before. From there
+        only messages can be meant that were delivered, and here other ones may have their ids.
 
         Raises InvalidRequest: there was no such message; ResourceExhausted, NotOwner.
         """
@@ -156,7 +163,9 @@ class TimerPartition:
             issued = held.timers.watermark
             effective_us = held.waiting.due_of(message)  # later than `due_us` if the message came late
             known_us = due_us if effective_us is None else effective_us
-            decision = held.state.ask(partial(held.timers.recall, message, known_us, issued, held.durable, topic_id))
+            decision = held.state.ask(
+                partial(held.timers.recall, message, known_us, issued, held.durable, topic_id, principal)
+            )
             held.state.take(decision)
             await held.state.durable()
             if decision.answer is not RecallAnswer.WAIT:

@@ -89,7 +89,7 @@ class Timers:
             self._kind,
             topic,
             keys.bundle_partition(bundle),
-            lambda found: found.recall(message, due_us, target.id, has_moved=has_moved),
+            lambda found: found.recall(message, due_us, target.id, has_moved=has_moved, principal=request.caller),
         )
         return pb.RecallDelayedResponse(outcome=OUTCOMES[answer])
 

@@ -164,8 +164,11 @@ class TransactionPartition:
 
     # Participant
 
-    def stage(self, transaction: Transaction, branch: bytes, batches: Sequence[tuple[int, Batch]]) -> Stored:
-        """Judge batches with their sequences now, and append the new ones in one decision.
+    def stage(
+        self, transaction: Transaction, branch: bytes, batches: Sequence[tuple[int, Batch]], principal: int
+    ) -> Stored:
+        """Judge batches with their sequences now, and append the new ones in one decision. `principal`: a hash of the
+        name of the principal that sends them; 0: not known.
 
         Raises NotOwner, ResourceExhausted, Unavailable, and the error of a store that takes no records;
         then nothing has changed.
@@ -180,7 +183,15 @@ class TransactionPartition:
         self._check_name(transaction)
         try:
             decision = self._state.ask(
-                partial(self.participant.stage, transaction, branch, wanted, self._staged.next_offset, self.now_ms())
+                partial(
+                    self.participant.stage,
+                    transaction,
+                    branch,
+                    wanted,
+                    self._staged.next_offset,
+                    self.now_ms(),
+                    principal,
+                )
             )
         except LedgerMQError as error:
             if error.retriable:
@@ -327,6 +338,11 @@ class TransactionPartition:
     async def poll_checks(self, request: pb.PollChecksRequest) -> list[pb.Check]:
         return await self._checker.poll(request.check_group, request.max_wait_ms / 1000, request.max_checks)
 
+    def used_by(self, principal: int) -> dict[str, int]:
+        """Return what a principal (a hash of its name) has of this bundle's tables, by their names."""
+        shares = (self.coordinator.shares, *self.participant.shares)
+        return {each.limit: each.of(principal) for each in shares}
+
     async def init(self, request: pb.InitTransactionsRequest, kind: Kind) -> Identity:
         name, timeout_ms, group, nonce = (
             request.transactional_id,
@@ -335,7 +351,8 @@ class TransactionPartition:
             request.nonce,
         )
         return await self._in_turn(
-            name, lambda: self.coordinator.init(name, kind, timeout_ms, group, self.now_ms(), nonce)
+            name,
+            lambda: self.coordinator.init(name, kind, timeout_ms, group, self.now_ms(), nonce, request.caller),
         )
 
     async def end(self, transaction: Transaction, outcome: State, parts: Sequence[Part]) -> State:

@@ -15,6 +15,7 @@ from functools import partial
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import StageFrame
+from ledgermq_broker.access.state.rules import hash_of
 from ledgermq_broker.metadata import Metadata
 from ledgermq_broker.ownership import Ownership
 from ledgermq_broker.received_batches import BatchChecks, let_go_of_frame, side_by_side, split_payload
@@ -108,7 +109,7 @@ class StagePath:
         partitions = await side_by_side(set(by_bundle), self._partition)
         admitted = Admitted(entries)
         for bundle, group in by_bundle.items():
-            staged = _stage(group, partitions[bundle], transaction, branch)
+            staged = _stage(group, partitions[bundle], transaction, branch, hash_of(frame.sender))
             if staged is not None:
                 admitted.staged.append((group, staged))
         return admitted
@@ -144,6 +145,7 @@ def _stage(
     partition: TransactionPartition | LedgerMQError,
     transaction: Transaction,
     branch: bytes,
+    principal: int,
 ) -> Stored | None:
     """Stage all of a frame's batches of one bundle, in one decision."""
     try:
@@ -154,7 +156,7 @@ def _stage(
             key = PartitionId(batch.topic_id, batch.partition)
             partition.owner.check_in_charge(key)
             partition.owner.exclusive.check(key, b"")
-        return partition.stage(transaction, branch, batches)
+        return partition.stage(transaction, branch, batches, principal)
     except LedgerMQError as error:
         for entry in group:
             entry.error = error

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from ledgermq.errors import ResourceExhausted
+from ledgermq.errors import QuotaExceeded, ResourceExhausted
 from ledgermq_broker.timed.state.blocks import START, Id, Key, Source, end_of
 from ledgermq_broker.timed.state.bundle_timers import BundleTimers, RecallAnswer
 from ledgermq_broker.timed.state.cut import Moved
@@ -233,7 +233,7 @@ def test_tombstones_of_recalls_are_kept_and_bounded() -> None:
     assert len(timers.recalls) == 2
     assert timers.frees(T0_US + HOUR_US)
     bundle.write(timers.delivered(end_of(T0_US + HOUR_US), ()).records)
-    assert timers.recalls == {Id(3, 1): (T0_US + 1, (5,))}
+    assert timers.recalls == {Id(3, 1): (T0_US + 1, (5,), ())}
     bundle.write(timers.recall(Id(3, 6), T0_US + 2 * HOUR_US, START, START, 5).records)
     assert set(timers.recalls) == {Id(3, 1), Id(3, 6)}
 
@@ -266,7 +266,7 @@ def test_a_recall_counts_for_a_message_of_the_topic_that_was_named() -> None:
     decision = timers.recall(Id(0, 0), 7, START, START, 5)
     assert decision.records, "the other recall does not answer for it"
     bundle.write(decision.records)
-    assert timers.recalls == {Id(0, 0): (10, (5, 6))}, "the later due time keeps the tombstone"
+    assert timers.recalls == {Id(0, 0): (10, (5, 6), ())}, "the later due time keeps the tombstone"
     assert live() == [1]
     assert timers.recall(Id(0, 0), 10, START, START, 5).records == []
 
@@ -277,6 +277,36 @@ def test_guesses_of_topics_are_bounded() -> None:
         timers.recall(Id(0, 0), 10, START, START, 100 + topic_id)
     with pytest.raises(ResourceExhausted, match="16 other topics"):
         timers.recall(Id(0, 0), 10, START, START, 5)
+
+
+def test_guesses_of_one_principal_keep_no_other_one_from_recalling_a_message() -> None:
+    """Sixteen topics of one principal blocked the recall by the sender itself, and the message was delivered."""
+    bundle = Bundle(recalls_max=100)
+    timers, message = bundle.timers, Id(0, 0)
+    for topic_id in range(RECALL_TOPICS_MAX):
+        bundle.write(timers.recall(message, 10, START, START, 100 + topic_id, 7).records)
+    with pytest.raises(ResourceExhausted, match="16 other topics"):
+        timers.recall(message, 10, START, START, 300, 7)
+    decision = timers.recall(message, 10, START, START, 5, 8)
+    assert decision.answer is RecallAnswer.RECALLED
+    bundle.write(decision.records)
+    assert timers.is_recalled(message, 5)
+    assert timers.recalls[message].by_topic() == {5: 8} | dict.fromkeys(range(100, 100 + RECALL_TOPICS_MAX), 7)
+
+
+def test_recalls_of_one_principal_leave_room_for_those_of_others() -> None:
+    """By several topics one principal could fill the table, because each topic had a share of its own."""
+    bundle = Bundle(recalls_max=20)
+    timers = bundle.timers
+    for row in range(10):
+        bundle.write(timers.recall(Id(3, row), T0_US + row, START, START, 50 + row, 7).records)
+    with pytest.raises(QuotaExceeded, match="this principal has 10") as refused:
+        timers.recall(Id(3, 10), T0_US, START, START, 70, 7)
+    assert refused.value.limit == "recalls"
+    bundle.write(timers.recall(Id(4, 0), T0_US, START, START, 6, 8).records)
+    bundle.write(timers.delivered(end_of(T0_US + HOUR_US + 5), ()).records)
+    assert timers.recall_shares.of(7) == 4
+    bundle.write(timers.recall(Id(3, 10), T0_US + 2 * HOUR_US, START, START, 70, 7).records)
 
 
 def test_a_recall_of_an_earlier_release_counts_for_any_topic() -> None:

@@ -26,6 +26,7 @@ from ledgermq_broker.exclusive.state.limits import FULL_RETRY_MS, HolderLimits
 from ledgermq_broker.exclusive.state.records import Entry, Holder, decode, encode
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
+from ledgermq_ledger.log.shares import Shares
 
 T = TypeVar("T")
 NO_HOLDER = Holder(b"", "", 0)
@@ -59,16 +60,22 @@ class BundleHolders:
         self._limits = limits
         self._name_of = name_of
         self._holders: dict[PartitionId, Holder] = {}
+        self.shares = Shares("held_partitions", "partitions that have, or had, an exclusive producer")
+        """A partition counts to the principal that took it last, also when its producer has left."""
         self._until_s: dict[PartitionId, float] = {}
         """When leases end."""
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Apply one record of the log. Raises DataDamaged, FormatNotSupported."""
         entry = decode(key, value)
-        if entry.holder is None:
-            self._holders.pop(entry.key, None)
-        else:
-            self._holders[entry.key] = entry.holder
+        self._put(entry.key, entry.holder)
+
+    def _put(self, key: PartitionId, holder: Holder | None) -> None:
+        if (before := self._holders.pop(key, None)) is not None:
+            self.shares.add(before.principal, -1)
+        if holder is not None:
+            self._holders[key] = holder
+            self.shares.add(holder.principal)
 
     def loaded(self, now_s: float) -> None:
         """Call it once, after the last record: each holder has a whole lease, because an owner before this one may
@@ -80,7 +87,8 @@ class BundleHolders:
 
     def hold(self, key: PartitionId, claim: Claim, now_s: float, before: int = 0) -> Decision[Standing]:
         """Let a producer have the partition for itself, if it may. The answer says who has it. `before`: no change of
-        the partition has had a higher number before it came to this bundle. Raises ResourceExhausted.
+        the partition has had a higher number before it came to this bundle. Raises ResourceExhausted; QuotaExceeded if
+        the principal has its share of the partitions that the bundle knows.
         """
         holder = self._holders.get(key) or replace(NO_HOLDER, number=before)
         left_s = self._left_s(key, now_s)
@@ -91,14 +99,20 @@ class BundleHolders:
         )
         if not may:
             return Decision([], Standing(holder, left_s))
-        if key not in self._holders and len(self._holders) >= self._limits.partitions_max:
+        if key not in self._holders:
+            self._check_room(claim.principal)
+        now = Holder(claim.producer_id, claim.name, holder.number + 1, claim.principal)
+        loser = holder if holder.producer_id else None
+        return Decision([self._change(key, now)], Standing(now, self._limits.lease_ms / 1000, loser))
+
+    def _check_room(self, principal: int) -> None:
+        free = self._limits.partitions_max - len(self._holders)
+        if free <= 0:
             raise ResourceExhausted(
                 f"this bundle knows exclusive producers of {len(self._holders)} partitions, the most that it takes",
                 retry_after_ms=FULL_RETRY_MS,
             )
-        now = Holder(claim.producer_id, claim.name, holder.number + 1, claim.principal)
-        loser = holder if holder.producer_id else None
-        return Decision([self._change(key, now)], Standing(now, self._limits.lease_ms / 1000, loser))
+        self.shares.check(principal, 1, free, where="this bundle", retry_after_ms=FULL_RETRY_MS)
 
     def renew(self, key: PartitionId, producer_id: bytes, now_s: float, principal: int = 0) -> float:
         """Begin the holder's lease again, because the next answer says that it has the partition. Return the
@@ -127,7 +141,7 @@ class BundleHolders:
         """Forget the partitions of topics that were removed."""
         gone = [key for key in self._holders if is_gone(key)]
         for key in gone:
-            del self._holders[key]
+            self._put(key, None)
             self._until_s.pop(key, None)
         return Decision([encode(Entry(key, None)) for key in gone], None)
 
@@ -169,12 +183,13 @@ class BundleHolders:
         return max(0.0, self._until_s.get(key, now_s) - now_s)
 
     def _change(self, key: PartitionId, holder: Holder) -> LogRecord:
-        self._holders[key] = holder
+        self._put(key, holder)
         self._until_s.pop(key, None)
         return encode(Entry(key, holder))
 
     def _end(self, key: PartitionId) -> LogRecord:
-        return self._change(key, Holder(b"", "", self._holders[key].number + 1))
+        before = self._holders[key]
+        return self._change(key, Holder(b"", "", before.number + 1, before.principal))
 
 
 def _named(holder: Holder) -> str:

@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from itertools import zip_longest
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -58,6 +59,7 @@ from ledgermq_broker.timed.state.records import (
 )
 from ledgermq_broker.timed.state.rows import Rows
 from ledgermq_ledger.log.log_record import Decision
+from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
 
 T = TypeVar("T")
 
@@ -74,10 +76,15 @@ class RecallAnswer(Enum):
 
 
 class Recalled(NamedTuple):
-    """`topic_ids`: none means any topic, as an earlier release wrote it."""
+    """`topic_ids`: none means any topic, as an earlier release wrote it. `principals`: see `RecallEntry`."""
 
     due_us: int
     topic_ids: tuple[int, ...]
+    principals: tuple[int, ...] = ()
+
+    def by_topic(self) -> dict[int, int]:
+        """Return which principal named each topic first; 0: not known."""
+        return dict(zip_longest(self.topic_ids, self.principals, fillvalue=NO_PRINCIPAL))
 
 
 class BundleTimers:
@@ -96,6 +103,7 @@ class BundleTimers:
         """Heap of `recalls` by due time; it may have those that are gone."""
         self._recalls_of: Counter[int] = Counter()
         """By topic: the recalls that were named by it."""
+        self.recall_shares = Shares("recalls", "topics named for recalled messages")
         self._limits = limits
 
     def apply(self, key: bytes, value: bytes | None) -> None:
@@ -290,14 +298,22 @@ class BundleTimers:
         return self._decided([*self._moves(moved, closed_us), RangeEntry(range_id, None if is_last else rest)], True)
 
     def recall(
-        self, message: Id, due_us: int, delivering_to: Key, durable: Key, topic_id: int
+        self,
+        message: Id,
+        due_us: int,
+        delivering_to: Key,
+        durable: Key,
+        topic_id: int,
+        principal: int = NO_PRINCIPAL,
     ) -> Decision[RecallAnswer]:
         """Recall a message of a topic; one of another topic stays. `due_us`: when it is due; of one that is in
         memory the effective time, or its tombstone could go before it is delivered. `delivering_to`: the last key
-        that is delivered or being delivered. `durable`: the watermark that is durable.
+        that is delivered or being delivered. `durable`: the watermark that is durable. `principal`: a hash of the name
+        of the principal that calls; 0: not known.
 
-        Raises ResourceExhausted: too many recalled messages wait for their time, of this topic or of all, or too
-        many topics were named for this one.
+        Raises ResourceExhausted: too many recalled messages wait for their time, of this topic or of all, or this
+        caller has named too many topics for this one; QuotaExceeded: the principal has its share of them. What other
+        principals have named keeps none from recalling a message.
         """
         if self.is_recalled(message, topic_id):
             return Decision([], RecallAnswer.RECALLED)
@@ -322,15 +338,20 @@ class BundleTimers:
                 f" which has room for {free} more of all topics; repeat the call later",
                 retry_after_ms=FULL_RETRY_MS,
             )
+        where = "this bundle"
+        self.recall_shares.check(principal, 1, free, where=where, retry_after_ms=FULL_RETRY_MS)
         before = self.recalls.get(message, Recalled(due_us, ()))
-        if len(before.topic_ids) >= RECALL_TOPICS_MAX:
+        named = before.by_topic()
+        if sum(other == principal for other in named.values()) >= RECALL_TOPICS_MAX:
             raise ResourceExhausted(
                 f"message {message.offset}, row {message.row} was recalled as one of {RECALL_TOPICS_MAX} other topics,"
                 " which is the maximum; check the handles"
             )
         entries: list[Entry] = [RecallEntry(old, None) for old in expired if old != message]
-        topic_ids = tuple(sorted({*before.topic_ids, topic_id}))
-        recalled = RecallEntry(message, max(due_us, before.due_us), topic_ids)
+        named[topic_id] = principal
+        topic_ids = tuple(sorted(named))
+        principals = tuple(named[each] for each in topic_ids) if any(named.values()) else ()
+        recalled = RecallEntry(message, max(due_us, before.due_us), topic_ids, principals)
         return self._decided([*entries, recalled], RecallAnswer.RECALLED)
 
     @property
@@ -389,16 +410,19 @@ class BundleTimers:
                     self.ranges.pop(range_id, None)
                 else:
                     self.ranges[range_id] = found
-            case RecallEntry(message, due_us, topic_ids):
-                self._take_recall(message, due_us, topic_ids)
+            case RecallEntry(message, due_us, topic_ids, principals):
+                self._take_recall(message, None if due_us is None else Recalled(due_us, topic_ids, principals))
 
-    def _take_recall(self, message: Id, due_us: int | None, topic_ids: tuple[int, ...]) -> None:
+    def _take_recall(self, message: Id, recalled: Recalled | None) -> None:
         before = self.recalls.get(message)
         if before is not None:
             self._recalls_of.subtract(before.topic_ids)
-        if due_us is not None:
-            self.recalls[message] = Recalled(due_us, topic_ids)
-            self._recalls_of.update(topic_ids)
+            self.recall_shares.add_all(before.principals, -1)
+        if recalled is not None:
+            due_us = recalled.due_us
+            self.recalls[message] = recalled
+            self._recalls_of.update(recalled.topic_ids)
+            self.recall_shares.add_all(recalled.principals)
             self._recalled_rows.setdefault(message.offset, set()).add(message.row)
             heapq.heappush(self._expiring, (due_us, message))
         elif self.recalls.pop(message, None) is not None:

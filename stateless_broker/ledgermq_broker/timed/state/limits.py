@@ -20,7 +20,9 @@ RECALLS_FREE_TIMES = 4
 who may produce to one topic leaves room for those of others.
 """
 RECALL_TOPICS_MAX = 16
-"""Topics by which one message may be recalled. It has one; callers that name others guess."""
+"""Topics by which one principal may recall one message. It has one; callers that name others guess. Where principals
+are not known, all callers together.
+"""
 FULL_RETRY_MS = 1_000
 """Pause before a call is repeated that was refused because of a bound."""
 

@@ -75,12 +75,14 @@ class RangeEntry:
 @dataclass(frozen=True, slots=True)
 class RecallEntry:
     """`due_us`: of the recalled message, as the caller named it. `topic_ids`: of the topics by which callers
-    named it, ascending; none: of an earlier release, so the message may be of any topic.
+    named it, ascending; none: of an earlier release, so the message may be of any topic. `principals`: of the same
+    topics, a hash of the name of the principal that named each first; 0: not known. None: of no topic.
     """
 
     message: Id
     due_us: int | None
     topic_ids: tuple[int, ...] = ()
+    principals: tuple[int, ...] = ()
 
 
 Entry = WatermarkEntry | FlushedEntry | RangeEntry | RecallEntry
@@ -99,9 +101,9 @@ def encode(entry: Entry) -> LogRecord:
         case RangeEntry(range_id, found):
             name = f"range/{range_id.far:d}/{range_id.place}".encode()
             return LogRecord(name, None if found is None else _range_bytes(found))
-        case RecallEntry(message, due_us, topic_ids):
+        case RecallEntry(message, due_us, topic_ids, principals):
             name = f"recall/{message.offset}/{message.row}".encode()
-            return LogRecord(name, None if due_us is None else _recall_bytes(due_us, topic_ids))
+            return LogRecord(name, None if due_us is None else _recall_bytes(due_us, topic_ids, principals))
 
 
 def decode(key: bytes, value: bytes | None) -> Entry:
@@ -211,13 +213,16 @@ def _range_of(data: bytes, range_id: RangeId) -> Range:
     )
 
 
-def _recall_bytes(due_us: int, topic_ids: tuple[int, ...]) -> bytes:
-    return fmt.Recall(version=VERSION, due_us=due_us, topic_ids=topic_ids).SerializeToString(deterministic=True)
+def _recall_bytes(due_us: int, topic_ids: tuple[int, ...], principals: tuple[int, ...]) -> bytes:
+    stored = fmt.Recall(version=VERSION, due_us=due_us, topic_ids=topic_ids, principals=principals)
+    return stored.SerializeToString(deterministic=True)
 
 
-def _recall_of(data: bytes) -> tuple[int, tuple[int, ...]]:
+def _recall_of(data: bytes) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     stored = fmt.Recall.FromString(data)
     _check_version(stored.version)
     if any(low >= high for low, high in pairwise(stored.topic_ids)):
         raise DataDamaged(f"the topics {list(stored.topic_ids)[:20]} of a recalled message do not ascend")
-    return _due_of(stored.due_us), tuple(stored.topic_ids)
+    if stored.principals and len(stored.principals) != len(stored.topic_ids):
+        raise DataDamaged(f"it has {len(stored.topic_ids)} topics and {len(stored.principals)} principals")
+    return _due_of(stored.due_us), tuple(stored.topic_ids), tuple(stored.principals)

@@ -70,6 +70,7 @@ from ledgermq_broker.transactions.state.limits import (
 from ledgermq_broker.transactions.state.records import Former, IdEntry, IdValue, digest_of, encode
 from ledgermq_broker.transactions.state.types import Kind, Part, State, Transaction
 from ledgermq_ledger.log.log_record import Decision
+from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
 
 T = TypeVar("T")
 
@@ -138,6 +139,11 @@ class Coordinator:
         self._changed_s = {}
         self._started_s = self._loop_s()
 
+    @property
+    def shares(self) -> Shares:
+        """Return how many ids each principal has."""
+        return self._ids.shares
+
     # Producers
 
     def init(
@@ -148,13 +154,16 @@ class Coordinator:
         check_group_name: str,
         now_ms: int,
         nonce: bytes = b"",
+        principal: int = NO_PRINCIPAL,
     ) -> Decision[Identity]:
         """Begin the next epoch of an id. This aborts an undecided transaction of the epoch before.
 
-        `nonce`: of the object that calls, the same in all its attempts; empty: an earlier client. Raises
+        `nonce`: of the object that calls, the same in all its attempts; empty: an earlier client.
+        `principal`: a hash of the name of the principal that calls; 0: not known. Raises
         InvalidRequest, also if the id has another kind, or is used once and was used, or another object
         has begun it (X9); TransactionAborted instead if another half message has the id; Unavailable
-        while a commit of the epoch before is incomplete (X6); ResourceExhausted.
+        while a commit of the epoch before is incomplete (X6); ResourceExhausted; QuotaExceeded if the
+        principal has its share of the ids.
         """
         check_transactional_id(transactional_id)
         check_group(kind, check_group_name)
@@ -162,8 +171,9 @@ class Coordinator:
         timeout_ms = check_timeout(timeout_ms, self._limits)
         known = self._ids.known.get(transactional_id)
         if known is None:
-            self._check_room()
+            self._check_room(principal)
             new = IdValue(self._new_id(), 1, kind, timeout_ms, now_ms, check_group=check_group_name, nonce=nonce)
+            new = replace(new, principal=principal)
         else:
             self._check_reuse(transactional_id, known, kind)
             if kind is not Kind.ORDINARY:
@@ -171,6 +181,7 @@ class Coordinator:
                 return Decision([], Identity(known.producer_id, known.epoch, self.partition, known.timeout_ms))
             former = _former_of(known)
             new = IdValue(known.producer_id, known.epoch + 1, kind, timeout_ms, now_ms, former=former, nonce=nonce)
+            new = replace(new, principal=known.principal or principal)
         identity = Identity(new.producer_id, new.epoch, self.partition, timeout_ms)
         return self._decided(transactional_id, new, identity)
 
@@ -193,13 +204,16 @@ class Coordinator:
             "outcome of the id, which rolls it back, and have it forgotten"
         )
 
-    def _check_room(self) -> None:
-        if len(self._ids.known) >= self._limits.ids_max:
+    def _check_room(self, principal: int) -> None:
+        free = self._limits.ids_max - len(self._ids.known)
+        if free <= 0:
             raise ResourceExhausted(
                 f"partition {self.partition} of __transactions has {self._limits.ids_max} transactional ids already, "
                 "which is the maximum; reuse transactional ids, and forget two-phase transactions that are complete",
                 retry_after_ms=RETRY_FULL_MS,
             )
+        where = f"partition {self.partition} of __transactions"
+        self._ids.shares.check(principal, 1, free, where=where, retry_after_ms=RETRY_FULL_MS)
 
     def _check_reuse(self, transactional_id: str, known: IdValue, kind: Kind) -> None:
         if known.kind is not kind:

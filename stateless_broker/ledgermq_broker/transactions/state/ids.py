@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from ledgermq_broker.transactions.state.records import IdEntry, IdValue, decode
 from ledgermq_broker.transactions.state.types import Kind, State
+from ledgermq_ledger.log.shares import Shares
 
 _OF_PARTICIPANTS = (b"ref/", b"done/")
 
@@ -15,6 +16,7 @@ class Ids:
 
     def __init__(self) -> None:
         self.known: dict[str, IdValue] = {}
+        self.shares = Shares("transactional_ids", "transactional ids")
         self._incomplete: dict[str, None] = {}
         self._prepared: dict[str, None] = {}
         self._ended_half: dict[str, None] = {}
@@ -48,9 +50,12 @@ class Ids:
         self._incomplete.pop(name, None)
         self._prepared.pop(name, None)
         self._ended_half.pop(name, None)
+        if (before := self.known.get(name)) is not None:
+            self.shares.add(before.principal, -1)
         if known is None:
             self.known.pop(name, None)
             return
+        self.shares.add(known.principal)
         self.known[name] = known
         if known.state is State.PREPARED:
             self._prepared[name] = None

@@ -28,7 +28,7 @@ state. The rules X1 to X20 are in docs/design.md, chapter 16.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
@@ -37,6 +37,7 @@ from ledgermq.errors import (
     InvalidRequest,
     LedgerMQError,
     OutOfOrderSequence,
+    QuotaExceeded,
     ResourceExhausted,
     TransactionAborted,
     TransactionTooLarge,
@@ -46,10 +47,11 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.transactions.state.checks import check_branch, check_transaction, describe
 from ledgermq_broker.transactions.state.limits import RETRY_FULL_MS, RETRY_MS, TransactionLimits
 from ledgermq_broker.transactions.state.records import NoteEntry, NoteValue, ReferencesEntry, ReferencesValue, encode
-from ledgermq_broker.transactions.state.staged import BundleState, Staged
+from ledgermq_broker.transactions.state.staged import BundleState, Staged, StagedShares
 from ledgermq_broker.transactions.state.types import Part, Reference, State, Stream, Transaction
 from ledgermq_broker.transactions.state.wire import transaction_to_proto
 from ledgermq_ledger.log.log_record import Decision
+from ledgermq_ledger.log.shares import NO_PRINCIPAL
 
 NAMED_MAX = 5
 """Streams and groups that one error names."""
@@ -152,15 +154,23 @@ class Participant:
         return next((name for name in names if name != transaction.transactional_id), None)
 
     def stage(
-        self, transaction: Transaction, branch: bytes, batches: Sequence[ToStage], next_offset: int, now_ms: int
+        self,
+        transaction: Transaction,
+        branch: bytes,
+        batches: Sequence[ToStage],
+        next_offset: int,
+        now_ms: int,
+        principal: int = NO_PRINCIPAL,
     ) -> Decision[Staging]:
         """Decide which batches are staged, in their order. `next_offset`: the end of `__staged` here.
+        `principal`: a hash of the name of the principal that sends them; 0: not known.
 
         A batch may have the result OutOfOrderSequence if an earlier batch is missing (send that one
         again first); TransactionAborted if another batch has its sequence (X13); TransactionTooLarge;
-        ResourceExhausted. The call itself raises InvalidRequest, and TransactionAborted if the
-        transaction is over or being completed (X11). The caller has checked that no other transactional
-        id has something here under this producer id (`other_id`).
+        ResourceExhausted; QuotaExceeded if the principal has its share of the bundle. The call itself
+        raises InvalidRequest, and TransactionAborted if the transaction is over or being completed (X11).
+        The caller has checked that no other transactional id has something here under this producer id
+        (`other_id`).
         """
         check_branch(branch)
         self.check_open(check_transaction(transaction))
@@ -180,6 +190,8 @@ class Participant:
                 results.append(_duplicate(transaction, stored, batch))
                 continue
             error = self._refusal(transaction, staged, batch, end, len(references), size_bytes)
+            if error is None:
+                error = self._over_share(principal, staged, batch, len(references), size_bytes)
             results.append(error)
             if error is not None:
                 continue
@@ -201,7 +213,7 @@ class Participant:
             new.append(index)
         entries: Entries = []
         if references:
-            value = ReferencesValue(transaction, now_ms, tuple(references))
+            value = ReferencesValue(transaction, now_ms, tuple(references), principal)
             entries.append(ReferencesEntry(*transaction[2:], staged.next_n, value))
         return self._decided(entries, Staging(results, new))
 
@@ -241,6 +253,28 @@ class Participant:
                 "later, and find transactions that stay open with `ledgermq transaction list --staged`",
                 retry_after_ms=RETRY_FULL_MS,
             )
+        return None
+
+    def _over_share(
+        self, principal: int, staged: Staged, batch: ToStage, more: int, more_bytes: int
+    ) -> QuotaExceeded | None:
+        """Return why this principal may not stage a batch, although the bundle has room for it; None: it may. `more`,
+        `more_bytes`: see `_refusal`.
+        """
+        limits, state = self._limits, self._state
+        shares, where = state.shares, f"bundle {self.bundle}"
+        try:
+            if not staged.records and not more:
+                free = limits.open_max - state.open_count
+                shares.open.check(principal, 1, free, where=where, retry_after_ms=RETRY_FULL_MS)
+            free = limits.staged_batches_max - state.batches
+            shares.batches.check(principal, more + 1, free, where=where, retry_after_ms=RETRY_FULL_MS)
+            free = limits.staged_bytes_max - state.size_bytes
+            shares.size_bytes.check(
+                principal, more_bytes + batch.length, free, where=where, retry_after_ms=RETRY_FULL_MS
+            )
+        except QuotaExceeded as error:
+            return error
         return None
 
     def check_open(self, transaction: Transaction) -> None:
@@ -536,7 +570,7 @@ class Participant:
             carried.append(_moved(reference, next_offset))
             next_offset += reference.record_count
         key = (*item.transaction[2:], item.n)
-        entry = ReferencesEntry(*key, ReferencesValue(item.transaction, value.staged_ms, tuple(carried)))
+        entry = ReferencesEntry(*key, replace(value, references=tuple(carried)))
         decision = self._decided([entry], True)
         self._carried_ms[key] = now_ms
         return decision
@@ -566,6 +600,11 @@ class Participant:
     @property
     def staged_bytes(self) -> int:
         return self._state.size_bytes
+
+    @property
+    def shares(self) -> StagedShares:
+        """Return what each principal has staged."""
+        return self._state.shares
 
     @property
     def staged_batches(self) -> int:

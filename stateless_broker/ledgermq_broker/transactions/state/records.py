@@ -50,7 +50,8 @@ class IdValue:
     `checks`: how often producers were asked.
     `former`: None in the first epoch. `nonce`: of the client object that began the epoch. `counted`:
     digest of the parts that a caller named in the newest decision (`digest_of`); it stays when `parts` go.
-    Both are empty if they are not known: an earlier release wrote the record.
+    Both are empty if they are not known: an earlier release wrote the record. `principal`: a hash of the
+    name of the principal that used the id first; 0: not known.
     """
 
     producer_id: bytes
@@ -68,17 +69,19 @@ class IdValue:
     former: Former | None = None
     nonce: bytes = b""
     counted: bytes = b""
+    principal: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReferencesValue:
     """Batches that were staged in one turn. `staged_ms`: wall clock; it stays when their bytes are
-    carried forward.
+    carried forward. `principal`: a hash of the name of the principal that staged them; 0: not known.
     """
 
     transaction: Transaction
     staged_ms: int
     references: tuple[Reference, ...]
+    principal: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,7 @@ def _id_bytes(known: IdValue) -> bytes:
         former=_former_to(known.former),
         nonce=known.nonce,
         counted=known.counted,
+        principal=known.principal,
     ).SerializeToString(deterministic=True)
 
 
@@ -226,6 +230,7 @@ def _id_of(data: bytes) -> IdValue:
         former=_former_of(stored.former) if stored.HasField("former") else None,
         nonce=stored.nonce,
         counted=stored.counted,
+        principal=stored.principal,
     )
 
 
@@ -244,6 +249,7 @@ def _references_bytes(value: ReferencesValue) -> bytes:
         version=VERSION,
         transaction=_transaction_to(value.transaction),
         staged_ms=value.staged_ms,
+        principal=value.principal,
         references=[
             fmt.Reference(
                 branch=reference.stream.branch,
@@ -280,7 +286,7 @@ def _references_of(data: bytes) -> ReferencesValue:
     )
     if not references:
         raise DataDamaged("the value has no references")
-    return ReferencesValue(_transaction_of(stored.transaction), stored.staged_ms, references)
+    return ReferencesValue(_transaction_of(stored.transaction), stored.staged_ms, references, stored.principal)
 
 
 def _note_bytes(note: NoteValue) -> bytes:

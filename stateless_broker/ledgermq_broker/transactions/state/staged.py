@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ledgermq.errors import DataDamaged
 from ledgermq_broker.transactions.state.records import NoteEntry, NoteValue, ReferencesEntry, ReferencesValue, decode
 from ledgermq_broker.transactions.state.types import Reference, Stream, Transaction
+from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
 
 _OF_COORDINATORS = b"id/"
 
@@ -35,6 +36,8 @@ class Staged:
     size_bytes: int = 0
     next_n: int = 0
     """A number that no record has had. It is kept here because a transaction may have thousands of records."""
+    principal: int = NO_PRINCIPAL
+    """That of its first record, to whose share it counts as open."""
 
     @property
     def transaction(self) -> Transaction:
@@ -79,6 +82,19 @@ class Staged:
             self.size_bytes -= reference.length
 
 
+class StagedShares(NamedTuple):
+    """What each principal has staged, of the three bounds of a bundle."""
+
+    open: Shares
+    batches: Shares
+    size_bytes: Shares
+
+    def add(self, value: ReferencesValue, sign: int = 1) -> None:
+        """Count the batches of a record; with `sign` -1, those of a record that goes."""
+        self.batches.add(value.principal, sign * len(value.references))
+        self.size_bytes.add(value.principal, sign * sum(reference.length for reference in value.references))
+
+
 class BundleState:
     """`notes`: by producer id."""
 
@@ -89,6 +105,11 @@ class BundleState:
         self.open_count = 0
         self.size_bytes = 0
         self.batches = 0
+        self.shares = StagedShares(
+            Shares("open_transactions", "open transactions"),
+            Shares("staged_batches", "staged batches"),
+            Shares("staged_bytes", "staged bytes"),
+        )
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Apply one record of the log; those of coordinators have no effect.
@@ -113,18 +134,28 @@ class BundleState:
         pair = (entry.epoch, entry.number)
         staged = of_producer.setdefault(pair, Staged())
         batches, size_bytes = staged.batches, staged.size_bytes
-        self.open_count -= bool(staged.records)
+        was_open = bool(staged.records)
+        if (before := staged.records.get(entry.n)) is not None:
+            self.shares.add(before, -1)
         if entry.value is None:
             staged.remove(entry.n)
         else:
             staged.put(entry.n, entry.value)
-        self.open_count += bool(staged.records)
+            self.shares.add(entry.value)
+        self._count_open(staged, entry.value, was_open=was_open)
         self.batches += staged.batches - batches
         self.size_bytes += staged.size_bytes - size_bytes
         if not staged.records:
             del of_producer[pair]
         if not of_producer:
             del self._staged[entry.producer_id]
+
+    def _count_open(self, staged: Staged, value: ReferencesValue | None, *, was_open: bool) -> None:
+        is_open = bool(staged.records)
+        if is_open and not was_open and value is not None:
+            staged.principal = value.principal
+        self.open_count += is_open - was_open
+        self.shares.open.add(staged.principal, is_open - was_open)
 
     def find(self, transaction: Transaction) -> Staged | None:
         return self._staged.get(transaction.producer_id, {}).get(transaction.pair)

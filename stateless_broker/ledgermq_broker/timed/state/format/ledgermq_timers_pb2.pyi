@@ -53,14 +53,16 @@ class Range(_message.Message):
     def __init__(self, version: _Optional[int] = ..., from_us: _Optional[int] = ..., to_us: _Optional[int] = ..., begin_offset: _Optional[int] = ..., turning: _Optional[bool] = ..., records: _Optional[int] = ..., size_bytes: _Optional[int] = ..., topic_ids: _Optional[_Iterable[int]] = ..., topic_records: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Recall(_message.Message):
-    __slots__ = ("version", "due_us", "topic_ids")
+    __slots__ = ("version", "due_us", "topic_ids", "principals")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DUE_US_FIELD_NUMBER: _ClassVar[int]
     TOPIC_IDS_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPALS_FIELD_NUMBER: _ClassVar[int]
     version: int
     due_us: int
     topic_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, version: _Optional[int] = ..., due_us: _Optional[int] = ..., topic_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    principals: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., due_us: _Optional[int] = ..., topic_ids: _Optional[_Iterable[int]] = ..., principals: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BlockHeader(_message.Message):
     __slots__ = ("version", "topic_id", "partition", "floor_us", "id_offsets", "id_rows")

@@ -34,7 +34,7 @@ ABORTED_BY_OPERATOR: State
 UNRESOLVED: State
 
 class Id(_message.Message):
-    __slots__ = ("version", "producer_id", "epoch", "kind", "timeout_ms", "changed_ms", "number", "state", "complete", "parts", "missing", "check_group", "checks", "former", "nonce", "counted")
+    __slots__ = ("version", "producer_id", "epoch", "kind", "timeout_ms", "changed_ms", "number", "state", "complete", "parts", "missing", "check_group", "checks", "former", "nonce", "counted", "principal")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,7 @@ class Id(_message.Message):
     FORMER_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     COUNTED_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     version: int
     producer_id: bytes
     epoch: int
@@ -67,7 +68,8 @@ class Id(_message.Message):
     former: Former
     nonce: bytes
     counted: bytes
-    def __init__(self, version: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., timeout_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., number: _Optional[int] = ..., state: _Optional[_Union[State, str]] = ..., complete: _Optional[bool] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., missing: _Optional[_Iterable[int]] = ..., check_group: _Optional[str] = ..., checks: _Optional[int] = ..., former: _Optional[_Union[Former, _Mapping]] = ..., nonce: _Optional[bytes] = ..., counted: _Optional[bytes] = ...) -> None: ...
+    principal: int
+    def __init__(self, version: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., timeout_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., number: _Optional[int] = ..., state: _Optional[_Union[State, str]] = ..., complete: _Optional[bool] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., missing: _Optional[_Iterable[int]] = ..., check_group: _Optional[str] = ..., checks: _Optional[int] = ..., former: _Optional[_Union[Former, _Mapping]] = ..., nonce: _Optional[bytes] = ..., counted: _Optional[bytes] = ..., principal: _Optional[int] = ...) -> None: ...
 
 class Former(_message.Message):
     __slots__ = ("epoch", "number", "state")
@@ -116,16 +118,18 @@ class Transaction(_message.Message):
     def __init__(self, transactional_id: _Optional[str] = ..., coordinator: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class References(_message.Message):
-    __slots__ = ("version", "transaction", "staged_ms", "references")
+    __slots__ = ("version", "transaction", "staged_ms", "references", "principal")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     STAGED_MS_FIELD_NUMBER: _ClassVar[int]
     REFERENCES_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     version: int
     transaction: Transaction
     staged_ms: int
     references: _containers.RepeatedCompositeFieldContainer[Reference]
-    def __init__(self, version: _Optional[int] = ..., transaction: _Optional[_Union[Transaction, _Mapping]] = ..., staged_ms: _Optional[int] = ..., references: _Optional[_Iterable[_Union[Reference, _Mapping]]] = ...) -> None: ...
+    principal: int
+    def __init__(self, version: _Optional[int] = ..., transaction: _Optional[_Union[Transaction, _Mapping]] = ..., staged_ms: _Optional[int] = ..., references: _Optional[_Iterable[_Union[Reference, _Mapping]]] = ..., principal: _Optional[int] = ...) -> None: ...
 
 class Reference(_message.Message):
     __slots__ = ("branch", "topic_id", "partition", "sequence", "offset", "record_count", "length", "crc", "timestamp_min_us", "timestamp_max_us")

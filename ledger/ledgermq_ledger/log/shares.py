@@ -1,0 +1,69 @@
+"""Share out a table that all principals fill, so that none of them fills it for the others.
+
+    whose entries              may be in the table
+    of one principal           as many as are free. So one alone gets half, two get a third each, and there
+                               always is room for others
+    without a principal        as many as the table takes: rules are not enforced, a broker made them, or an
+                               earlier release stored them
+
+A principal is known by the hash of its name, which is stored with each entry. So a later owner counts the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ledgermq.errors import QuotaExceeded
+
+NO_PRINCIPAL = 0
+
+
+class Shares:
+    """Counts the entries of a table by principal. `limit`: the name of the table in metrics and in the use of a
+    quota. `named`: what errors call its entries.
+    """
+
+    def __init__(self, limit: str, named: str) -> None:
+        self.limit = limit
+        self._named = named
+        self._held: dict[int, int] = {}
+
+    def copy(self) -> Shares:
+        twin = Shares(self.limit, self._named)
+        twin._held = dict(self._held)
+        return twin
+
+    def add(self, principal: int, amount: int = 1) -> None:
+        """Count entries that came; with a negative amount, entries that went."""
+        if not principal or not amount:
+            return
+        left = self._held.get(principal, 0) + amount
+        assert left >= 0, f"{self.limit}: {left} entries of one principal"
+        if left:
+            self._held[principal] = left
+        else:
+            del self._held[principal]
+
+    def add_all(self, principals: Iterable[int], amount: int = 1) -> None:
+        """Count one entry of each of these, or `amount`."""
+        for principal in principals:
+            self.add(principal, amount)
+
+    def of(self, principal: int) -> int:
+        """Return how many entries a principal has."""
+        return self._held.get(principal, 0)
+
+    def check(self, principal: int, more: int, free: int, *, where: str, retry_after_ms: int) -> None:
+        """Raise QuotaExceeded if a principal may not have so many entries more. `free`: for how many of all
+        principals the table has room. `where`: in which table, as `bundle 3`.
+        """
+        own = self._held.get(principal, 0)
+        if principal and own + more > free:
+            error = QuotaExceeded(
+                f"this principal has {own} {self._named} in {where}, which has room for {max(0, free)} more of all"
+                " principals together: a principal may have as many as are free. Nothing was accepted; other"
+                " principals go on. Retry when some of them have ended",
+                retry_after_ms=retry_after_ms,
+            )
+            error.limit = self.limit
+            raise error
