@@ -64,6 +64,23 @@ class Background:
         self._thread.close()
 
 
+class OneThread:
+    """The calls of an object that one thread at a time may make; another thread is refused, and does not wait."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise UsedElsewhere(
+                f"another thread is in a call of this {self._what} for messages: use one {self._what} for each thread"
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class Callers:
     """The threads in which functions of the program run now because the client called them."""
 

@@ -99,6 +99,8 @@ class Client:
         self._connection = connection
         self._inner = inner
         self._sources = sources
+        self._lock = threading.RLock()
+        """Guards the lists of what was made, as several threads may make objects at a time."""
         self._producers: list[Producer] = []
         self._listeners: list[Listener] = []
         self.settings = inner.settings
@@ -241,7 +243,8 @@ class Client:
         """See `ledgermq.Client.producer`."""
         inner = self._background.run(as_coroutine(lambda: self._inner.producer(**settings)))
         producer = Producer(self._background, inner, self._sources)
-        self._producers = [*(made for made in self._producers if not made.closed), producer]
+        with self._lock:
+            self._producers = [*(made for made in self._producers if not made.closed), producer]
         return producer
 
     def request(
@@ -424,7 +427,8 @@ class Client:
             handler_settings(topics, group, _in_threads(settings, callers)),
         )
         listener = self._background.run(as_coroutine(lambda: Listener(self._background, self._inner, handler, callers)))
-        self._listeners = [*(made for made in self._listeners if not made.reported), listener]
+        with self._lock:
+            self._listeners = [*(made for made in self._listeners if not made.reported), listener]
         return listener
 
     def unanswered_records(self) -> int:

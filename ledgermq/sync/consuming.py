@@ -20,7 +20,7 @@ from ledgermq.client.consuming.start import Wanted
 from ledgermq.client.groups.commits import Committable
 from ledgermq.client.groups.group_consumer import GroupConsumerState
 from ledgermq.errors import LedgerMQError
-from ledgermq.sync.background import Background, as_coroutine
+from ledgermq.sync.background import Background, OneThread, as_coroutine
 
 M = TypeVar("M", bound=ledgermq.Message)
 
@@ -74,6 +74,7 @@ class Consumer:
         self._background = background
         self._inner = inner
         self._ahead: _Ahead[ledgermq.Message] = _Ahead()
+        self._reading = OneThread("consumer")
 
     def __iter__(self) -> Iterator[ledgermq.Message]:
         return self
@@ -83,25 +84,28 @@ class Consumer:
         drained.
         """
         self._background.home.check_process()
-        while True:
-            while not self._ahead.messages:
-                if self._inner.at_end or self._inner.state == "draining":
-                    raise StopIteration
-                self._ahead.messages.extend(self._background.run(self._inner.fetch(FETCH_RECORDS, FETCH_WAIT_S)))
-            message = self._ahead.messages.popleft()
-            if not self._inner.expire(message):
-                return message
+        with self._reading:
+            while True:
+                while not self._ahead.messages:
+                    if self._inner.at_end or self._inner.state == "draining":
+                        raise StopIteration
+                    self._ahead.messages.extend(self._background.run(self._inner.fetch(FETCH_RECORDS, FETCH_WAIT_S)))
+                message = self._ahead.messages.popleft()
+                if not self._inner.expire(message):
+                    return message
 
     def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.Message]:
         """See `ledgermq.Consumer.fetch`."""
         self._background.home.check_process()
-        ahead = self._ahead.take(max_records, self._inner.expire)
-        return ahead or self._background.run(self._inner.fetch(max_records, timeout), timeout)
+        with self._reading:
+            ahead = self._ahead.take(max_records, self._inner.expire)
+            return ahead or self._background.run(self._inner.fetch(max_records, timeout), timeout)
 
     def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:
         """See `ledgermq.Consumer.fetch_arrow`."""
-        self._hand_back()
-        return self._background.run(self._inner.fetch_arrow(max_records, timeout), timeout)
+        with self._reading:
+            self._hand_back()
+            return self._background.run(self._inner.fetch_arrow(max_records, timeout), timeout)
 
     def _hand_back(self) -> None:
         """Put back messages that the program has not received."""
@@ -191,6 +195,7 @@ class GroupConsumer:
         self._background = background
         self._inner = inner
         self._ahead: _Ahead[ledgermq.GroupMessage] = _Ahead()
+        self._reading = OneThread("consumer")
 
     def __iter__(self) -> Iterator[ledgermq.GroupMessage]:
         return self
@@ -200,14 +205,16 @@ class GroupConsumer:
         drained.
         """
         self._background.home.check_process()
-        while True:
-            while not self._ahead.messages:
-                if self._inner.state == "draining":
-                    raise StopIteration
-                self._ahead.messages.extend(self._background.run(self._inner.fetch(GROUP_FETCH_RECORDS, FETCH_WAIT_S)))
-            message = self._ahead.messages.popleft()
-            if not self._expire(message):
-                return message
+        fetch = self._inner.fetch
+        with self._reading:
+            while True:
+                while not self._ahead.messages:
+                    if self._inner.state == "draining":
+                        raise StopIteration
+                    self._ahead.messages.extend(self._background.run(fetch(GROUP_FETCH_RECORDS, FETCH_WAIT_S)))
+                message = self._ahead.messages.popleft()
+                if not self._expire(message):
+                    return message
 
     def _expire(self, message: ledgermq.GroupMessage) -> bool:
         """Return whether a message has expired while it waited here; it is finished then."""
@@ -219,13 +226,15 @@ class GroupConsumer:
     def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.GroupMessage]:
         """See `ledgermq.GroupConsumer.fetch`."""
         self._background.home.check_process()
-        ahead = self._ahead.take(max_records, self._expire)
-        return ahead or self._background.run(self._inner.fetch(max_records, timeout), timeout)
+        with self._reading:
+            ahead = self._ahead.take(max_records, self._expire)
+            return ahead or self._background.run(self._inner.fetch(max_records, timeout), timeout)
 
     def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:
         """See `ledgermq.GroupConsumer.fetch_arrow`."""
-        self._hand_back()
-        return self._background.run(self._inner.fetch_arrow(max_records, timeout), timeout)
+        with self._reading:
+            self._hand_back()
+            return self._background.run(self._inner.fetch_arrow(max_records, timeout), timeout)
 
     def _hand_back(self, partitions: Iterable[ledgermq.TopicPartition] | None = None) -> None:
         """Put back messages that the program has not received, so that they are delivered again.

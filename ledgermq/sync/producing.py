@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -94,7 +95,8 @@ class Delivery:
 
 
 class Sender(Generic[In]):
-    """Queues records, and hands them over to the background thread many at a time.
+    """Queues records, and hands them over to the background thread many at a time. Several threads may send at a
+    time; the records of each keep their order.
 
     `send` blocks while the buffer is full (or raises, with when_full="fail").
     """
@@ -106,6 +108,8 @@ class Sender(Generic[In]):
         self._inbox: deque[tuple[str, Row, int, int | None, bool, Delivery, OnDelivery | None]] = deque()
         self._inbox_bytes = 0
         self._handing_over = False
+        self._lock = threading.RLock()
+        """Guards the inbox. A signal's handler may send while its thread is in `send`."""
 
     def send(
         self,
@@ -151,13 +155,15 @@ class Sender(Generic[In]):
             failure = error
             delivery.inner = self._background.run(as_coroutine(lambda: self._inner.refused(failure, topic)))
             return self._calling(on_delivery, delivery)
-        self._inbox.append((topic, row, size, partition, delayed, delivery, on_delivery))
-        self._inbox_bytes += size + ROW_OVERHEAD_BYTES
-        if self._inbox_bytes >= HANDED_OVER_BYTES or len(self._inbox) >= HANDED_OVER_RECORDS:
-            self._inbox_bytes = 0
+        with self._lock:
+            self._inbox.append((topic, row, size, partition, delayed, delivery, on_delivery))
+            self._inbox_bytes += size + ROW_OVERHEAD_BYTES
+            is_full = self._inbox_bytes >= HANDED_OVER_BYTES or len(self._inbox) >= HANDED_OVER_RECORDS
+            is_first = not is_full and not self._handing_over
+            self._handing_over |= is_first
+        if is_full:
             self._background.run(self._hand_over_and_wait())
-        elif not self._handing_over:
-            self._handing_over = True
+        elif is_first:
             self._background.loop.call_soon_threadsafe(
                 self._background.loop.call_later, HANDED_OVER_AFTER_S, self.hand_over
             )
@@ -195,9 +201,10 @@ class Sender(Generic[In]):
 
         Runs in the background thread; a closed producer refuses the records.
         """
-        self._handing_over = False
-        while self._inbox:
-            topic, row, size, partition, delayed, delivery, on_delivery = self._inbox.popleft()
+        with self._lock:
+            taken, self._inbox = self._inbox, deque()
+            self._inbox_bytes, self._handing_over = 0, False
+        for topic, row, size, partition, delayed, delivery, on_delivery in taken:
             try:
                 delivery.inner = self._inner.add_row(topic, row, size, partition, delayed=delayed)
             except Exception as error:  # a user's partitioner may raise anything
