@@ -40,15 +40,23 @@ class Options:
     kinds: tuple[type, ...]
     own: tuple[tuple[str, tuple[str, str]], ...] = ()
     without: tuple[str, ...] = ()
+    is_generic: bool = False
+    """Whether the type of values, which the deserializer gives, is a parameter."""
 
 
 ALL = (
     Options("ClientOptions", "Arguments of `connect`.", (ClientSettings,)),
     Options("ProducerOptions", "Arguments of `Client.producer` and of transactions.", (ProducerSettings,)),
-    Options("ConsumerOptions", "Arguments of `Client.consumer` without a group.", (ConsumerSettings,)),
-    Options("MemberOptions", "Arguments of `Client.consumer` with a group.", (GroupSettings,), (("retry", RETRY),)),
+    Options("ConsumerOptions", "Arguments of `Client.consumer` without a group.", (ConsumerSettings,), is_generic=True),
+    Options(
+        "MemberOptions",
+        "Arguments of `Client.consumer` with a group.",
+        (GroupSettings,),
+        (("retry", RETRY),),
+        is_generic=True,
+    ),
     Options("TableOptions", "Arguments of `Client.table`.", (TableSettings,)),
-    Options("QueueOptions", "Arguments of `Client.queue`.", (QueueSettings,)),
+    Options("QueueOptions", "Arguments of `Client.queue`.", (QueueSettings,), is_generic=True),
     Options(
         "HandlerOptions",
         "Arguments of `Client.handler`.",
@@ -73,28 +81,31 @@ def page() -> str:
     for options in ALL:
         lines = []
         for name, text, used in _declared(options):
-            lines.append(f"    {name}: {text}")
+            typed = text.replace("FromBytes", "FromBytes[V]") if options.is_generic else text
+            lines.append(f"    {name}: {typed}")
             for module, imported in used:
                 imports.setdefault(module, set()).add(imported)
-        classes.append(
-            "\n".join([f"class {options.name}(TypedDict, total=False):", f'    """{options.text}"""', "", *lines])
-        )
+        bases = "TypedDict, Generic[V]" if options.is_generic else "TypedDict"
+        head = f"class {options.name}({bases}, total=False):"
+        classes.append("\n".join([head, f'    """{options.text}"""', "", *lines]))
     standard = {module: names for module, names in imports.items() if module.split(".")[0] in sys.stdlib_module_names}
-    typing = standard.pop("typing", set()) | {"TYPE_CHECKING", "TypedDict"}
+    typing = standard.pop("typing", set()) | {"TYPE_CHECKING", "Generic", "TypedDict"}
     own = {module: names for module, names in imports.items() if module not in (*standard, "typing")}
-    head = [
+    top = [
         '"""Settings of the SDK as types of keyword arguments, made by infra/setting_types.py: do not edit."""',
         "",
         "from __future__ import annotations",
         "",
         *_import_lines({"typing": typing}),
         "",
+        "from ledgermq.client.serializers import V",
+        "",
         "if TYPE_CHECKING:",
         *(f"    {line}" for line in _import_lines(standard)),
         "",
         *(f"    {line}" for line in _import_lines(own)),
     ]
-    return "\n".join(head) + "\n\n\n" + "\n\n\n".join(classes) + "\n"
+    return "\n".join(top) + "\n\n\n" + "\n\n\n".join(classes) + "\n"
 
 
 def _import_lines(imports: dict[str, set[str]]) -> Iterator[str]:

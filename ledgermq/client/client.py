@@ -88,6 +88,7 @@ from ledgermq.client.quotas import Quotas
 from ledgermq.client.record import Bytes, Headers
 from ledgermq.client.requests import Requests
 from ledgermq.client.routing import Routing
+from ledgermq.client.serializers import V
 from ledgermq.client.setting_types import (
     ClientOptions,
     ConsumerOptions,
@@ -452,8 +453,8 @@ class Client:
         *,
         end: Start | None = None,
         until_end: bool = False,
-        **settings: Unpack[ConsumerOptions],
-    ) -> Consumer: ...
+        **settings: Unpack[ConsumerOptions[V]],
+    ) -> Consumer[V]: ...
 
     @overload
     def consumer(
@@ -463,8 +464,8 @@ class Client:
         start: GivenRule = "earliest",
         *,
         group: str,
-        **settings: Unpack[MemberOptions],
-    ) -> GroupConsumer: ...
+        **settings: Unpack[MemberOptions[V]],
+    ) -> GroupConsumer[V]: ...
 
     def consumer(
         self,
@@ -520,8 +521,8 @@ class Client:
         *,
         group: str,
         start: Start = "earliest",
-        **settings: Unpack[QueueOptions],
-    ) -> Queue:
+        **settings: Unpack[QueueOptions[V]],
+    ) -> Queue[V]:
         """Return a member of a queue group, in which any number of members share each partition.
 
             async with client.queue("jobs", group="workers") as queue:

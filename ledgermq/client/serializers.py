@@ -21,11 +21,13 @@ if TYPE_CHECKING:  # `Serializer` alone means Serializer[Any] (PEP 696)
     from typing_extensions import TypeVar
 
     V = TypeVar("V", default=Any)
+    V_co = TypeVar("V_co", default=Any, covariant=True)
+    K = TypeVar("K")
     P = TypeVar("P", bound=ProtobufMessage)
 else:
     from typing import TypeVar
 
-    V, P = TypeVar("V"), TypeVar("P")
+    V, V_co, K, P = TypeVar("V"), TypeVar("V_co", covariant=True), TypeVar("K"), TypeVar("P")
 
 SINGLE_OBJECT = b"\xc3\x01"
 """What Avro's single-object encoding begins with (Avro specification 1.12); the fingerprint of the schema follows."""
@@ -38,10 +40,10 @@ class ToBytes(Protocol):
     def to_bytes(self, value: Any, /) -> bytes: ...
 
 
-class FromBytes(Protocol):
+class FromBytes(Protocol[V_co]):
     """A deserializer of consumers: any object with this method."""
 
-    def from_bytes(self, data: bytes, /) -> Any: ...
+    def from_bytes(self, data: bytes, /) -> V_co: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Serializer(Generic[V]):
 
     @overload
     @staticmethod
-    def pydantic(kind: type[V]) -> Serializer[V]: ...
+    def pydantic(kind: type[K]) -> Serializer[K]: ...
     @overload
     @staticmethod
     def pydantic(kind: Any) -> Serializer[Any]: ...

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict
+
+from ledgermq.client.serializers import V
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -74,7 +76,7 @@ class ProducerOptions(TypedDict, total=False):
     spill: Spill | None
 
 
-class ConsumerOptions(TypedDict, total=False):
+class ConsumerOptions(TypedDict, Generic[V], total=False):
     """Arguments of `Client.consumer` without a group."""
 
     auto_offset_reset: Literal["error", "earliest", "latest"]
@@ -85,11 +87,11 @@ class ConsumerOptions(TypedDict, total=False):
     direct_reads: str
     deliver_expired: bool
     filter: str
-    deserializer: FromBytes | None
+    deserializer: FromBytes[V] | None
     interceptors: Sequence[Interceptor]
 
 
-class MemberOptions(TypedDict, total=False):
+class MemberOptions(TypedDict, Generic[V], total=False):
     """Arguments of `Client.consumer` with a group."""
 
     auto_offset_reset: Literal["error", "earliest", "latest"]
@@ -100,7 +102,7 @@ class MemberOptions(TypedDict, total=False):
     direct_reads: str
     deliver_expired: bool
     filter: str
-    deserializer: FromBytes | None
+    deserializer: FromBytes[V] | None
     interceptors: Sequence[Interceptor]
     commit: Literal["auto", "acked", "manual", "before"]
     commit_interval_ms: float
@@ -140,7 +142,7 @@ class TableOptions(TypedDict, total=False):
     table_bytes_max: int
 
 
-class QueueOptions(TypedDict, total=False):
+class QueueOptions(TypedDict, Generic[V], total=False):
     """Arguments of `Client.queue`."""
 
     lease_s: float
@@ -152,7 +154,7 @@ class QueueOptions(TypedDict, total=False):
     request_timeout_s: float
     filter: str
     client_id: str
-    deserializer: FromBytes | None
+    deserializer: FromBytes[V] | None
     interceptors: Sequence[Interceptor]
 
 

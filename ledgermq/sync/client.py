@@ -27,6 +27,7 @@ from ledgermq.client.grpc_connection import refuse_after_fork
 from ledgermq.client.home import refuse_green_threads
 from ledgermq.client.queues.runner import QueueBatchFunction, QueueFunction
 from ledgermq.client.record import Bytes, Headers
+from ledgermq.client.serializers import V
 from ledgermq.client.setting_types import (
     ClientOptions,
     ConsumerOptions,
@@ -303,8 +304,8 @@ class Client:
         *,
         end: Start | None = None,
         until_end: bool = False,
-        **settings: Unpack[ConsumerOptions],
-    ) -> Consumer: ...
+        **settings: Unpack[ConsumerOptions[V]],
+    ) -> Consumer[V]: ...
 
     @overload
     def consumer(
@@ -314,8 +315,8 @@ class Client:
         start: GivenRule = "earliest",
         *,
         group: str,
-        **settings: Unpack[MemberOptions],
-    ) -> GroupConsumer: ...
+        **settings: Unpack[MemberOptions[V]],
+    ) -> GroupConsumer[V]: ...
 
     def consumer(
         self,
@@ -342,8 +343,8 @@ class Client:
         *,
         group: str,
         start: Start = "earliest",
-        **settings: Unpack[QueueOptions],
-    ) -> Queue:
+        **settings: Unpack[QueueOptions[V]],
+    ) -> Queue[V]:
         """See `ledgermq.Client.queue`."""
         inner = self._background.run(
             as_coroutine(lambda: self._inner.queue(topics, group=group, start=start, **settings))

@@ -19,6 +19,7 @@ from ledgermq.client.consuming.reader import FilterCounts
 from ledgermq.client.consuming.start import Wanted
 from ledgermq.client.groups.commits import Committable
 from ledgermq.client.groups.group_consumer import GroupConsumerState
+from ledgermq.client.serializers import V
 from ledgermq.errors import LedgerMQError
 from ledgermq.sync.background import Background, OneThread, as_coroutine
 
@@ -63,23 +64,23 @@ class _Ahead(Generic[M]):
         )
 
 
-class Consumer:
+class Consumer(Generic[V]):
     """See `ledgermq.Consumer`.
 
     Messages cross to this thread many at a time; `position` counts only those that the program has
     received.
     """
 
-    def __init__(self, background: Background, inner: ledgermq.Consumer) -> None:
+    def __init__(self, background: Background, inner: ledgermq.Consumer[V]) -> None:
         self._background = background
         self._inner = inner
-        self._ahead: _Ahead[ledgermq.Message] = _Ahead()
+        self._ahead: _Ahead[ledgermq.Message[V]] = _Ahead()
         self._reading = OneThread("consumer")
 
-    def __iter__(self) -> Iterator[ledgermq.Message]:
+    def __iter__(self) -> Iterator[ledgermq.Message[V]]:
         return self
 
-    def __next__(self) -> ledgermq.Message:
+    def __next__(self) -> ledgermq.Message[V]:
         """Return the next message, waiting without limit; the iteration ends at `end`, and when the consumer is
         drained.
         """
@@ -94,7 +95,7 @@ class Consumer:
                 if not self._inner.expire(message):
                     return message
 
-    def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.Message]:
+    def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.Message[V]]:
         """See `ledgermq.Consumer.fetch`."""
         self._background.home.check_process()
         with self._reading:
@@ -184,23 +185,23 @@ class Consumer:
         self.close()
 
 
-class GroupConsumer:
+class GroupConsumer(Generic[V]):
     """See `ledgermq.GroupConsumer`.
 
     A message counts as returned when the program has received it; callbacks run in separate
     threads.
     """
 
-    def __init__(self, background: Background, inner: ledgermq.GroupConsumer) -> None:
+    def __init__(self, background: Background, inner: ledgermq.GroupConsumer[V]) -> None:
         self._background = background
         self._inner = inner
-        self._ahead: _Ahead[ledgermq.GroupMessage] = _Ahead()
+        self._ahead: _Ahead[ledgermq.GroupMessage[V]] = _Ahead()
         self._reading = OneThread("consumer")
 
-    def __iter__(self) -> Iterator[ledgermq.GroupMessage]:
+    def __iter__(self) -> Iterator[ledgermq.GroupMessage[V]]:
         return self
 
-    def __next__(self) -> ledgermq.GroupMessage:
+    def __next__(self) -> ledgermq.GroupMessage[V]:
         """Return the next message, waiting without limit; the iteration ends when the consumer is
         drained.
         """
@@ -223,7 +224,7 @@ class GroupConsumer:
             as_coroutine(lambda: inner.expire(message))
         )
 
-    def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.GroupMessage]:
+    def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.GroupMessage[V]]:
         """See `ledgermq.GroupConsumer.fetch`."""
         self._background.home.check_process()
         with self._reading:
@@ -252,7 +253,7 @@ class GroupConsumer:
                 self._ahead.drop(partition.partition, partition.topic)
 
     @property
-    def inner(self) -> ledgermq.GroupConsumer:
+    def inner(self) -> ledgermq.GroupConsumer[V]:
         """Return the asynchronous consumer, which runs in the background thread."""
         return self._inner
 

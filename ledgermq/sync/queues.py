@@ -6,18 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self
 
 import ledgermq
 from ledgermq.client.queues.admin import Where
+from ledgermq.client.serializers import V
 from ledgermq.client.settings import QueueSettings
 from ledgermq.sync.background import Background
 
 
-class Queue:
+class Queue(Generic[V]):
     """See `ledgermq.Queue`."""
 
-    def __init__(self, background: Background, inner: ledgermq.Queue) -> None:
+    def __init__(self, background: Background, inner: ledgermq.Queue[V]) -> None:
         self._background = background
         self._inner = inner
 
@@ -53,11 +54,11 @@ class Queue:
     def closed(self) -> bool:
         return self._inner.closed
 
-    def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.QueueMessage]:
+    def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.QueueMessage[V]]:
         """See `ledgermq.Queue.fetch`."""
         return self._background.run(self._inner.fetch(max_records, timeout), timeout)
 
-    def __iter__(self) -> Iterator[ledgermq.QueueMessage]:
+    def __iter__(self) -> Iterator[ledgermq.QueueMessage[V]]:
         """Yield messages without end; only one is taken at a time, so that other members get the rest."""
         while not self._inner.closed and not self._inner.draining:
             yield from self.fetch(1, self._inner.settings.request_timeout_s)

@@ -1,4 +1,5 @@
-"""Uses of the client as its users' type checkers see them; tests/unit/test_typed_uses.py runs mypy over this file.
+"""Uses of the client as its users' type checkers see them; tests/unit/test_typed_uses.py runs mypy and
+pyright over this file.
 
 A line that ends with `# wrong` must be refused, all others accepted.
 """
@@ -87,3 +88,35 @@ def serializers(plain: Serializer) -> None:
     print(amount, orders.from_bytes(b"{}").nonsense)  # wrong
     plain.to_bytes(3)
     Serializer.json().to_bytes([3])
+
+
+async def values(client: ledgermq.Client) -> None:
+    orders = Serializer.pydantic(Order)
+    async for message in client.consumer("t", deserializer=orders):
+        print(message.value.amount, message.value.nonsense)  # wrong
+    consumer = client.consumer("t", group="g", deserializer=orders, commit="acked")
+    for received in await consumer.fetch():
+        amount: int = received.value.amount
+        print(amount, received.value.nonsense, received.ack())  # wrong
+    async with client.queue("t", group="q", deserializer=orders) as queue:
+        for leased in await queue.fetch():
+            print(leased.value.amount, leased.value.nonsense)  # wrong
+    for plain in await client.consumer("t", until_end=True).fetch():
+        print(plain.value.decode())
+
+    @client.handler("t", group="g", retry=Retry.levels())
+    async def handle(message: ledgermq.GroupMessage[Order]) -> None:
+        print(message.value.amount, message.value.nonsense)  # wrong
+
+
+def values_without_asyncio(client: sync.Client) -> None:
+    orders = Serializer.pydantic(Order)
+    for message in client.consumer("t", deserializer=orders):
+        print(message.value.amount, message.value.nonsense)  # wrong
+    for received in client.consumer("t", group="g", deserializer=orders).fetch():
+        print(received.value.amount, received.value.nonsense)  # wrong
+    with client.queue("t", group="q", deserializer=orders) as queue:
+        for leased in queue.fetch():
+            print(leased.value.amount, leased.value.nonsense)  # wrong
+    kept: list[ledgermq.Message] = client.consumer("t").fetch()
+    print(kept[0].value.decode())

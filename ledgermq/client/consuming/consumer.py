@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Generic, Literal, Self, TypeVar
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from ledgermq.client.consuming.start import Position, Start, Wanted, check_known
 from ledgermq.client.context import ClientContext
 from ledgermq.client.descriptions import TopicPartition, check_partition
 from ledgermq.client.expiry import Expiry
+from ledgermq.client.serializers import V
 from ledgermq.client.settings import ConsumerSettings
 from ledgermq.errors import (
     Closed,
@@ -43,7 +44,7 @@ end never arrive as messages.
 State = Literal["new", "running", "failing", "draining", "closed"]
 
 
-class Consumer:
+class Consumer(Generic[V]):
     """A consumer without a group, made by `client.consumer(…)`. Use it within one task. `async
     for`, `fetch` and `fetch_arrow` may be mixed.
 
@@ -219,7 +220,7 @@ class Consumer:
 
     # -- reading
 
-    async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[Message]:  # noqa: ASYNC109  the name that users of consumers expect
+    async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[Message[V]]:  # noqa: ASYNC109  the name that users of consumers expect
         """Return up to `max_records` messages as soon as there is one; an empty list after
         `timeout` seconds, or at the end. The first call takes one second at least if no broker answers,
         and then raises Unavailable.
@@ -247,7 +248,7 @@ class Consumer:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> Message[V]:
         """Return the next message, waiting for it. The iteration ends at `end`, and when the consumer is drained."""
         if self._home.left:
             self._home.check()

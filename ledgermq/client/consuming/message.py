@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import repeat
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from ledgermq.client.context import Replier
 from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.message_id import MessageId
 from ledgermq.client.record import Headers, datetime_of, value_of
-from ledgermq.client.serializers import FromBytes
+from ledgermq.client.serializers import FromBytes, V
 from ledgermq.errors import BadValue, CorruptFrame, InvalidRequest, LedgerMQError
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.levels import LEVELS_MAX, PRIORITY, nearest_level
@@ -42,9 +42,12 @@ then the tag.
 """
 
 
-class Message(NamedTuple):
+class Message(NamedTuple, Generic[V]):
     """One record as a program reads it. `value` is None for a tombstone; `timestamp_us` is None if
     the producer gave no time.
+
+    To type checkers, a consumer with `deserializer=Serializer.pydantic(Order)` returns `Message[Order]`; where
+    a topic has tombstones, its value may be None nevertheless. `Message` alone means Message[Any].
 
     With the setting `deserializer`, `value` is what that returns, and is made when the program first reads
     it: reading it raises BadValue if the bytes cannot be converted. `raw` is always bytes.
@@ -54,7 +57,7 @@ class Message(NamedTuple):
     partition: int
     offset: int
     key: bytes | None
-    value: Any
+    value: V
     headers: MessageHeaders
     timestamp_us: int | None
     tag: str | None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Literal, Self
+from typing import Generic, Literal, Self
 
 import pyarrow as pa
 
@@ -30,6 +30,7 @@ from ledgermq.client.groups.moving import MovingStore
 from ledgermq.client.groups.positions import Positions, moment_of
 from ledgermq.client.groups.refusals import Refusals
 from ledgermq.client.offsets import At
+from ledgermq.client.serializers import V
 from ledgermq.client.settings import GroupSettings
 from ledgermq.errors import Closed, InvalidConfig, LedgerMQError
 from ledgermq.offset_stores.contract import OffsetEntry
@@ -37,7 +38,7 @@ from ledgermq.offset_stores.contract import OffsetEntry
 GroupConsumerState = Literal["new", "joining", "running", "failing", "draining", "closed"]
 
 
-class GroupConsumer:
+class GroupConsumer(Generic[V]):
     """A consumer that is a member of a group, made by `client.consumer(…, group=…)`. Use it within
     one event loop: one task calls for messages, any task may acknowledge them.
 
@@ -161,7 +162,7 @@ class GroupConsumer:
 
     # -- reading
 
-    async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[GroupMessage]:  # noqa: ASYNC109  as Consumer.fetch
+    async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[GroupMessage[V]]:  # noqa: ASYNC109  as Consumer.fetch
         """Return up to `max_records` messages as soon as there is one; an empty list after
         `timeout` seconds. The first call takes one second at least if no broker answers, and then
         raises Unavailable.
@@ -205,7 +206,7 @@ class GroupConsumer:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> GroupMessage:
+    async def __anext__(self) -> GroupMessage[V]:
         """Return the next message, waiting for it. The iteration ends when the consumer is
         drained.
         """

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.groups.retry_topics import Origin, earlier_failures, origin_of
 from ledgermq.client.home import Home
+from ledgermq.client.serializers import V
 from ledgermq.errors import InvalidRequest
 
 
@@ -138,7 +139,7 @@ class Handout:
         return True
 
 
-class GroupMessage(Message):
+class GroupMessage(Message[V]):
     """A message that a group's member received.
 
     Equal to the plain `Message` of the same content.

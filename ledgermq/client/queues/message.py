@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.serializers import V
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 
@@ -104,7 +105,7 @@ class Lease:
         return reply
 
 
-class QueueMessage(Message):
+class QueueMessage(Message[V]):
     """A message that a member of a queue group received. Its methods may be called from any thread.
 
     Equal to the plain `Message` of the same content.

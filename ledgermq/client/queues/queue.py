@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,7 @@ from ledgermq.client.queues.leased import LeasedAhead
 from ledgermq.client.queues.message import Lease, QueueMessage, Reply
 from ledgermq.client.queues.polls import PATIENCE_S, Polls
 from ledgermq.client.queues.words import Word, WordLane
+from ledgermq.client.serializers import V
 from ledgermq.client.settings import QueueSettings
 from ledgermq.errors import Closed, DeadlineExceeded, InvalidRecord, InvalidRequest, LedgerMQError, Unavailable
 from ledgermq.filters.filter import filter_text, parse_filter
@@ -51,7 +52,7 @@ WAIT_S_MIN = 0.001
 _log = get_log("ledgermq.queues")
 
 
-class Queue:
+class Queue(Generic[V]):
     """Made by `client.queue(…)`. Use `async with`, or call `close()` at the end."""
 
     def __init__(
@@ -99,7 +100,7 @@ class Queue:
         """Set when the program has finished a message."""
         self.closed = False
 
-    async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[QueueMessage]:  # noqa: ASYNC109  as Consumer.fetch
+    async def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[QueueMessage[V]]:  # noqa: ASYNC109  as Consumer.fetch
         """Return up to `max_records` messages, as soon as there are any; none after `timeout` seconds.
 
         Each belongs to this member for `lease_s`: finish it with `ack`, give it back with `nack`. Messages
@@ -134,10 +135,10 @@ class Queue:
         if (error := polls.unserved) is not None:
             raise Unavailable(f"no broker serves queue {self.group!r} at present: {error.message}") from error
 
-    def __aiter__(self) -> AsyncIterator[QueueMessage]:
+    def __aiter__(self) -> AsyncIterator[QueueMessage[V]]:
         return self._iterate()
 
-    async def _iterate(self) -> AsyncIterator[QueueMessage]:
+    async def _iterate(self) -> AsyncIterator[QueueMessage[V]]:
         """Yield messages without end. Those that were leased ahead and wait too long are returned meanwhile."""
         records_max, wait_s = self.settings.iteration_records_max, self.settings.request_timeout_s
         while not self._is_over():
