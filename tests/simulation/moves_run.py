@@ -70,6 +70,8 @@ CHECKPOINT_CHANCE = 0.6
 """Seals and opens do not wait for checkpoints, so some come without one before and behind them."""
 ASKED_EVERY_S = 0.5
 OVERTAKEN_CHANCE = 0.5
+SELDOM = 0.15
+"""Factor of how often checkpoints and rounds come in runs in which deletions overtake seals."""
 T = TypeVar("T")
 PRODUCER_STATES_MAX = 2
 """Few, so that a ledger forgets producers that the other one would not."""
@@ -77,6 +79,11 @@ PRODUCER_STATES_MAX = 2
 
 def is_keyed(seed: int) -> bool:
     return random.Random(f"keyed moves {seed}").random() < 0.35
+
+
+def overtakes(seed: int) -> bool:
+    """Return whether few checkpoints come, so that a deletion can still be put behind the seal that overtakes it."""
+    return not is_keyed(seed) and random.Random(f"overtaken {seed}").random() < 0.2
 
 
 def topic_of(catalog: Catalog) -> Topic:
@@ -156,6 +163,7 @@ class MovingBroker(LedgerBroker):
     ) -> None:
         self._records = records
         self._log_starts = log_starts
+        self._checkpoint_chance = CHECKPOINT_CHANCE * (SELDOM if overtakes(world.seed) else 1.0)
         self._catalog = Catalog()
         self._moving: tuple[LedgerWriter, Moving] | None = None
         super().__init__(world, plan, name, incarnation, others, bundle)
@@ -176,7 +184,7 @@ class MovingBroker(LedgerBroker):
         return self._moving[1]
 
     async def _upkeep(self, writer: LedgerWriter) -> None:
-        if self._world.healed or self._sources.random.random() < CHECKPOINT_CHANCE:
+        if self._world.healed or self._sources.random.random() < self._checkpoint_chance:
             await super()._upkeep(writer)
         if self._world.healed or self._sources.random.random() < KNOWN_CHANCE:
             read_records(self._catalog, self._records)
@@ -277,6 +285,7 @@ class MovesRun(LedgerRun):
         self._catalog = Catalog()
         self._records: list[bytes] = []
         self._random = random.Random(f"moves {seed}")
+        self._pace = SELDOM if overtakes(seed) else 1.0
         self._decided: list[int] = []
         """The target of each move."""
         self._watch = ParquetWatch(self.world)
@@ -324,7 +333,7 @@ class MovesRun(LedgerRun):
         compaction = Compaction(store, self.plan.cluster, sources, LocalEngine(sources, run_inline))
         catalog, random = Catalog(), sources.random
         while not self.world.healed:
-            await asyncio.sleep(random.uniform(0, 2 * self.plan.compact_every_s))
+            await asyncio.sleep(random.uniform(0, 2 * self.plan.compact_every_s) / self._pace)
             if catalog.offset == 0 or random.random() < KNOWN_CHANCE:
                 read_records(catalog, self._records)
             bundle = random.choice(self.bundles)
@@ -380,7 +389,7 @@ class MovesRun(LedgerRun):
             target = OTHER if topic.bundles[partition] == BUNDLE else BUNDLE
             self._put(moved(self._catalog, TOPIC, partition, target, OTHER + 1))
             self._decided.append(target)
-            if self._keyed is None and self._random.random() < OVERTAKEN_CHANCE:
+            if self._keyed is None and self._random.random() < OVERTAKEN_CHANCE / self._pace:
                 self._work.append(self.world.loop.in_world(self._delete_late(partition)))
             self.world.note("world", f"decides {topic_of(self._catalog).moves[partition]} of partition {partition}")
 

@@ -24,7 +24,7 @@ from ledgermq_ledger.parquet import commit, hand_over, plan
 from ledgermq_ledger.rounds import runner
 from ledgermq_ledger.topics import facts
 from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic
-from tests.simulation.moves_run import is_keyed
+from tests.simulation.moves_run import is_keyed, overtakes
 from tests.simulation.mutants import mutant
 
 LOADED = True
@@ -128,7 +128,7 @@ def deleted_between_two_bundles(patch: Patch) -> None:
         patch.setattr(module, "is_in_charge", lambda checkpoint, topic_id, partition: True)
 
 
-@mutant("moves")
+@mutant("moves", overtakes)
 def log_start_of_the_former_ledger_read_once(patch: Patch) -> None:
     """The new owner reads the other ledger's checkpoint once: a deletion that a seal has overtaken is not seen."""
     patch.setattr(former, "is_in_charge", lambda checkpoint, topic_id, partition: False)
