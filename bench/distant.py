@@ -3,7 +3,7 @@ refuses what S3 would refuse.
 
     python -m bench.distant standard HOST:PORT        prints its own port, ends with its standard input
 
-How late an answer is is a log-normal draw for each request: one half of it passes before the
+The delay of an answer is drawn from a log-normal distribution for each request: one half of it passes before the
 request reaches the near store, the other half before the answer leaves. A prefix that gets more
 requests in a second than S3 serves is answered with 503 SlowDown.
 """

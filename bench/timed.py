@@ -131,7 +131,7 @@ def _send_waiting(cluster: Cluster, topic: str, count: int) -> None:
 
 
 def _wait_until_moved(cluster: Cluster, count: int) -> None:
-    """Return once so many messages are in ranges. Raises RuntimeError if that takes too long."""
+    """Wait until so many messages are in ranges. Raises RuntimeError if that takes too long."""
     until_s = time.perf_counter() + MOVED_S_MAX
     with ledgermq.sync.connect(cluster.brokers.addresses) as client:
         while time.perf_counter() < until_s:

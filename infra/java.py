@@ -64,9 +64,8 @@ def install_by_apt() -> None:
             subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
             for command in commands
         ]
-        if (
-            installed() is not None
-        ):  # the exit code of apt does not count: it may fail at certificates, which Spark on local files does not need
+        # the exit code of apt does not count: it may fail at certificates, which Spark on local files does not need
+        if installed() is not None:
             return
         say(done[-1].stderr.strip())
 

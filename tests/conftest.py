@@ -1,4 +1,4 @@
-"""Fixtures forevery test: seeded sources, and roots in S3 servers (one server a test run, an own
+"""Fixtures for every test: seeded sources, and roots in S3 servers (one server a test run, an own
 prefix for each test).
 """
 

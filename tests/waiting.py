@@ -25,7 +25,7 @@ async def until(
     every_s: float = 0.01,
     what: str = "",
 ) -> None:
-    """Return once `condition()` holds. `what` names it in the error; by default its source does."""
+    """Wait until `condition()` holds. `what` names it in the error; by default its source does."""
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout_s
     while True:

@@ -179,6 +179,7 @@ def _check_checksum(found: dict[str, Any]) -> bool:
         return True
     if found.get("format_version") == FORMAT_VERSION and (unknown := found.keys() - FIELDS_WITHOUT_CHECKSUM):
         raise ValueError(
-            f"it has no {CHECKSUM}, but fields that no file without a checksum has: {', '.join(sorted(unknown))}"
+            f"it has newer fields ({', '.join(sorted(unknown))}), but no {CHECKSUM}: the checksum was cut off; put the "
+            "object back from a copy"
         )
     return False

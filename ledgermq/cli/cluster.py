@@ -163,7 +163,7 @@ async def _until_moved(session: Session, topic: str, partition: int) -> None:
 
 
 async def until_moved(client: ledgermq.Client, at: TopicPartition, tell: Tell, moves: Callable[[int], None]) -> None:
-    """Return when a partition has left its old bundle. Tell once what a slow move waits for. `moves` is called with
+    """Wait until a partition has left its old bundle. Print once what a slow move waits for. `moves` is called with
     the bundle that it leaves after each look that finds it there.
     """
     now = asyncio.get_running_loop().time

@@ -21,8 +21,8 @@ _setting_names: list[Callable[[], Iterable[str]]] = []
 
 
 def add_setting_names(names: Callable[[], Iterable[str]]) -> None:
-    """Return the topic settings; the package that defines them is imported only when one is
-    completed.
+    """Register where the names of topic settings come from. They are read, and the package that defines them is
+    imported, only when one is completed.
     """
     if names not in _setting_names:
         _setting_names.append(names)

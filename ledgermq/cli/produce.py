@@ -259,7 +259,7 @@ class Common:
 
 
 Lines = Iterator[tuple[int, ledgermq.Record]]
-"""Yield records, each with the number of its last line."""
+"""Records of the input, each with the number of its last line."""
 
 
 async def send_all(
@@ -331,9 +331,8 @@ def parse_headers(pairs: Iterable[str] | None) -> Iterator[tuple[str, bytes]]:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise InvalidRequest(f"--header {pair!r}: expected KEY=VALUE")
-        if any(
-            "\ud800" <= char <= "\udfff" for char in key
-        ):  # Python represents arguments that are not UTF-8 with surrogates
+        # Python represents arguments that are not UTF-8 with surrogates
+        if any("\ud800" <= char <= "\udfff" for char in key):
             raise InvalidRequest(f"--header {pair!r}: the key must be UTF-8 text")
         yield key, value.encode(errors="surrogateescape")
 

@@ -202,7 +202,7 @@ class Rebalancing:
         self._awaited: dict[Partition, _Awaited] = {}
 
     async def until_even(self) -> None:
-        """Return when the loads are even, or nothing more can be done, and the moves have ended."""
+        """Wait until the loads are even, or nothing more can be done, and the moves have ended."""
         while True:
             kept = len(self.kept)
             await self._carry_out(self.left(self._moves_max))

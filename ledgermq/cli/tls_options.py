@@ -30,7 +30,7 @@ _OPTIONS: dict[str, Any] = {
         typer.Option(
             "--tls/--no-tls",
             show_default=False,
-            help="Connect by TLS. Not set: if LEDGERMQ_TLS is true, or a file of TLS is given.",
+            help="Connect by TLS. Default: yes if LEDGERMQ_TLS is true or a --tls-… file is given.",
         ),
     ],
     "tls_ca_file": Annotated[

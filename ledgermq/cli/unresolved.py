@@ -1,4 +1,4 @@
-"""`ledgermq transaction unresolved …`: half messages that no producer knew about; list and show them,
+"""`ledgermq transaction unresolved …`: half messages whose producers never answered; list and show them,
 and publish or drop them in the place of their producers.
 """
 
@@ -60,7 +60,7 @@ SHOWN_MAX = 20
 
 def register(app: typer.Typer) -> None:
     unresolved = typer.Typer(no_args_is_help=True, epilog=EPILOG)
-    app.add_typer(unresolved, name="unresolved", help="Decide about half messages that no producer knew about.")
+    app.add_typer(unresolved, name="unresolved", help="List and decide half messages whose producers never answered.")
     command(unresolved, "list")(list_unresolved)
     command(unresolved, "show")(show_one)
     command(unresolved, "commit")(commit)

@@ -232,8 +232,8 @@ class GrpcConnection(Calls):
             state = channel.get_state()
 
     async def _changed_from(self, state: grpc.ChannelConnectivity) -> None:
-        """Return one watch of the channel, shared by all that wait: gRPC cannot cancel a watch; it
-        ends when the state changes or the channel closes.
+        """Wait until the channel is in another state. All waits share one watch, which gRPC cannot cancel: it ends when
+        the state changes or the channel closes.
         """
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._channel.wait_for_state_change(state))

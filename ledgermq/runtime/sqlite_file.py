@@ -239,11 +239,12 @@ class SqliteFile:
             return self._full()
         # Text that is not UTF-8: the error is one of Python's module, and has no code.
         undecoded = code == 0 and isinstance(error, sqlite3.OperationalError)
+        # the last: a table is missing
         if undecoded or code in (
             sqlite3.SQLITE_CORRUPT,
             sqlite3.SQLITE_NOTADB,
             sqlite3.SQLITE_ERROR,
-        ):  # the last: a table is missing
+        ):
             return self.damaged(f"it is damaged, or no SQLite file: {error}")
         return StoreUnusable(f"{kind.name} {path}: {error}")
 

@@ -15,7 +15,7 @@ class TopicSize(NamedTuple):
 class TopicsView(Protocol):
     """User topics as this broker knows them now; the view may be behind.
 
-    All answers change only when `version` does.
+    As long as `version` is the same, every answer is, too.
     """
 
     @property

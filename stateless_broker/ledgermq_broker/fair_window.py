@@ -48,7 +48,7 @@ class FairWindow:
         self._numbers = count()
 
     async def enter(self, sender: str, size_bytes: int) -> None:
-        """Return when a frame may be served. Frames of one sender come in order. `left` has to follow.
+        """Wait until a frame may be served. Frames of one sender come in order. `left` has to follow.
 
         Raises ResourceExhausted after `WAIT_S_MAX`.
         """

@@ -203,8 +203,8 @@ class FetchPath:
     async def _next_answer(
         self, reader: AnswerReader, cursors: Sequence[_Cursor], request: pb.FetchRequest, until_s: float
     ) -> tuple[list[_Found], bool]:
-        """Return what the first of the cursors have, or (the ends without batches, False) if there
-        was no room for batches until then.
+        """Return batches of the first cursors, and True. If memory was not free by `until_s`: only the ends, and
+        False.
         """
         asked = min(request.max_bytes or BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX)
         direct = self._direct and request.direct

@@ -347,9 +347,8 @@ async def _refuse(method: Method, context: Context, error: Exception, metered: M
     """End the call with the error. Any error outside `ledgermq.errors` is a bug, which the client
     sees without internal details.
     """
-    if isinstance(
-        error, grpc.aio.BaseError
-    ):  # gRPC's own error: it ends the call already, or the server has stopped under it
+    # gRPC's own error: it ends the call already, or the server has stopped under it
+    if isinstance(error, grpc.aio.BaseError):
         raise error
     metered.code = error.code if isinstance(error, LedgerMQError) else LedgerMQError.code
     if not isinstance(error, LedgerMQError):

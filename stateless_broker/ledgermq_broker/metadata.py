@@ -148,9 +148,8 @@ class Metadata:
             async with asyncio.timeout(CATCH_UP_S_MAX):
                 if isinstance(source, BundleOwner):
                     await self.pull(source)
-                    await (
-                        source.check_fence()
-                    )  # otherwise a fenced controller that has not noticed would miss newer topics
+                    # Otherwise a fenced controller that has not noticed would miss newer topics.
+                    await source.check_fence()
                 elif source is None:
                     await self.load()
                 else:

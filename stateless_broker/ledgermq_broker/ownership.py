@@ -167,7 +167,7 @@ class Ownership:
         return self.not_owner(bundle)
 
     async def look(self) -> None:
-        """Return when another look at the other brokers is done, or after `request_wait_s`."""
+        """Wait until another look at the other brokers is done, or after `request_wait_s`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.times.request_wait_s
         looks_needed = self._looks_begun + 1
@@ -283,9 +283,8 @@ class Ownership:
     async def _beat(self) -> None:
         self._beat_due = False
         now = asyncio.get_running_loop().time()
-        if (
-            now - self._beaten_at > SILENT_INTERVALS * self.times.interval_s
-        ):  # others may have counted this broker as gone
+        # others may have counted this broker as gone
+        if now - self._beaten_at > SILENT_INTERVALS * self.times.interval_s:
             self.terms.suspect()
         self._beat_at = now
         bundles = {bundle: owner.epoch for bundle, owner in self.opened.items()}
@@ -363,9 +362,8 @@ class Ownership:
     def _decide(self, *, may_open: bool = True) -> None:
         now = asyncio.get_running_loop().time()
         present = self._present()
-        if (
-            self._were_present - present.keys()
-        ):  # a broker that is gone may have claimed before it died, without announcing it
+        # a broker that is gone may have claimed before it died, without announcing it
+        if self._were_present - present.keys():
             self.terms.suspect()
         self._were_present = set(present)
         self._directory.update(present, now, self._is_uncontested)

@@ -217,9 +217,8 @@ class TopicPath:
 
     async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
         async def here() -> pb.CreateTopicResponse:
-            if (
-                request.forwarded and request.name in keys.CREATED_AT_FIRST_USE
-            ):  # another broker's wish; its caller chooses nothing about it
+            # another broker's wish; its caller chooses nothing about it
+            if request.forwarded and request.name in keys.CREATED_AT_FIRST_USE:
                 topic = await self._controller.create_internal_topic(request.name)
                 return pb.CreateTopicResponse(topic=self._info(topic))
             settings = dict(request.settings)

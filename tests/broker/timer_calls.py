@@ -219,7 +219,7 @@ class Watcher:
                 await asyncio.sleep(0.05)
 
     async def _wait(self, address: str) -> None:
-        """Return when there is more to read, or the broker no longer owns the partition."""
+        """Wait until there is more to read, or the broker no longer owns the partition."""
         broker = self._cluster.brokers[address]
         topic = broker.metadata.catalog.topics_by_name[self._topic]
         owner = broker.ownership.opened.get(topic.bundles[self._partition])

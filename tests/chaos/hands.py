@@ -45,7 +45,7 @@ class Hands:
         self._locks: dict[tuple[Part, int | None], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def carry_out(self, troubles: tuple[Trouble, ...]) -> None:
-        """Returns when the last one is over."""
+        """Wait until the last one is over."""
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         async with asyncio.TaskGroup() as group:

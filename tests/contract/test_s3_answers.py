@@ -137,9 +137,8 @@ async def test_a_clock_that_is_off_is_named_with_how_far_it_is(
     )
     with pytest.raises(Unauthorized) as raised:
         await CALLS[call](store)
-    if (
-        code == "AccessDenied" and library == "obstore" and call != "list"
-    ):  # it sends no presigned URLs, of which this is said
+    # it sends no presigned URLs, of which this is said
+    if code == "AccessDenied" and library == "obstore" and call != "list":
         said = "and the object store's are too far apart"
         assert f"this machine's clock {said}" in str(raised.value)
         return

@@ -116,9 +116,8 @@ async def test_no_commit_is_taken_back_by_kills(tmp_path: Path, wanted: int) -> 
                     await flow.until(flow.acknowledged + 10)
                     address = await client.owner(keys.OFFSETS_TOPIC, PARTITION)
                     killed = [broker for broker in brokers.running if broker.address == address]
-                    if (
-                        not killed
-                    ):  # it was killed just now, and no broker has noticed yet; or it is one that has just started
+                    # it was killed just now, and no broker has noticed yet; or it is one that has just started
+                    if not killed:
                         if starting:
                             await asyncio.to_thread(brokers.wait_ready, starting.pop(0))
                         continue

@@ -159,8 +159,7 @@ def test_a_file_of_the_user_that_hides_a_library_is_named(installed: Installed) 
             installed.python("accounts.py", text)
     finally:
         hiding.unlink()
-    last = str(raised.value).strip().splitlines()[-1]
-    assert "InvalidConfig" in last
+    last = next(line for line in str(raised.value).splitlines() if line.startswith("ledgermq.errors.InvalidConfig: "))
     assert f"{hiding} hides the module structlog at " in last
     assert "rename it" in last
     assert "pip install" not in last

@@ -82,7 +82,7 @@ class Call:
 
 
 def serve(listening: socket.socket) -> None:
-    """Return in each process that is to be a command; the first one goes on until SIGTERM."""
+    """Serve until SIGTERM; a process that is to be a command leaves by returning."""
     while True:
         connection, _ = listening.accept()
         with connection:

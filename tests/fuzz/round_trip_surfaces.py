@@ -82,7 +82,7 @@ def spoil(rng: random.Random, data: bytes) -> bytes:
 
 
 class RoundTrip:
-    """A broker and a topic, made anew forevery few inputs."""
+    """A broker and a topic, made anew for every few inputs."""
 
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None

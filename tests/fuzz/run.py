@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz.run --inputs N --seed S`: hostile bytes forevery surface, in a child
+"""`python -m tests.fuzz.run --inputs N --seed S`: hostile bytes for every surface, in a child
 process, so that a crash is seen as a crash.
 
     --surface NAME    only this one; may be given several times

@@ -1,4 +1,4 @@
-"""A share of `make simulate LEVEL=models` forevery test run."""
+"""A share of `make simulate LEVEL=models` for every test run."""
 
 from __future__ import annotations
 

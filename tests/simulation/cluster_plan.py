@@ -1,4 +1,4 @@
-"""Draw from a seed the plan of a whole cluster, in addition to what `plan` draws forevery run."""
+"""Draw from a seed the plan of a whole cluster, in addition to what `plan` draws for every run."""
 
 from __future__ import annotations
 

@@ -159,9 +159,8 @@ class TopicChanger(Owner):
         return self._plan.topic_every_s
 
     async def step(self) -> None:
-        if (
-            self._world.mends_metadata and (copies := copies_of(self._store)) is not None
-        ):  # as a broker does that owns bundle 0
+        # as a broker does that owns bundle 0
+        if self._world.mends_metadata and (copies := copies_of(self._store)) is not None:
             await mend_copies(copies)
         catalog = await self._catalog()
         if self._random.random() < self._plan.holds:

@@ -212,7 +212,7 @@ class StoreLine(FaultyStore):
             self._trace.add(self._loop.time(), self._who, f"{operation} {short(what)} → {answer}")
 
     def _draw(self, operation: str) -> Fault:
-        """As in the base class, by one draw: this is called forevery request of a simulation."""
+        """As in the base class, by one draw: this is called for every request of a simulation."""
         faults, x = self._weather.faults, self._random.random()
         for kind, share in (
             ("before", faults.before),

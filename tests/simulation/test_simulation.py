@@ -1,4 +1,4 @@
-"""A share of `make simulate` forevery test run; the same seed gives the same run, byte for byte."""
+"""A share of `make simulate` for every test run; the same seed gives the same run, byte for byte."""
 
 from __future__ import annotations
 

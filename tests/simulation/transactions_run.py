@@ -146,7 +146,7 @@ class TransactionsRun(ClusterRun):
         self.world.coverage.saw("clocks were a day ahead")
 
     async def _stop_members(self, kinds: str) -> None:
-        """Return when they have ended: what one of them still prepares, others have to end."""
+        """Stop the members, and wait until they have ended: what one of them still prepares, others have to end."""
         ending = {name: member for name, member in self._members.items() if name[0] in kinds}
         for member in ending.values():
             member.stopped.set()

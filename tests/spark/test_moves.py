@@ -52,7 +52,7 @@ class Topic:
         self.ends = [end + count for end in self.ends]
 
     def move(self) -> None:
-        """Return when the partition is open in its new bundle; its files are where they were."""
+        """Move a partition, and wait until it is open in its new bundle; its files are where they were."""
 
         async def move() -> None:
             async with ledgermq.connect(self._servers) as client:

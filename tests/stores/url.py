@@ -11,7 +11,7 @@ from ledgermq_ledger.object_store.wrapper import StoreWrapper
 
 
 class UrlStore(StoreWrapper):
-    """As S3: nothing closes a fence; a permission lasts `url_life`, and an upload that began in
+    """As S3: nothing closes a fence; a permission lasts `url_life_ms`, and an upload that began in
     time may take as long again.
     """
 

@@ -230,7 +230,7 @@ class Consumer:
 
 
 def settle(consumers: Iterable[Consumer], beats: int = 6) -> None:
-    """Enough heartbeats, and time between them, foreverything to come to rest."""
+    """Enough heartbeats, and time between them, for everything to come to rest."""
     for _ in range(beats):
         for consumer in consumers:
             consumer.desk.wait(0.01)

@@ -1,9 +1,9 @@
 """List a ledger's folders, and read what its plans and newest checkpoint refer to, for the other
 modules of this package. Reads only.
 
-Invariant: LIST first, then read the plans, then the newest checkpoint and its pages. An object that
-a plan was about to refer to at the LIST is referred to at the end. An object that is listed and not
-referred to then is never needed again: plans stay finished, and trim slots never go back.
+Invariant: LIST first, then read the plans, then the newest checkpoint and its pages. If a
+plan was about to name an object when we listed, our later read of the plans shows it. An object that
+is listed and not named then is never needed again: plans stay finished, and trim slots never go back.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 expired         below the log start (design D2), ascending, each gone before the next; archived first where the topic
                 wants it
-cleaned         of a keyed topic: it ends below the end of a version that is `parquet_min_age` old
+cleaned         of a keyed topic: it ends below the end of a version that is `parquet_min_age_ms` old
                 (docs/decisions/0022). First a checkpoint moves `parquet_start` above it, then all below that go,
                 ascending
 unreferenced    in no page above `parquet_start`, in no open plan (design D5): it stands for a batch that was recorded
@@ -10,7 +10,7 @@ unreferenced    in no page above `parquet_start`, in no open plan (design D5): i
                 of the one bundle that is in charge of it, which is read later than the file's plan is finished
                 (design D10); while the partition is between two bundles, all its files stay
 
-In all cases: only files of finished plans, whose fences are closed first, and only `parquet_min_age`
+In all cases: only files of finished plans, whose fences are closed first, and only `parquet_min_age_ms`
 after the commit, because a put that was signed before may come late (design Q1). Nothing of a topic
 under legal hold, and nothing by settings that were replaced, as the newest checkpoint says just
 before. A file that is no LedgerMQ file, of another cluster, or of a bundle that cannot be read is
@@ -186,7 +186,7 @@ async def let_cleaned_age(ledger: LedgerRef, catalog: Catalog) -> None:
 
 async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: PartitionId) -> list[str]:
     """Remove whole files of the log below the end of what has been in a version for
-    `parquet_min_age`.
+    `parquet_min_age_ms`.
     """
     store, bundle = ledger.store, ledger.bundle
     end = await versions.aged_end(store, ledger.cluster, place)
@@ -206,9 +206,8 @@ async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: PartitionId) ->
     move = cleaned_move(topic, place.partition, files[-1].last_offset + 1)
     await advance_checkpoint(ledger, move)
     after = partition_of(await newest_checkpoint(store, bundle), place.topic_id, place.partition)
-    if (
-        after.parquet_start <= files[-1].last_offset
-    ):  # it declined, or what was won is not the newest: its number was free again
+    # it declined, or what was won is not the newest: its number was free again
+    if after.parquet_start <= files[-1].last_offset:
         return []
     # Not only these: the process that moved the start before may still be deleting, and a higher file must not go
     # before a lower one.

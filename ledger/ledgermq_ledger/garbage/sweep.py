@@ -190,7 +190,7 @@ async def find_removable(store: ObjectStore, cluster: ClusterSettings, catalog: 
     """Return what `sweep` removes, by kind; changes nothing. In a root that changes meanwhile, the
     answer is right, though not complete.
 
-    `grace_ms`: younger objects stay, by the store's clock. Parquet files stay `parquet_min_age` in
+    `grace_ms`: younger objects stay, by the store's clock. Parquet files stay `parquet_min_age_ms` in
     any case.
 
     If a bundle or a kind cannot be searched, the rest is: `Found.failures`. Raises the store's

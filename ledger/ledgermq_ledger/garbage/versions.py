@@ -1,7 +1,7 @@
 """Versions of keyed topics, and their files (docs/decisions/0022).
 
-versions      a version may go when the one after it is `parquet_min_age` old, ascending: readers have found the newer
-              one by then
+versions      a version may go when the one after it is `parquet_min_age_ms` old, ascending: readers have found the
+              newer one by then
 files         a file may go when no version names it and its number is not above the newest version's: it is of a
               replaced version, or of a round that lost
 everything    of a partition whose topic was removed (`topics`)
@@ -83,7 +83,7 @@ async def _files_of(store: ObjectStore, place: PartitionId, number: int) -> set[
 
 async def aged_end(store: ObjectStore, cluster: ClusterSettings, place: PartitionId) -> int:
     """Return the end of the newest version that has been visible to plain readers for
-    `parquet_min_age`; never above the newest version's.
+    `parquet_min_age_ms`; never above the newest version's.
     """
     newest = await newest_version(store, place)
     if newest is None:
@@ -111,9 +111,8 @@ async def stale_partitions(compaction: Compaction, catalog: Catalog, bundle: int
                 continue
             if await _has_stale_versions(compaction.store, PartitionId(topic.id, partition)):
                 found.append((topic, partition))
-            elif (
-                compaction.sources.now_ms() - topic.altered_ms >= compaction.cluster.parquet_min_age_ms
-            ):  # rounds of before have ended
+            # rounds of before have ended
+            elif compaction.sources.now_ms() - topic.altered_ms >= compaction.cluster.parquet_min_age_ms:
                 compaction.no_stale_versions.add(topic, partition)
     return found
 

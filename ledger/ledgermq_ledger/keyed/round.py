@@ -96,7 +96,7 @@ async def clean_partition(
 
 
 async def _unpublished(compaction: Compaction, place: PartitionId) -> frozenset[int]:
-    """Return the numbers of versions for which files were put `parquet_min_age` ago.
+    """Return the numbers of versions for which files were put `parquet_min_age_ms` ago.
 
     Listed before the newest version is read: files that it names are not above it, so a number above
     it has files and no published version.

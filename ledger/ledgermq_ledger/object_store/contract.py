@@ -200,14 +200,14 @@ class ObjectStore(ABC):
         of the newest checkpoint that justifies the puts.
 
         File, HDFS, memory: a put fails once `close_fence` has returned. S3: the URLs are presigned
-        here, and the store refuses them after `url_life`. Raises FenceClosed if that is already
+        here, and the store refuses them after `url_life_ms`. Raises FenceClosed if that is already
         known, StoreUncertain if the clocks differ too much.
         """
 
     @abstractmethod
     async def close_fence(self, fence: str) -> None:
         """Close a fence: after this returns no put under `fence` can succeed (S3: no earlier than
-        `parquet_min_age`). Idempotent.
+        `parquet_min_age_ms`). Idempotent.
         """
 
     @abstractmethod

@@ -33,9 +33,8 @@ def hdfs_errors(what: str) -> Iterator[None]:
     except LedgerMQError:
         raise
     except BaseException as error:
-        if (
-            not isinstance(error, Exception) and type(error).__name__ != "PanicException"
-        ):  # a panic of the client's Rust code
+        # a panic of the client's Rust code
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise hdfs_error(what, error) from error
 

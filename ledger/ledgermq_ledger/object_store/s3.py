@@ -137,9 +137,8 @@ class S3Store(ObjectStore):
                     )
                 last = entry["Key"]
                 key = last.removeprefix(self._root)
-                if (
-                    key and is_shown(key) and not key.endswith("/")
-                ):  # some tools put empty objects where a file system has folders
+                # some tools put empty objects where a file system has folders
+                if key and is_shown(key) and not key.endswith("/"):
                     modified_ms = int(entry["LastModified"].timestamp() * 1000)
                     yield ObjectInfo(key, entry["Size"], entry["ETag"].strip('"'), modified_ms)
             if token is None:

@@ -175,8 +175,8 @@ def take_over(draft: fmt.Checkpoint, takeover: fmt.PlannedTakeover, plan: int) -
 
 
 def forget_move(moves: Mapping[PartitionId, int]) -> Move:
-    """Return the move by which the old bundle forgets partitions whose files other ones list; it declines if it
-    has done so.
+    """Return the change that removes handed-over partitions from the old bundle's checkpoint. It declines if
+    they are removed already.
     """
 
     def forget(draft: fmt.Checkpoint) -> bool:

@@ -134,9 +134,8 @@ class CopyingStore(StoreWrapper):
                 raise StoreUncertain(f"the second copy of {key} is being deleted", object_key=key) from None
             if found.endswith(bytes(buffers[-1])):
                 return True
-            if (
-                fault_of(key, found) is None
-            ):  # the copy is the first winner's: its original was deleted from outside, and this put took its place
+            # the copy is the first winner's: its original was deleted from outside, and this put took its place
+            if fault_of(key, found) is None:
                 await replace_damaged(self.inner, key, found)
                 return False
             await replace_damaged(

@@ -134,9 +134,8 @@ async def _mend_original(
             await _put(store.inner, key, copy)
             store.report(key, MENDED, f"{key}: it was missing")
         return Mended(key, "it is missing", _done("put again from the second copy", dry_run))
-    if key.startswith(
-        keys.segments(keys.METADATA_BUNDLE)
-    ):  # compaction removes other copies with the objects that it has replaced
+    # compaction removes other copies with the objects that it has replaced
+    if key.startswith(keys.segments(keys.METADATA_BUNDLE)):
         if not dry_run:
             await store.inner.delete([f"{key}{keys.COPY}"])
         return Mended(f"{key}{keys.COPY}", "its original was trimmed", _done("removed", dry_run), damage=False)

@@ -246,9 +246,7 @@ class PartitionIndex:
         return (at for at in range(place, end) if may_have(summaries[at], masks))
 
     def past_unwanted(self, offset: int, masks: Masks) -> int:
-        """Return the offset, or where the first batch behind it begins that may have one of the tags; the end of
-        what was looked at if there is none.
-        """
+        """Skip batches that surely lack the tags. Return the offset at which to go on."""
         place = self.at(offset)
         if masks is None or place is None:
             return offset

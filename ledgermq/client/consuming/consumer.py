@@ -276,8 +276,9 @@ class Consumer(Generic[V]):
         return found
 
     async def drain(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109  as GroupConsumer.drain
-        """Return no further messages, and wait until the program has finished those that it has: until it asks for the
-        next one. `fetch` returns nothing from now on, and `async for` ends; `positions` says where to go on.
+        """Hand out no further messages, and wait until the program has finished those that it has: until it
+        asks for the next one. `fetch` returns nothing from now on, and `async for` ends; `positions` says where
+        to go on.
 
         If the task that calls for messages calls this, everything returned to it counts as finished. Raises
         DeadlineExceeded after `timeout` seconds.

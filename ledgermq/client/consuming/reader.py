@@ -161,7 +161,7 @@ class Reader(Generic[M]):
         self._fetcher.wake()
 
     def hold_back(self, reading: Reading) -> None:
-        """Return none of its messages until `go_on`: its consumer can take no further ones at
+        """Hand out none of its messages until `go_on`: its consumer can take no further ones at
         present.
         """
         reading.turn(FlowStep.HOLD_BACK)

@@ -111,7 +111,7 @@ class Committer:
                     current.outcome.set_result(outcome)
 
     async def idle(self) -> None:
-        """Return when no call of the store is under way; the outcome is not reported."""
+        """Wait until no call of the store is under way; the outcome is not reported."""
         while self._running is not None and not self._running.done():
             await asyncio.wait((self._running,))
 

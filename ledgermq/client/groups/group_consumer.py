@@ -375,9 +375,7 @@ class GroupConsumer(Generic[V]):
         return await self._positions.lag()
 
     def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Return no messages of these partitions (None: all partitions held now) until `resume`,
-        or until they are let go.
-        """
+        """Pause these partitions until `resume`, or until they are let go. None: all that are held now."""
         self._positions.set_paused(partitions, True)
 
     def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:

@@ -269,7 +269,7 @@ class Holdings:
     # ----------------------------------------------------------------------------------------------------
 
     def stop_reading(self, holdings: Sequence[Holding]) -> None:
-        """Return no further messages of them. They must be kept so far."""
+        """Hand out no further messages of them. They must be kept so far."""
         for holding in holdings:
             holding.advance(Event.LET_GO)
         self._reader.remove([holding.reading for holding in holdings if holding.reading in self._reader.readings])

@@ -153,7 +153,7 @@ class Outcome:
                 waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Return when settled, without raising the error of the outcome.
+        """Wait until it is settled, without raising the error of the outcome.
 
         Raises UsedElsewhere in another event loop.
         """

@@ -80,7 +80,7 @@ class Exclusive:
         return replace(opened, id=self._topics[at.topic].id, epoch=epoch)
 
     async def acquire(self, name: str, partition: int | None = None) -> None:
-        """Return when the producer has all partitions of the topic for itself; `partition`: this one suffices.
+        """Wait until the producer has all partitions of the topic for itself; `partition`: this one suffices.
 
         Raises PartitionHeld, ProducerFenced, and the errors of the calls. A call that is cancelled goes on.
         """

@@ -137,7 +137,7 @@ class ProduceStream:
         raise Unavailable(f"{self.address} ended the stream")
 
     def _heed_deadline(self) -> None:
-        """Return the deadline of the oldest frame: `_watch` looks at it by then."""
+        """Take up the deadline of the oldest frame: `_watch` looks at it by then."""
         if self._waiting and self._waiting[0].deadline_s < self._watched_s:
             self._wake()
 

@@ -521,7 +521,7 @@ class Producer:
         return [*self._topics.batches(), *unwritten]
 
     async def acquire(self, topic: str, timeout: float | None = None) -> None:  # noqa: ASYNC109  as `drain`
-        """Return when this producer has all partitions of the topic for itself; the first record for the topic does
+        """Wait until this producer has all partitions of the topic for itself; the first record for the topic does
         this, too. With it programs elect the one that writes.
 
         Raises PartitionHeld with `access_mode="exclusive"`, if another exclusive producer has one of them,

@@ -464,7 +464,7 @@ class TopicQueues:
         return batches
 
     def add_encoded(self, encoded: EncodedBatch, partition: int, sequence: int) -> Batch:
-        """Return the rows of each partition. Raises UnknownPartition; then no row is queued."""
+        """Queue a batch that is encoded already, with its sequence, and return it. Raises UnknownPartition."""
         queue = self.queues[check_partition(partition, len(self.queues), self.route.name)]
         batch = self._new_batch(queue)
         batch.take_encoded(encoded, sequence)
@@ -473,6 +473,7 @@ class TopicQueues:
         return batch
 
     def _parts(self, piece: Piece, partition: int | None) -> list[tuple[int, pa.RecordBatch]]:
+        """Return the rows of each partition. Raises UnknownPartition; then no row is queued."""
         rows, keys = piece.rows, piece.rows.column("key")
         headers = rows.column("headers")
         may_differ = self._levels > 1 and headers.null_count < len(headers)  # in their levels

@@ -178,7 +178,7 @@ class Queue(Generic[V]):
         return True
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Return when the cluster has answered everything that was said about messages so far.
+        """Wait until the cluster has answered everything that was said about messages so far.
 
         Raises DeadlineExceeded after `timeout_s`: the rest is still being sent. Raises Unavailable, UnknownTopic, …
         if something that was said since the last call could not be sent within the client's `timeout_s`, although the
@@ -207,7 +207,7 @@ class Queue(Generic[V]):
             await asyncio.wait(tasks)
 
     async def drain(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109  as GroupConsumer.drain
-        """Return no further messages, and wait until the program has finished those that it has, or their leases
+        """Hand out no further messages, and wait until the program has finished those that it has, or their leases
         have ended, and the cluster has answered. What was leased ahead goes to other members at once. `fetch` returns
         nothing from now on, and `async for` ends.
 

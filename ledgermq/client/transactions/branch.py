@@ -105,7 +105,7 @@ class Branch:
         return self._producer.send_batch(topic, batch, partition=partition)
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Return when every record is staged.
+        """Wait until every record is staged.
 
         Raises DeadlineExceeded after `timeout_s`, and the error of a record that failed.
         """

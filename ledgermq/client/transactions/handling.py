@@ -299,7 +299,7 @@ class TransactionalRunner:
         return self._settings.policy.wait_s(attempt, self._sources.random)
 
     def _drop(self, partitions: Sequence[TopicPartition]) -> None:
-        """Return messages that were not begun to the consumer, because their partitions are let go."""
+        """Give messages that were not begun back to the consumer, because their partitions are let go."""
         gone = set(partitions)
         for message in self._waiting:
             if partition_of(message) in gone:

@@ -51,7 +51,7 @@ async def is_done(store: ObjectStore, write: str, epoch: int) -> bool:
 
 
 async def publish(place: Place, write: str, epoch: int, decision: Decision) -> None:
-    """Return when every record of the epoch is stored, and the epoch is marked as done.
+    """Wait until every record of the epoch is stored, and the epoch is marked as done.
 
     Raises Unavailable, DeadlineExceeded (commit again), OutcomeUnknown (brokers no longer know how
     far it came), DataDamaged, what a topic refuses.

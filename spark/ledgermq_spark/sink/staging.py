@@ -103,7 +103,7 @@ class StagedWriter:
             self._putting = None
 
     async def finish(self) -> None:
-        """Return when everything that was added is durable. Raises Unavailable, the store's errors."""
+        """Wait until everything that was added is durable. Raises Unavailable, the store's errors."""
         if self._entries:
             await self._put()
         await self._wait()

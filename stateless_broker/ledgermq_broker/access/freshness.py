@@ -166,7 +166,7 @@ class RulesInForce:
             self._proven_until_s = max(self._proven_until_s, began_s + LEASE_S)
 
     async def confirm(self, offset: int) -> None:
-        """Return when this broker judges by all records below `offset`. Raises Unavailable."""
+        """Wait until this broker judges by all records below `offset`. Raises Unavailable."""
         if self._metadata.catalog.offset < offset:
             await self._metadata.catch_up()
         if self._metadata.catalog.offset < offset:

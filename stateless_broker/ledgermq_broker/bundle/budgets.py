@@ -91,7 +91,7 @@ class Caller:
     readers: list[AnswerReader] = field(default_factory=list)
 
     def ended(self) -> None:
-        """Return when the call is over, and what was sent has left the process."""
+        """Note that the call is over, and that what was sent has left the process."""
         for reader in self.readers:
             reader.leave()
 
@@ -400,7 +400,7 @@ class AnswerReader:
         self.rest()
 
     def rest(self) -> None:
-        """Return everything to the budget."""
+        """Give everything back to the budget."""
         self._budget.resize(self, 0)
 
     def leave(self) -> None:

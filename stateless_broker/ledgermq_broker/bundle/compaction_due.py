@@ -29,9 +29,8 @@ def next_compaction_ms(view: LedgerView, catalog: Catalog) -> int | None:
     first_removed: list[int] = []
     for key in view.index.partitions:
         topic = catalog.topics_by_id.get(key.topic_id)
-        if (
-            topic.removed if topic is not None else key.topic_id < catalog.offset
-        ):  # the checkpoint may be newer than the one known
+        # the checkpoint may be newer than the one known
+        if topic.removed if topic is not None else key.topic_id < catalog.offset:
             partition = view.index.partitions[key]
             place = partition.place_of_slot(view.checkpoint.trim_slot)
             if place < len(partition):
@@ -64,9 +63,8 @@ def next_compaction_ms(view: LedgerView, catalog: Catalog) -> int | None:
     ):
         times.append(0)  # segments can go
     oldest = view.index.first_slot(view.checkpoint.trim_slot)
-    if oldest is not None and oldest < min(
-        needed, default=oldest + 1
-    ):  # no reader needs it, and rounds of internal topics trim nothing
+    # no reader needs it, and rounds of internal topics trim nothing
+    if oldest is not None and oldest < min(needed, default=oldest + 1):
         times.append(view.index.created_ms(oldest) + INTERNAL_LAG_MS)
     return min(times, default=None)
 

@@ -176,7 +176,7 @@ class Waiters:
         self._closed = False
 
     async def wait(self, positions: Mapping[PartitionId, int]) -> None:
-        """Return when a partition can be read beyond its offset, or when `close` was called; at
+        """Wait until a partition can be read beyond its offset, or when `close` was called; at
         once if that is already so.
         """
         while not self._closed and not any(self._end_of(key) > offset for key, offset in positions.items()):

@@ -216,9 +216,7 @@ class BundleOwner:
         return self._writer.durable.moves.opened_slot(key, self.epoch)
 
     def count_before(self, key: PartitionId) -> int:
-        """Return where a count of changes of a partition goes on that its former bundles had begun: above each of
-        their numbers.
-        """
+        """Return a number that is higher than any change number that earlier bundles gave this partition."""
         return self._writer.durable.moves.opened_slot(key, 0)
 
     def prepare_move(self, topic: Topic, partition: int, *, dry_run: bool) -> None:
@@ -346,7 +344,7 @@ class BundleOwner:
         return await self._in_term(look(self._ledger.finder))
 
     async def wait_for_data(self, positions: Mapping[PartitionId, int]) -> None:
-        """Return when a partition reaches beyond its offset, or the term has ended."""
+        """Wait until a partition reaches beyond its offset, or the term has ended."""
         await self._ledger.waiters.wait(positions)
 
     async def internal_state(self, wanted: Sequence[tuple[Topic, Sequence[int]]]) -> dict[PartitionId, LatestRecords]:
@@ -609,8 +607,9 @@ class BundleOwner:
             if waits_for_files(self._writer.durable.moves, key_of(opened), view.counters.get(key_of(opened))):
                 raise ResourceExhausted(
                     f"bundle {self.bundle}: {untrimmed} segments cannot be trimmed, because the files of"
-                    f" {self._name(opened.topic_id)}/{opened.partition} have not come from bundle {opened.source} yet"
-                    f" (move {opened.move}): look why that bundle is not compacted",
+                    f" {self._name(opened.topic_id)}/{opened.partition} are still in bundle {opened.source}"
+                    f" (move {opened.move}). Compact it: `ledgermq compact ROOT`; `ledgermq fsck ROOT` names what"
+                    " stops it",
                     retry_after_ms=30_000,
                 )
         if not view.parked:

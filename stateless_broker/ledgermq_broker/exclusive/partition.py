@@ -139,7 +139,7 @@ class HeldPartitions:
     # Inside
 
     async def _stored(self, key: PartitionId, decision: Decision[Any], change: str) -> None:
-        """Return when the answer of a decision may be sent. `change`: what it is counted as, if it changes the
+        """Wait until the answer of a decision may be sent. `change`: what it is counted as, if it changes the
         holder.
         """
         if decision.records:

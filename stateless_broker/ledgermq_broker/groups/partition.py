@@ -347,7 +347,7 @@ class HeldHeartbeats:
         return len(self._held)
 
     async def wait(self, member: MemberId, until_s: float) -> None:
-        """Return when the member is woken, when a newer heartbeat of it arrives, at `until_s` (the
+        """Wait until the member is woken, a newer heartbeat of it arrives, `until_s` (the
         loop's time), or after `close`.
         """
         self.wake([member])

@@ -130,7 +130,7 @@ class BundleLog:
         self._flush_within(within_s)
 
     async def durable(self, *, within_s: float = 0.0) -> None:
-        """Return when everything that was appended before this call is durable; it may wait up to
+        """Wait until everything that was appended before this call is durable; it may wait up to
         `within_s` for other appends.
 
         Raises the error that prevented it.
@@ -149,7 +149,7 @@ class BundleLog:
             self._fail(self._queued, error)
 
     async def settled(self) -> None:
-        """Return when every append before this call has succeeded or failed."""
+        """Wait until every append before this call has succeeded or failed."""
         self._flush_within(0.0)
         waiting: set[asyncio.Future[int] | asyncio.Future[None]] = {*self._under_way}
         if self._newest is not None:

@@ -18,8 +18,9 @@ from ledgermq_broker.metrics import names
 from ledgermq_broker.metrics.topic_totals import TopicTotals
 
 BUNDLES_MAX = 256
-QUEUES_MAX = 256
 """Bundles of one broker that have their own metrics."""
+QUEUES_MAX = 256
+"""Queue groups of one broker that have their own metrics."""
 BACKLOGS_MAX = 100
 """Topics with a backlog quota that have their own metrics: those that are farthest above it."""
 

@@ -114,8 +114,8 @@ class BundleQueues:
                 return  # no room now; the next change of the catalog tries again
 
     def keeps(self, place: PartitionId) -> str:
-        """Before a move is decided, queue groups keep nothing. Then nothing is changed here any more, and this says
-        whether the last change is durable.
+        """Return why the partition cannot move yet; "" if it can. Once its move is decided, nothing changes here,
+        and only a last change that is not durable holds it.
         """
         if not self.owner.leaves(place):
             return ""
@@ -141,7 +141,7 @@ class BundleQueues:
     # Calls
 
     async def begun(self, key: ShareKey, find_start: Callable[[], Awaitable[int]]) -> None:
-        """Return when the group has begun in this partition, durably. Raises as `IssuedState.decided` and
+        """Wait until the group has begun in this partition, durably. Raises as `IssuedState.decided` and
         `BundleOwner.check_here`.
         """
         self._check_here(key)
@@ -229,7 +229,7 @@ class BundleQueues:
         return await self._state.read(lambda: [*self._infos(group, members=members)])
 
     async def wait(self, keys: Iterable[ShareKey]) -> None:
-        """Return when a message of one of these may be open again, or the term is over."""
+        """Wait until a message of one of these may be open again, or the term is over."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         wanted = list(keys)
         if self._state.is_lost():

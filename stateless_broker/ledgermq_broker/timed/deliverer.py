@@ -51,7 +51,7 @@ class Deliverer:
         self._counts = counts
 
     async def until_due(self) -> None:
-        """Return when something is due that may be delivered. Raises the store's errors if its clock has
+        """Wait until something is due that may be delivered. Raises the store's errors if its clock has
         to be read.
         """
         held = self._held

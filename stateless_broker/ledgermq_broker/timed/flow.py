@@ -18,7 +18,7 @@ class Flow:
         self._room = asyncio.Event()
 
     async def room(self) -> None:
-        """Return when an append may be made. Raises NotOwner."""
+        """Wait until an append may be made. Raises NotOwner."""
         self._state.check()
         while self._bytes >= self._bytes_max():
             self._room.clear()

@@ -162,7 +162,7 @@ class Intake:
         held.freed.set()  # what the former owner has delivered or moved, and has not freed
 
     async def until_behind(self) -> None:
-        """Return when durable blocks have to be read."""
+        """Wait until durable blocks have to be read."""
         await self._held.is_ready.wait()
         await self._behind.wait()
 
@@ -250,11 +250,11 @@ class Intake:
         held.note_added()
 
     def full(self, topic_ids: Iterable[int]) -> dict[int, LedgerMQError]:
-        """Return those of the topics, by id, that may have no more messages wait in the bundle, and why.
+        """Return the topics, by id, whose limit in this bundle is reached, with the error.
 
-        A bundle has the share of `delayed.pending.max` that its partitions are of the topic's. So each owner
-        decides by what it knows itself. What begins below the share passes as a whole, as with quotas:
-        otherwise a batch above it would never pass.
+        The limit is `delayed.pending.max` times the fraction of the topic's partitions that are in this
+        bundle, so each owner decides by what it knows itself. A batch that begins below the limit passes as
+        a whole, as with quotas: otherwise a batch larger than the limit would never pass.
         """
         held, found = self._held, dict[int, LedgerMQError]()
         for topic_id in topic_ids:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 
 from ledgermq.errors import Unavailable
 from ledgermq.runtime.wait import wait_for
@@ -51,7 +52,7 @@ class Mover:
     # Ranges whose time comes
 
     async def until_range_due(self) -> None:
-        """Return when a range should be loaded or turned."""
+        """Wait until a range should be loaded or turned."""
         held = self._held
         await held.is_ready.wait()
         while True:
@@ -146,7 +147,7 @@ class Mover:
     # The intake
 
     async def until_flush_due(self) -> None:
-        """Return when what has come in since the last flush is large, or old."""
+        """Wait until what has come in since the last flush is large, or old."""
         held, limits, intake = self._held, self._held.limits, self._intake
         await held.is_ready.wait()
         await asyncio.sleep(FLUSH_LOOK_S)
@@ -219,9 +220,10 @@ class Mover:
             turned=turned,
         )
         if placement.lacking_us is not None:
+            due = datetime.fromtimestamp(placement.lacking_us / 1e6, UTC)
             raise Unavailable(
-                f"bundle {held.bundle} has no free place for timed messages that are due at {placement.lacking_us} µs:"
-                f" {len(held.timers.ranges)} ranges are in use; they are moved when some are delivered",
+                f"bundle {held.bundle} holds timed messages in {len(held.timers.ranges)} time ranges, the maximum:"
+                f" those that are due at {due} wait until a range is delivered",
                 retry_after_ms=LACKING_RETRY_MS,
             )
         return range_blocks(rows, placement.groups)

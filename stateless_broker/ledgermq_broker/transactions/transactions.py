@@ -160,9 +160,9 @@ class Transactions:
     async def complete_transaction(self, request: pb.CompleteTransactionRequest) -> pb.CompleteTransactionResponse:
         """Complete one bundle's part.
 
-        Only brokers call this, but callers are not authenticated: any client that reaches this port can
-        commit or drop staged data. A commit is confirmed with the coordinator only if the bundle has no
-        note about the producer.
+        Only brokers may call this, where access rules are enforced (`access.authorized`): it can commit or
+        drop staged data. A commit is confirmed with the coordinator only if the bundle has no note about
+        the producer.
         """
         topic = await self._existing(request.transaction.transactional_id)
         transaction = _transaction_of(request.transaction, topic)
@@ -180,8 +180,7 @@ class Transactions:
     async def ask_transaction(self, request: pb.AskTransactionRequest) -> pb.AskTransactionResponse:
         """Answer a bundle's question about a transaction.
 
-        Only brokers call this, but callers are not authenticated: any client that reaches this port can
-        start the time-out of a transaction.
+        Only brokers may call this, where access rules are enforced: it can start the time-out of a transaction.
         """
         topic = await self._existing(request.transaction.transactional_id)
         transaction = _transaction_of(request.transaction, topic)
@@ -198,8 +197,7 @@ class Transactions:
     async def read_staged(self, request: pb.ReadStagedRequest) -> pb.ReadStagedResponse:
         """Return what a bundle has staged.
 
-        Only brokers call this, but callers are not authenticated: any client that reaches this port can
-        read data that is not committed.
+        Only brokers may call this, where access rules are enforced: it shows data that is not committed.
         """
         topic = await self._existing(request.transaction.transactional_id)
         transaction = _transaction_of(request.transaction, topic)

@@ -80,7 +80,7 @@ class Filled:
 
 async def filled(rounds: int = 3) -> Filled:
     """A version of several small files, and a log behind it that replaces some of their records;
-    old enough foreverything to go.
+    old enough for everything to go.
     """
     sources = virtual_sources(7)
     store = MemoryStore("keyed", sources)

@@ -46,7 +46,7 @@ class Lanes(Generic[M]):
         self._lanes: dict[Hashable, Lane[M]] = {}
         self._ready: deque[Lane[M]] = deque()
         self.count = 0
-        """Return the number of messages in all lanes, including those being handled."""
+        """Number of messages in all lanes, including those being handled."""
         self.by_partition: dict[TopicPartition, int] = {}
 
     def add(self, messages: Iterable[M]) -> None:

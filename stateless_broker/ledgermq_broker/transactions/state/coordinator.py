@@ -366,9 +366,9 @@ class Coordinator:
             return Decision([], Outcome(state, True))
         if transaction.pair < (known.epoch, known.number) or epoch > known.epoch:
             raise TransactionUnknown(
-                f"the outcome of {describe(transaction)} is not known: only the outcome of the newest transaction is "
-                f"kept, which is number {known.number} in epoch {known.epoch}, and that of the newest one before this "
-                "epoch; ask before the next transaction is decided"
+                f"the outcome of {describe(transaction)} is not known: outcomes are kept of the newest transaction "
+                f"(number {known.number}, epoch {known.epoch}) and of the last one before this epoch; ask before the "
+                "next transaction is decided"
             )
         if number > known.number + 1:
             raise TransactionUnknown(
