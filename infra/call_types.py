@@ -1,4 +1,4 @@
-"""Write the types of the calls of a service from its descriptor: `calls.pyi` beside the .proto."""
+"""Write the types of the calls of a service from its descriptor: `calls/__init__.pyi` beside the .proto."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from {package}.frames import {frames}
 
 
 def call_types(descriptors: bytes, package: str) -> str | None:
-    """Return the text of `calls.pyi`; None if the .proto has no service.
+    """Return the text of `calls/__init__.pyi`; None if the .proto has no service.
 
     `descriptors`: a FileDescriptorSet, as protoc writes it. `package`: the Python package of the .proto.
     """

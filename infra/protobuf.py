@@ -17,12 +17,12 @@ ROOT = Path(__file__).resolve().parent.parent
 INCLUDES = Path(grpc_tools.__file__).parent / "_proto"
 SOURCES = (ROOT / "ledger", ROOT / "offsets", ROOT / "stateless_broker", ROOT)
 """Folders that hold packages; the name of a .proto file in its descriptor counts from there."""
-CALLS = "calls.pyi"
+CALLS = "calls/__init__.pyi"
 
 
 def generate(protos: list[str], out: Path) -> None:
     """Write `<name>_pb2.py` and `<name>_pb2.pyi` under `out`, as the protos lie under the clone; for a
-    service also `calls.pyi`.
+    service also `calls/__init__.pyi`.
 
     No gRPC stubs: handlers are generic.
     """
@@ -44,7 +44,9 @@ def write_call_types(proto: str, source: Path, folder: Path) -> None:
         place = Path(proto).relative_to(source).parent
         text = call_types(found.read(), ".".join(place.parts))
     if text is not None:
-        (folder / place / CALLS).write_text(text)
+        written = folder / place / CALLS
+        written.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(text)
 
 
 def descriptors(protos: list[str]) -> bytes:

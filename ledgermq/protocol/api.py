@@ -18,7 +18,7 @@ from ledgermq.protocol.calls import StreamApi, UnaryApi
 
 
 class BrokerApi(UnaryApi, StreamApi, Protocol):
-    """All calls, typed in `calls.pyi`, which is generated from the .proto."""
+    """All calls, typed in `calls/__init__.pyi`, which is generated from the .proto."""
 
 
 class Connection(BrokerApi, Protocol):

@@ -104,6 +104,40 @@ RETURN: ShareWord
 RENEW: ShareWord
 ITEMS_MAX_FIELD_NUMBER: _ClassVar[int]
 items_max: _descriptor.FieldDescriptor
+GUARD_FIELD_NUMBER: _ClassVar[int]
+guard: _descriptor.FieldDescriptor
+NEVER_REFUSED_FIELD_NUMBER: _ClassVar[int]
+never_refused: _descriptor.FieldDescriptor
+
+class Guard(_message.Message):
+    __slots__ = ("produce", "consume", "describe", "create", "alter", "delete", "group", "transaction", "cluster", "brokers", "by_code", "change", "answers")
+    PRODUCE_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIBE_FIELD_NUMBER: _ClassVar[int]
+    CREATE_FIELD_NUMBER: _ClassVar[int]
+    ALTER_FIELD_NUMBER: _ClassVar[int]
+    DELETE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    BY_CODE_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    produce: str
+    consume: str
+    describe: str
+    create: str
+    alter: str
+    delete: str
+    group: str
+    transaction: str
+    cluster: bool
+    brokers: bool
+    by_code: bool
+    change: bool
+    answers: str
+    def __init__(self, produce: _Optional[str] = ..., consume: _Optional[str] = ..., describe: _Optional[str] = ..., create: _Optional[str] = ..., alter: _Optional[str] = ..., delete: _Optional[str] = ..., group: _Optional[str] = ..., transaction: _Optional[str] = ..., cluster: _Optional[bool] = ..., brokers: _Optional[bool] = ..., by_code: _Optional[bool] = ..., change: _Optional[bool] = ..., answers: _Optional[str] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message", "retry_after_ms", "owner", "object_key", "not_stored", "exact_code", "limit")

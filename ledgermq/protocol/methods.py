@@ -69,6 +69,18 @@ class Method:
     def receives_records(self) -> bool:
         return self.descriptor.output_type.name in FRAMES
 
+    @property
+    def guard(self) -> pb.Guard:
+        """Return what a caller needs to be allowed to do, as the .proto says it."""
+        found: pb.Guard = self.descriptor.GetOptions().Extensions[pb.guard]  # type: ignore[index]  # the stubs know it as a field
+        return found
+
+    @property
+    def is_never_refused(self) -> bool:
+        """Return whether a quota never refuses the call."""
+        found: bool = self.descriptor.GetOptions().Extensions[pb.never_refused]  # type: ignore[index]  # as above
+        return found
+
     def wait_s(self, request: Any) -> float:
         """Return how long the broker may hold the request on purpose, on top of the call's own time."""
         return request.max_wait_ms / 1000 if self.is_long_poll else 0.0

@@ -20,7 +20,6 @@ from joserfc.jwk import RSAKey
 from ledgermq.errors import CorruptFrame, Unauthorized, Unavailable
 from ledgermq.protocol.methods import METHODS, Kind, Method
 from ledgermq.protocol.tokens import bearer
-from ledgermq_broker.access.authorized import GUARDS, _for_brokers
 from ledgermq_broker.access.broker_identity import BrokerCredentials
 from ledgermq_broker.access.door import Door
 from ledgermq_broker.access.jwt import Issuer, SignedTokens
@@ -227,7 +226,7 @@ OF_BROKERS = tuple(
     for method in METHODS
     if method.kind is Kind.UNARY
     and (request := _message_of(method)) is not None
-    and (GUARDS[method.attribute] is _for_brokers or "forwarded" in request.DESCRIPTOR.fields_by_name)
+    and (method.guard.brokers or "forwarded" in request.DESCRIPTOR.fields_by_name)
 )
 """Methods for brokers only, and those with requests that brokers pass on."""
 

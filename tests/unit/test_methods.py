@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor import FieldDescriptor
 
 from ledgermq.errors import CorruptFrame
 from ledgermq.protocol import calls, methods
@@ -20,7 +21,7 @@ _DESCRIPTORS = pb.DESCRIPTOR.services_by_name["Broker"].methods_by_name
 
 
 def _typed() -> dict[str, tuple[Kind, str, str]]:
-    """What `calls.pyi` says: for each call its kind, the type of the request and of the response."""
+    """What `calls/__init__.pyi` says: for each call its kind, the type of the request and of the response."""
     found = {}
     for kind in ast.parse(Path(calls.__file__).with_suffix(".pyi").read_text()).body:
         for call in kind.body if isinstance(kind, ast.ClassDef) else ():
@@ -135,3 +136,50 @@ def test_garbage_is_a_corrupt_frame_both_ways(method: Method) -> None:
 def test_a_unary_message_survives_the_way() -> None:
     request = pb.CreateTopicRequest(name="t", partitions=3, settings={"retention.ms": "5"})
     assert methods.CREATE_TOPIC.decode_request(methods.CREATE_TOPIC.encode_request(request)) == request
+
+
+OF_TOPICS = ("produce", "consume", "describe", "create", "alter", "delete")
+NAMES = (*OF_TOPICS, "group", "transaction")
+
+
+def _path_of(method: Method, path: str) -> list[FieldDescriptor]:
+    found, message = [], method.descriptor.input_type
+    for name in path.split("."):
+        found.append(message.fields_by_name[name])
+        message = found[-1].message_type
+    return found
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_the_guard_of_a_method_names_fields_that_exist(method: Method) -> None:
+    guard = method.guard
+    assert guard != pb.Guard(), "a new method has the option `guard` in the .proto"
+    paths = {name: _path_of(method, path) for name in NAMES if (path := getattr(guard, name))}
+    assert bool(paths) + guard.cluster + guard.brokers + guard.by_code == 1, "one of them says who may call"
+    for path in paths.values():
+        assert path[-1].type == FieldDescriptor.TYPE_STRING
+        assert not any(field.is_repeated for field in path[1:])
+    lists = [name for name, path in paths.items() if path[0].is_repeated]
+    assert len(lists) <= 1
+    assert len(paths.keys() & set(OF_TOPICS)) <= 1
+    if guard.answers:
+        [_] = lists
+        answers = method.descriptor.output_type.fields_by_name[guard.answers]
+        assert answers.is_repeated
+        assert "error" in answers.message_type.fields_by_name
+    if guard.by_code or guard.brokers:
+        assert not guard.change
+
+
+def test_what_clients_must_not_call_and_what_no_quota_refuses() -> None:
+    """The .proto says it; a change of it is seen here."""
+    assert {method.name for method in METHODS if method.guard.brokers} == {
+        *("CompleteTransaction", "AskTransaction", "ReadStaged", "ConfirmRules", "SlowestCommits", "PrepareMove")
+    }
+    assert {method.name for method in METHODS if method.is_never_refused} == {
+        *("GroupHeartbeat", "ShareAnswer", "EndTransaction", "ChangeRules", "ListRules", "RevokeToken", "ChangeQuota"),
+        *("ListQuotas", "DrainBroker", "AddBundles", "MovePartition", "ListLoads"),
+    }
+    for method in METHODS:
+        if "created_by" in method.descriptor.input_type.fields_by_name:
+            assert method.guard.cluster, "the guard of the cluster sets it to the caller's name"

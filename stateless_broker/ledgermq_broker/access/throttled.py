@@ -31,7 +31,7 @@ from ledgermq.errors import QuotaExceeded, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame, StageFrame
-from ledgermq.protocol.methods import Method, UnaryCalls
+from ledgermq.protocol.methods import METHODS, Method, UnaryCalls
 from ledgermq.protocol.status import error_to_proto
 from ledgermq_broker.access.fetch_positions import FetchPositions, with_partitions
 from ledgermq_broker.access.quota_counts import QuotaCounts
@@ -47,22 +47,8 @@ SIGN_S = 3.0
 """While a stream is held back for longer, its reader gets an empty answer at this interval. Readers
 take a silence of ten seconds for the end of their broker.
 """
-NEVER_REFUSED = frozenset(
-    {
-        "group_heartbeat",
-        "share_answer",
-        "end_transaction",
-        "change_rules",
-        "list_rules",
-        "revoke_token",
-        "change_quota",
-        "list_quotas",
-        "drain_broker",
-        "add_bundles",
-        "move_partition",
-        "list_loads",
-    }
-)
+NEVER_REFUSED = frozenset(method.attribute for method in METHODS if method.is_never_refused)
+"""By the option `never_refused` in the .proto."""
 
 ANSWER_BYTES: dict[str, Callable[[Any], int]] = {
     "fetch_once": lambda frame: frame.payload_bytes,

@@ -1,4 +1,4 @@
-"""The calls of the service `ledgermq.v1.Broker`, typed: `calls.pyi`, which `make proto` writes from the .proto.
+"""The calls of the service `ledgermq.v1.Broker`, typed: `__init__.pyi`, which `make proto` writes from the .proto.
 
 A unary call takes a request and returns its response; a stream is an async iterator. Produce, stage and fetch
 carry frames (`ledgermq.protocol.frames`). The comments of the .proto say what each does.

@@ -1,0 +1,210 @@
+"""Guards of single methods that no option of the .proto can say: of lists, whose answers show what the caller may
+see; of groups; of what a request needs in one case only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ledgermq.errors import Unauthorized
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import Frame, ShareFetchFrame
+from ledgermq.protocol.status import error_to_proto
+from ledgermq_broker.access.guards.declared import each_guard
+from ledgermq_broker.access.permissions import Permissions
+from ledgermq_broker.access.state.rule_set import literal_prefix
+from ledgermq_broker.access.state.rules import Operation
+from ledgermq_broker.access.waiting_calls import Call, Guard
+
+
+def _of_group(may: Permissions, request: Any) -> None:
+    may.require(Operation.GROUP, request.group)
+
+
+async def _fetch_committed(may: Permissions, request: pb.FetchCommittedRequest, call: Call) -> Any:
+    _of_group(may, request)
+    if request.partitions:
+        return await _fetch_committed_named(may, request, call)
+    answer: pb.FetchCommittedResponse = await call(request)
+    return pb.FetchCommittedResponse(
+        partitions=[part for part in answer.partitions if may.may(Operation.DESCRIBE, part.topic)]
+    )
+
+
+_fetch_committed_named = each_guard(Operation.DESCRIBE, "partitions", "partitions", pb.FetchCommittedResponse)
+
+
+# Topics
+
+
+async def _describe_topics(may: Permissions, request: pb.DescribeTopicsRequest, call: Call) -> Any:
+    if not request.topics:
+        answer: pb.DescribeTopicsResponse = await call(request)
+        return pb.DescribeTopicsResponse(
+            topics=[info for info in answer.topics if may.may(Operation.DESCRIBE, info.name)]
+        )
+    infos: dict[str, pb.TopicInfo] = {}
+    allowed = []
+    errors = await may.refusals(Operation.DESCRIBE, request.topics)
+    for name, error in zip(request.topics, errors, strict=True):
+        if error:
+            infos[name] = pb.TopicInfo(name=name, error=error_to_proto(Unauthorized(error)))
+        else:
+            allowed.append(name)
+    creates = set()
+    if request.auto_create:
+        refusals = await may.refusals(Operation.CREATE, allowed)
+        creates = {name for name, error in zip(allowed, refusals, strict=True) if not error}
+    for names, auto_create in (
+        ([name for name in allowed if name in creates], True),
+        ([name for name in allowed if name not in creates], False),
+    ):
+        if names:
+            passed = pb.DescribeTopicsRequest(topics=names, auto_create=auto_create, fresh=request.fresh)
+            infos |= {info.name: info for info in (await call(passed)).topics}
+    return pb.DescribeTopicsResponse(topics=[infos[name] for name in request.topics])
+
+
+async def _describe_cluster(may: Permissions, request: pb.DescribeClusterRequest, call: Call) -> Any:
+    """Every principal needs the owners of bundles, and the sink of Spark the root; problems name topics
+    and groups, and are for administrators.
+    """
+    answer: pb.DescribeClusterResponse = await call(request)
+    if not may.may(Operation.CLUSTER):
+        answer.ClearField("problems")
+        for bundle in answer.bundles:
+            bundle.ClearField("trouble")
+    return answer
+
+
+async def _list_delayed(may: Permissions, request: pb.ListDelayedRequest, call: Call) -> Any:
+    """The list shows keys of messages; that of all topics is for administrators."""
+    if request.topic:
+        may.require(Operation.CONSUME, request.topic)
+    else:
+        may.require(Operation.CLUSTER)
+    return await call(request)
+
+
+# Groups
+
+
+async def _group_heartbeat(may: Permissions, request: pb.GroupHeartbeatRequest, call: Call) -> Any:
+    _of_group(may, request)
+    if request.step in (pb.STAY, pb.JOIN):
+        await may.require_each(Operation.CONSUME, dict.fromkeys(part.topic for part in request.owned))
+    if request.HasField("subscription"):
+        subscription = request.subscription
+        await may.require_each(Operation.CONSUME, subscription.topics)
+        if subscription.topic_pattern:
+            may.require_all(
+                Operation.CONSUME,
+                literal_prefix(subscription.topic_pattern),
+                f"the pattern {subscription.topic_pattern[:300]!r}",
+            )
+    return await call(request)
+
+
+async def _list_groups(may: Permissions, request: pb.ListGroupsRequest, call: Call) -> Any:
+    answer: pb.ListGroupsResponse = await call(request)
+    return pb.ListGroupsResponse(
+        groups=[info for info in answer.groups if may.may(Operation.GROUP, info.group)], partitions=answer.partitions
+    )
+
+
+# Transactions
+
+
+def _id_of(request: Any) -> str:
+    id_: str = (
+        request.transaction.transactional_id
+        if "transaction" in request.DESCRIPTOR.fields_by_name
+        else request.transactional_id
+    )
+    return id_
+
+
+async def _init_transactions(may: Permissions, request: pb.InitTransactionsRequest, call: Call) -> Any:
+    may.require(Operation.TRANSACTION, request.transactional_id)
+    if request.check_group:
+        may.require(Operation.GROUP, request.check_group)
+    return await call(request)
+
+
+async def _list_transactions(may: Permissions, request: pb.ListTransactionsRequest, call: Call) -> Any:
+    answer: pb.ListTransactionsResponse = await call(request)
+    shown = pb.ListTransactionsResponse()
+    shown.CopyFrom(answer)
+    del shown.transactions[:], shown.staged[:]
+    shown.transactions.extend(found for found in answer.transactions if may.may(Operation.TRANSACTION, _id_of(found)))
+    shown.staged.extend(found for found in answer.staged if may.may(Operation.TRANSACTION, _id_of(found)))
+    return shown
+
+
+# Queue groups
+
+
+async def _share_fetch(may: Permissions, request: pb.ShareFetchRequest, call: Call) -> ShareFetchFrame:
+    """Refused partitions have their error in the answer, beside the messages of the others."""
+    _of_group(may, request)
+    refused, allowed = [], []
+    errors = await may.refusals(Operation.CONSUME, (part.topic for part in request.partitions))
+    for part, error in zip(request.partitions, errors, strict=True):
+        if error:
+            refusal = error_to_proto(Unauthorized(error))
+            refused.append(pb.LeasedPartition(topic=part.topic, partition=part.partition, error=refusal))
+        else:
+            allowed.append(part)
+    if refused and not allowed:
+        return Frame(pb.ShareFetchHeader(partitions=refused), [])
+    passed = request
+    if refused:
+        passed = pb.ShareFetchRequest()
+        passed.CopyFrom(request)
+        del passed.partitions[:]
+        passed.partitions.extend(allowed)
+        passed.max_wait_ms = 0  # an error is an answer at once
+    found: ShareFetchFrame = await call(passed)
+    found.header.partitions.extend(refused)
+    return found
+
+
+async def _list_shares(may: Permissions, request: pb.ListSharesRequest, call: Call) -> pb.ListSharesResponse:
+    answer: pb.ListSharesResponse = await call(request)
+    return pb.ListSharesResponse(
+        shares=[
+            info
+            for info in answer.shares
+            if may.may(Operation.GROUP, info.group) and (not info.topic or may.may(Operation.DESCRIBE, info.topic))
+        ]
+    )
+
+
+# The cluster, rules, tokens and quotas
+
+
+async def _test_rules(may: Permissions, request: pb.TestRulesRequest, call: Call) -> Any:
+    """Every principal may ask about itself."""
+    if request.principal and request.principal != may.principal.name:
+        may.require(Operation.CLUSTER)
+        return await call(request)
+    principal, groups = may.principal.name, sorted(may.principal.groups)
+    return await call(
+        pb.TestRulesRequest(principal=principal, groups=groups, operation=request.operation, name=request.name)
+    )
+
+
+OWN_GUARDS: dict[str, Guard] = {
+    "fetch_committed": _fetch_committed,
+    "describe_topics": _describe_topics,
+    "describe_cluster": _describe_cluster,
+    "list_delayed": _list_delayed,
+    "group_heartbeat": _group_heartbeat,
+    "list_groups": _list_groups,
+    "init_transactions": _init_transactions,
+    "list_transactions": _list_transactions,
+    "share_fetch": _share_fetch,
+    "list_shares": _list_shares,
+    "test_rules": _test_rules,
+}
+"""By the attribute of the method."""
