@@ -179,7 +179,7 @@ def test_spark_in_a_script_named_spark(built: Path, tmp_path: Path) -> None:
         f"rows = spark.read.format('ledgermq').option('root', {root.as_uri()!r}).option('topic', 'orders').load()\n"
         "print('rows:', rows.count())\n"
     )
-    assert "rows: 1001" in user.python("spark.py", counting)
+    assert "rows: 1001" in user.python("spark.py", counting, seconds=900)
     python = str(user.home / "bin" / "python")
     assert '"records": 1001' in run([python, "-m", "ledgermq_spark.job", root.as_uri(), "--output", "json"], user.work)
     script = next(user.home.glob("lib/python3.*/site-packages/ledgermq_spark/job.py"))
