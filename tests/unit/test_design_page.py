@@ -11,7 +11,7 @@ from tests.simulation.all_mutants import MUTANTS
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("ledgermq", "ledger", "offsets", "stateless_broker", "spark", "tests")
 PAGE = (ROOT / "docs" / "design.md").read_text()
-RULE = re.compile(r"^\| ([A-Z]\d+) \| (.+) \| (.+) \|$", re.MULTILINE)
+RULE = re.compile(r"^\| ([A-Z]\d+[a-z]?) \| (.+) \| (.+) \|$", re.MULTILINE)
 NAMES = re.compile(r"`([^`]+)`")
 
 
