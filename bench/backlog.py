@@ -21,7 +21,7 @@ from bench.measures import Results
 from bench.ours import Cluster, answer
 from bench.peers import confluent, kafka
 from bench.percentiles import at
-from ledgermq_broker.settings import load_settings
+from ledgermq_broker.settings.processes import load_settings
 
 RATE = 100.0
 RECORDS = 1000

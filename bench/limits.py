@@ -34,7 +34,7 @@ from bench.percentiles import at
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.records import Compression, decode_batch, encode_batch
 from ledgermq.sources import Sources
-from ledgermq_broker.process import loop_factory
+from ledgermq_broker.process.run import loop_factory
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.root.open import open_store
 from tests.worlds.batches import batch_of

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ledgermq.client.groups.handlers.handler import HandlerSettings
 from ledgermq.client.queues.runner import QueueHandlerSettings
-from ledgermq.client.settings import (
+from ledgermq.client.settings.values import (
     ClientSettings,
     ConsumerSettings,
     GroupSettings,
@@ -98,7 +98,7 @@ def page() -> str:
         "",
         *_import_lines({"typing": typing}),
         "",
-        "from ledgermq.client.serializers import V",
+        "from ledgermq.client.settings.serializers import V",
         "",
         "if TYPE_CHECKING:",
         *(f"    {line}" for line in _import_lines(standard)),

@@ -24,14 +24,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ledgermq import errors as errors
     from ledgermq import sync as sync
-    from ledgermq.client.access import Access, AccessDecision, AccessRule, NewToken, TokenDescription
+    from ledgermq.client.admin.access import Access, AccessDecision, AccessRule, NewToken, TokenDescription
+    from ledgermq.client.admin.deletion import DeletedRecords
+    from ledgermq.client.admin.quotas import QuotaDescription, Quotas, QuotaUse
     from ledgermq.client.client import Client, connect
     from ledgermq.client.consuming.consumer import Consumer
     from ledgermq.client.consuming.message import Message
     from ledgermq.client.consuming.reader import FilterCounts
     from ledgermq.client.delayed import DelayedBundle, DelayedList, DelayedMessage, DelayedRange, RecallOutcome
-    from ledgermq.client.deletion import DeletedRecords
-    from ledgermq.client.descriptions import (
+    from ledgermq.client.finding import MessageDescription, Search, StoredBy
+    from ledgermq.client.groups.admin.descriptions import GroupDescription, GroupSummary, MemberDescription
+    from ledgermq.client.groups.admin.group_admin import GroupAdmin
+    from ledgermq.client.groups.admin.resets import Like, PlannedReset, Shift
+    from ledgermq.client.groups.group_consumer import GroupConsumer
+    from ledgermq.client.groups.handlers.handler import Handler
+    from ledgermq.client.groups.handlers.retry import Retry
+    from ledgermq.client.groups.lag import Lag
+    from ledgermq.client.groups.message import GroupMessage
+    from ledgermq.client.messages.descriptions import (
         AddedBundles,
         BrokerDescription,
         BundleDescription,
@@ -42,16 +52,8 @@ if TYPE_CHECKING:
         TopicDescription,
         TopicPartition,
     )
-    from ledgermq.client.finding import MessageDescription, Search, StoredBy
-    from ledgermq.client.groups.admin.descriptions import GroupDescription, GroupSummary, MemberDescription
-    from ledgermq.client.groups.admin.group_admin import GroupAdmin
-    from ledgermq.client.groups.admin.resets import Like, PlannedReset, Shift
-    from ledgermq.client.groups.group_consumer import GroupConsumer
-    from ledgermq.client.groups.handlers.handler import Handler
-    from ledgermq.client.groups.handlers.retry import Retry
-    from ledgermq.client.groups.lag import Lag
-    from ledgermq.client.groups.message import GroupMessage
-    from ledgermq.client.message_id import MessageId
+    from ledgermq.client.messages.message_id import MessageId
+    from ledgermq.client.messages.record import Outgoing, Record
     from ledgermq.client.producing.delivery import (
         BatchDelivery,
         BatchResult,
@@ -66,13 +68,11 @@ if TYPE_CHECKING:
     from ledgermq.client.queues.message import QueueMessage, Reply
     from ledgermq.client.queues.queue import Queue
     from ledgermq.client.queues.runner import QueueHandler
-    from ledgermq.client.quotas import QuotaDescription, Quotas, QuotaUse
-    from ledgermq.client.record import Outgoing, Record
-    from ledgermq.client.serializers import Serializer
-    from ledgermq.client.spill import Spill, SpillState
+    from ledgermq.client.settings.serializers import Serializer
+    from ledgermq.client.settings.spill import Spill, SpillState
+    from ledgermq.client.settings.tls import Tls
     from ledgermq.client.tables.rows import Change
     from ledgermq.client.tables.table import Table
-    from ledgermq.client.tls import Tls
     from ledgermq.client.transactions.admin import (
         StagedTransaction,
         TransactionDescription,
@@ -189,11 +189,11 @@ __all__ = [
 ]
 """The names that programs import: what they call, receive, and use in annotations.
 
-Settings are keyword arguments; their classes are in `ledgermq.client.settings`.
+Settings are keyword arguments; their classes are in `ledgermq.client.settings.values`.
 """
 
 _MODULES = {
-    "client.access": (
+    "client.admin.access": (
         "Access",
         "AccessDecision",
         "AccessRule",
@@ -214,8 +214,8 @@ _MODULES = {
         "DelayedRange",
         "RecallOutcome",
     ),
-    "client.deletion": ("DeletedRecords",),
-    "client.descriptions": (
+    "client.admin.deletion": ("DeletedRecords",),
+    "client.messages.descriptions": (
         "AddedBundles",
         "BrokerDescription",
         "BundleDescription",
@@ -247,7 +247,7 @@ _MODULES = {
     "client.groups.handlers.retry": ("Retry",),
     "client.groups.lag": ("Lag",),
     "client.groups.message": ("GroupMessage",),
-    "client.message_id": ("MessageId",),
+    "client.messages.message_id": ("MessageId",),
     "client.producing.delivery": (
         "BatchDelivery",
         "BatchResult",
@@ -270,23 +270,23 @@ _MODULES = {
     ),
     "client.queues.queue": ("Queue",),
     "client.queues.runner": ("QueueHandler",),
-    "client.quotas": (
+    "client.admin.quotas": (
         "QuotaDescription",
         "QuotaUse",
         "Quotas",
     ),
-    "client.record": (
+    "client.messages.record": (
         "Outgoing",
         "Record",
     ),
-    "client.serializers": ("Serializer",),
-    "client.spill": (
+    "client.settings.serializers": ("Serializer",),
+    "client.settings.spill": (
         "Spill",
         "SpillState",
     ),
     "client.tables.rows": ("Change",),
     "client.tables.table": ("Table",),
-    "client.tls": ("Tls",),
+    "client.settings.tls": ("Tls",),
     "client.transactions.admin": (
         "StagedTransaction",
         "TransactionDescription",

@@ -13,9 +13,9 @@ from functools import partial
 
 import ledgermq_broker.broker
 import ledgermq_broker.node
-import ledgermq_broker.settings
+import ledgermq_broker.settings.processes
 from ledgermq.cli.main import main
-from ledgermq_broker.settings import BrokerConstants
+from ledgermq_broker.settings.processes import BrokerConstants
 from ledgermq_broker.timed.state.limits import TimerLimits
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 
@@ -37,7 +37,7 @@ def replace_constants(values: dict[str, int]) -> None:
         transactions=TransactionLimits(**transactions),
         timers=TimerLimits(**timers),
     )
-    for module in (ledgermq_broker.broker, ledgermq_broker.settings):
+    for module in (ledgermq_broker.broker, ledgermq_broker.settings.processes):
         module.BrokerConstants = made  # type: ignore[assignment,misc]
 
 

@@ -32,7 +32,7 @@ from root import Root, root_of
 from sharing import MEMBERS, Shared, share
 
 import ledgermq
-from ledgermq.client.settings import GroupSettings
+from ledgermq.client.settings.values import GroupSettings
 
 if TYPE_CHECKING:
     import delays  # pandas, PySpark and matplotlib take seconds to import: brokers start meanwhile

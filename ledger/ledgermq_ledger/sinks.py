@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.segment import check_whole, decode_tail

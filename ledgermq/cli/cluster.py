@@ -27,7 +27,7 @@ from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import Session, connected, connected_session
 from ledgermq.cli.terminal import progress_of_items
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 
 Count = Annotated[int, typer.Argument(metavar="N", min=1, help="How many bundles more the cluster shall have.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check, and show what would be changed.")]

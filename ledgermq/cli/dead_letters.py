@@ -23,7 +23,6 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 import ledgermq
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.retry_topics import (
     GROUP,
     HEADER_PREFIX,
@@ -36,6 +35,7 @@ from ledgermq.client.groups.retry_topics import (
     retry_topic,
     without_failures,
 )
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.transactions.transactions import Transactions
 from ledgermq.errors import InvalidRequest, UnknownGroup, UnknownTopic
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX

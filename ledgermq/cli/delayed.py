@@ -20,8 +20,8 @@ from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
 from ledgermq.cli.terminal import notes
 from ledgermq.client.delayed import MESSAGES_MAX
-from ledgermq.client.due import LEVELS
-from ledgermq.client.handles import request_of
+from ledgermq.client.messages.due import LEVELS
+from ledgermq.client.messages.handles import request_of
 from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import InvalidRequest
 

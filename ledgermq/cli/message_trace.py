@@ -18,7 +18,7 @@ import ledgermq
 from ledgermq.cli import dead_letters
 from ledgermq.cli.dead_letters import Place
 from ledgermq.client.groups.retry_topics import OFFSET, PARTITION, TOPIC, failures_of
-from ledgermq.client.record import datetime_of
+from ledgermq.client.messages.record import datetime_of
 from ledgermq.errors import SearchStopped, Unauthorized, UnknownGroup, UnknownTopic
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 

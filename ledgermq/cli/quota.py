@@ -12,7 +12,7 @@ from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
 from ledgermq.cli.terminal import notes
-from ledgermq.client.quotas import LIMITS, QuotaDescription
+from ledgermq.client.admin.quotas import LIMITS, QuotaDescription
 from ledgermq.errors import InvalidRequest
 
 Who = Annotated[

@@ -19,7 +19,7 @@ from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
 from ledgermq.cli.terminal import notes
-from ledgermq.client.target import is_root_url
+from ledgermq.client.connection.target import is_root_url
 
 OWN_BROKER_S = 5.0
 DRAIN_TIMEOUT_S = 120.0

@@ -1,7 +1,7 @@
 """Options of TLS for every command that connects to brokers: `cli.reporting` adds and takes them,
 `given_tls` returns what the running command was given.
 
-What an option does not say, the environment and the TOML file say (`ledgermq.client.tls`).
+What an option does not say, the environment and the TOML file say (`ledgermq.client.settings.tls`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import typer
 from ledgermq.errors import InvalidConfig
 
 if TYPE_CHECKING:  # it needs gRPC, which completion and help do not
-    from ledgermq.client.tls import Tls
+    from ledgermq.client.settings.tls import Tls
 
 Function = Callable[..., Any]
 
@@ -78,7 +78,7 @@ def _tls_of(values: dict[str, Any]) -> Tls | bool | None:
         return is_on  # type: ignore[no-any-return]
     if is_on is False:
         raise InvalidConfig("--no-tls takes no files of TLS")
-    from ledgermq.client.tls import Tls
+    from ledgermq.client.settings.tls import Tls
 
     return Tls(ca=ca, cert=cert, key=key)
 

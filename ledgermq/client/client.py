@@ -19,26 +19,21 @@ from typing import Any, Literal, Self, Unpack, overload
 
 import pyarrow as pa
 
-from ledgermq.client.access import Access
-from ledgermq.client.admin import Admin
-from ledgermq.client.broker_clock import BrokerClock
-from ledgermq.client.connections import Connections
+from ledgermq.client.admin.access import Access
+from ledgermq.client.admin.deletion import Before, DeletedRecords, Deletion, chosen_befores
+from ledgermq.client.admin.quotas import Quotas
+from ledgermq.client.admin.topics import Admin
+from ledgermq.client.connection.connections import Connections
+from ledgermq.client.connection.credentials import credential_of
+from ledgermq.client.connection.grpc_connection import GrpcConnector, refuse_after_fork
+from ledgermq.client.connection.home import refuse_green_threads
+from ledgermq.client.connection.routing import Routing
+from ledgermq.client.connection.target import Embedding, is_root_url, parse_addresses
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import TABLE_SCHEMA, Message
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.context import ClientContext
-from ledgermq.client.credentials import credential_of
 from ledgermq.client.delayed import Delayed, DelayedList, RecallOutcome
-from ledgermq.client.deletion import Before, DeletedRecords, Deletion, chosen_befores
-from ledgermq.client.descriptions import (
-    AddedBundles,
-    BundleLoads,
-    ClusterDescription,
-    PartitionHolder,
-    TopicDescription,
-    TopicPartition,
-)
-from ledgermq.client.expiry import Expiry
 from ledgermq.client.finding import (
     BYTES_MAX,
     MAX,
@@ -65,9 +60,18 @@ from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.groups.moves import MovePolicy
 from ledgermq.client.groups.refusals import Refusals
 from ledgermq.client.groups.retry_creation import RetryTopics
-from ledgermq.client.grpc_connection import GrpcConnector, refuse_after_fork
-from ledgermq.client.home import refuse_green_threads
-from ledgermq.client.message_id import MessageId
+from ledgermq.client.messages.broker_clock import BrokerClock
+from ledgermq.client.messages.descriptions import (
+    AddedBundles,
+    BundleLoads,
+    ClusterDescription,
+    PartitionHolder,
+    TopicDescription,
+    TopicPartition,
+)
+from ledgermq.client.messages.expiry import Expiry
+from ledgermq.client.messages.message_id import MessageId
+from ledgermq.client.messages.record import Bytes, Headers
 from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.exclusive import find_holders
@@ -84,11 +88,7 @@ from ledgermq.client.queues.runner import (
     QueueRunner,
     queue_handler_settings,
 )
-from ledgermq.client.quotas import Quotas
-from ledgermq.client.record import Bytes, Headers
 from ledgermq.client.requests import Requests
-from ledgermq.client.routing import Routing
-from ledgermq.client.serializers import V
 from ledgermq.client.setting_types import (
     ClientOptions,
     ConsumerOptions,
@@ -99,7 +99,9 @@ from ledgermq.client.setting_types import (
     QueueOptions,
     TableOptions,
 )
-from ledgermq.client.settings import (
+from ledgermq.client.settings.serializers import V
+from ledgermq.client.settings.tls import Tls, chosen_tls
+from ledgermq.client.settings.values import (
     ClientSettings,
     ConsumerSettings,
     GroupSettings,
@@ -109,8 +111,6 @@ from ledgermq.client.settings import (
     settings_from,
 )
 from ledgermq.client.tables.table import Table
-from ledgermq.client.target import Embedding, is_root_url, parse_addresses
-from ledgermq.client.tls import Tls, chosen_tls
 from ledgermq.client.transactions.checks import Check
 from ledgermq.client.transactions.half_messages import HalfMessages
 from ledgermq.client.transactions.handling import TransactionalRunner

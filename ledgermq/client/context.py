@@ -10,11 +10,11 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ledgermq.client.broker_clock import BrokerClock
-from ledgermq.client.connections import Connections
+from ledgermq.client.connection.connections import Connections
+from ledgermq.client.connection.routing import Routing
+from ledgermq.client.messages.broker_clock import BrokerClock
+from ledgermq.client.messages.record import Headers
 from ledgermq.client.offsets import Offsets
-from ledgermq.client.record import Headers
-from ledgermq.client.routing import Routing
 from ledgermq.sources import Sources
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from ledgermq.client.admin import Admin
+from ledgermq.client.admin.topics import Admin
+from ledgermq.client.connection.coordinator import Coordinator
+from ledgermq.client.connection.routing import AtOwners
 from ledgermq.client.context import ClientContext
-from ledgermq.client.coordinator import Coordinator
-from ledgermq.client.descriptions import TopicPartition, check_partition
-from ledgermq.client.handles import handle_of, request_of
-from ledgermq.client.record import datetime_of
-from ledgermq.client.routing import AtOwners
+from ledgermq.client.messages.descriptions import TopicPartition, check_partition
+from ledgermq.client.messages.handles import handle_of, request_of
+from ledgermq.client.messages.record import datetime_of
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi

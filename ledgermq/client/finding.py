@@ -1,7 +1,7 @@
 """Look messages up by their key or their id: the calls of `client.find` and `client.describe_message`.
 
 The owner of a partition searches a bounded part of its log in each call, and says what is left
-(`ledgermq_broker.find_path`); the client repeats the call. So nothing is cut silently: a search ends when all
+(`ledgermq_broker.paths.find_path`); the client repeats the call. So nothing is cut silently: a search ends when all
 of its range is searched, when it has returned `max` messages, or by SearchStopped.
 """
 
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Self, cast
 
+from ledgermq.client.connection.routing import AtOwners
 from ledgermq.client.consuming.message import Message, messages_of
 from ledgermq.client.consuming.start import Position, Wanted, check_known, check_position, check_start, wishes
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition, check_partition
-from ledgermq.client.message_id import MessageId
-from ledgermq.client.partitioner import partition_of_key
-from ledgermq.client.record import as_bytes, datetime_of
-from ledgermq.client.routing import AtOwners
+from ledgermq.client.messages.descriptions import TopicPartition, check_partition
+from ledgermq.client.messages.message_id import MessageId
+from ledgermq.client.messages.record import as_bytes, datetime_of
+from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import (
     CorruptFrame,
     InvalidConfig,

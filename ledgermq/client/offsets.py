@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
-from ledgermq.client.connections import Connections
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.record import microseconds_of
-from ledgermq.client.routing import AtOwners, Routing
+from ledgermq.client.connection.connections import Connections
+from ledgermq.client.connection.routing import AtOwners, Routing
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.record import microseconds_of
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi

@@ -20,14 +20,14 @@ from collections.abc import Callable, Iterable
 from math import isfinite
 from typing import Any
 
-from ledgermq.client.admin import Admin
+from ledgermq.client.admin.topics import Admin
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.context import ClientContext
+from ledgermq.client.messages.record import Bytes, Headers, pairs_of, value_of
 from ledgermq.client.producing.delivery import Delivery, SendResult, again
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.record import Bytes, Headers, pairs_of, value_of
-from ledgermq.client.settings import ConsumerSettings
+from ledgermq.client.settings.values import ConsumerSettings
 from ledgermq.errors import Closed, InvalidConfig, InvalidRequest, LedgerMQError, NoReply, Unavailable, UnknownTopic
 from ledgermq.runtime.tasks import end, retrieve_error
 

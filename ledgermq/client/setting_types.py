@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict
 
-from ledgermq.client.serializers import V
+from ledgermq.client.settings.serializers import V
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from ledgermq.client.groups.handlers.lanes import Ordering
     from ledgermq.client.groups.handlers.middleware import Middleware
     from ledgermq.client.groups.handlers.retry import Retry
-    from ledgermq.client.partitioner import Keyless
     from ledgermq.client.queues.message import QueueMessage
-    from ledgermq.client.serializers import FromBytes, ToBytes
-    from ledgermq.client.settings import (
+    from ledgermq.client.settings.partitioner import Keyless
+    from ledgermq.client.settings.serializers import FromBytes, ToBytes
+    from ledgermq.client.settings.spill import Spill
+    from ledgermq.client.settings.tls import Tls
+    from ledgermq.client.settings.values import (
         AccessMode,
         ChosenCompression,
         Interceptor,
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
         PartitionsCallback,
         SendInterceptor,
     )
-    from ledgermq.client.spill import Spill
-    from ledgermq.client.tls import Tls
     from ledgermq.errors import LedgerMQError
     from ledgermq.offset_stores.contract import OffsetStore
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from ledgermq.client.connections import Connections
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.connection.connections import Connections
 from ledgermq.client.groups.coordinator import Coordinator
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.offset_stores.contract import GivenPartition, LoadedInPart, OffsetEntry, StoredOffset
 from ledgermq.protocol import ledgermq_pb2 as pb

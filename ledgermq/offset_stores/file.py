@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, LedgerMQError, StoreUnusable
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.offset_stores.rules import Row, RowKey, commit_rows, load_rows

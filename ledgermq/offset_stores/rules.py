@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import CommitGoesBack, InvalidRequest, LedgerMQError, StaleAssignment
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
 

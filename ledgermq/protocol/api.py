@@ -2,7 +2,7 @@
 travel.
 
 A broker's service object implements `BrokerApi`; so does a gRPC connection to it
-(`ledgermq.client.grpc_connection`). An embedded or simulated cluster passes the service object
+(`ledgermq.client.connection.grpc_connection`). An embedded or simulated cluster passes the service object
 itself to the client. Produce and fetch carry encoded frames (`ledgermq.protocol.frames`), so that
 payload bytes are never copied through protobuf objects; the other calls carry the published
 messages. Errors are raised as `ledgermq.errors`, except the per-batch and per-partition ones that a

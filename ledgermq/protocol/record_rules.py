@@ -8,7 +8,7 @@ as bytes at a broker.
 
 Each rule is here twice: for one record as a program gives it, and for the columns of a batch.
 What a topic adds (its largest record, keys of keyed topics, bounds of timestamps) is checked by the
-brokers in `ledgermq_broker.received_batches`.
+brokers in `ledgermq_broker.paths.received_batches`.
 
 Invariant: readers do not rely on these rules, because roots hold records from before a rule.
 """

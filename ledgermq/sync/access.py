@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
-from ledgermq.client.access import Access as AsyncAccess
-from ledgermq.client.access import AccessDecision, AccessRule, NewToken, TokenDescription
+from ledgermq.client.admin.access import Access as AsyncAccess
+from ledgermq.client.admin.access import AccessDecision, AccessRule, NewToken, TokenDescription
 from ledgermq.sync.background import Background
 
 

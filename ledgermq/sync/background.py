@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, ParamSpec, TypeVar
 
-from ledgermq.client.home import Home
+from ledgermq.client.connection.home import Home
 from ledgermq.errors import Closed, LedgerMQError, UsedElsewhere
 from ledgermq.runtime.log import ask_levels
 from ledgermq.runtime.loop_thread import LoopThread

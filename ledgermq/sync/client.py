@@ -17,17 +17,16 @@ from typing import Any, Literal, Self, Unpack, cast, overload
 import pyarrow as pa
 
 import ledgermq
+from ledgermq.client.admin.deletion import Before
 from ledgermq.client.client import READ_BYTES_MAX
+from ledgermq.client.connection.grpc_connection import refuse_after_fork
+from ledgermq.client.connection.home import refuse_green_threads
 from ledgermq.client.consuming.start import Start
-from ledgermq.client.deletion import Before
 from ledgermq.client.finding import BYTES_MAX, MAX, TIMEOUT_S, GivenKey, Order, Partitions, Place
 from ledgermq.client.groups.assignment import GivenRule, Topics
 from ledgermq.client.groups.handlers.handler import BatchFunction, HandlerFunction, handler_settings
-from ledgermq.client.grpc_connection import refuse_after_fork
-from ledgermq.client.home import refuse_green_threads
+from ledgermq.client.messages.record import Bytes, Headers
 from ledgermq.client.queues.runner import QueueBatchFunction, QueueFunction
-from ledgermq.client.record import Bytes, Headers
-from ledgermq.client.serializers import V
 from ledgermq.client.setting_types import (
     ClientOptions,
     ConsumerOptions,
@@ -38,7 +37,8 @@ from ledgermq.client.setting_types import (
     QueueOptions,
     TableOptions,
 )
-from ledgermq.client.settings import ClientSettings, settings_from
+from ledgermq.client.settings.serializers import V
+from ledgermq.client.settings.values import ClientSettings, settings_from
 from ledgermq.client.transactions.checks import Resolution
 from ledgermq.errors import LedgerMQError, UsedElsewhere
 from ledgermq.runtime.log import get_log

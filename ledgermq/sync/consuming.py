@@ -19,7 +19,7 @@ from ledgermq.client.consuming.reader import FilterCounts
 from ledgermq.client.consuming.start import Wanted
 from ledgermq.client.groups.commits import Committable
 from ledgermq.client.groups.group_consumer import GroupConsumerState
-from ledgermq.client.serializers import V
+from ledgermq.client.settings.serializers import V
 from ledgermq.errors import LedgerMQError
 from ledgermq.sync.background import Background, OneThread, as_coroutine
 

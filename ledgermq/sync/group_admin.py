@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.admin.descriptions import GroupDescription, GroupSummary
 from ledgermq.client.groups.admin.group_admin import GroupAdmin as AsyncGroupAdmin
 from ledgermq.client.groups.admin.resets import PlannedReset, Where
 from ledgermq.client.groups.lag import Lag
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError
 from ledgermq.sync.background import Background
 

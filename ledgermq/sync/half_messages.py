@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import ledgermq
-from ledgermq.client.record import Bytes, Headers
+from ledgermq.client.messages.record import Bytes, Headers
 from ledgermq.client.transactions.checks import Resolution
 from ledgermq.client.transactions.half_messages import HalfMessageState
 from ledgermq.sync.background import Background

@@ -11,13 +11,13 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import ledgermq
+from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, headers_of, row_bytes
 from ledgermq.client.producing.arrow_rows import ArrowData, table_of
 from ledgermq.client.producing.delivery import OnDelivery, SendResult
 from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.producer import DRAINED
 from ledgermq.client.producing.queuing import Queuing
-from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, headers_of, row_bytes
-from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine

@@ -10,8 +10,8 @@ from typing import Generic, Self
 
 import ledgermq
 from ledgermq.client.queues.admin import Where
-from ledgermq.client.serializers import V
-from ledgermq.client.settings import QueueSettings
+from ledgermq.client.settings.serializers import V
+from ledgermq.client.settings.values import QueueSettings
 from ledgermq.sync.background import Background
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledgermq.client.quotas import QuotaDescription, QuotaUse
-from ledgermq.client.quotas import Quotas as AsyncQuotas
+from ledgermq.client.admin.quotas import QuotaDescription, QuotaUse
+from ledgermq.client.admin.quotas import Quotas as AsyncQuotas
 from ledgermq.sync.background import Background
 
 

@@ -23,7 +23,7 @@ from ledgermq.cli.reporting import command
 from ledgermq.cli.terminal import notes
 from ledgermq.environment import add_settings
 from ledgermq.errors import InvalidConfig
-from ledgermq_broker.settings import (
+from ledgermq_broker.settings.processes import (
     ADMIN_PORT,
     NAMES,
     PORT,
@@ -180,7 +180,7 @@ def _run(
     *,
     supervised: bool = False,
 ) -> None:
-    from ledgermq_broker.process import run_node
+    from ledgermq_broker.process.run import run_node
 
     run_node(
         url,
@@ -192,8 +192,8 @@ def _run(
 
 def _run_processes(root: str, config: Path | None, processes: int, flags: Mapping[str, Any], *, debug: bool) -> int:
     """Run the processes; return the exit code."""
-    from ledgermq_broker.siblings import arguments, shares
-    from ledgermq_broker.supervisor import run_brokers
+    from ledgermq_broker.process.siblings import arguments, shares
+    from ledgermq_broker.process.supervisor import run_brokers
 
     settings = load_settings(config, **flags)
     own = [*(["--config", str(config)] if config is not None else []), *(["--debug"] if debug else [])]

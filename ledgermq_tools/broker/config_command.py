@@ -14,9 +14,9 @@ from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import Debug, Output, OutputFormat
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
-from ledgermq_broker.settings import KINDS, LIVE, REMOVED, BrokerSettings, CompactionSettings, ProcessSettings
-from ledgermq_broker.settings_sources import read_sources, settle, shown
-from ledgermq_broker.tls import check_tls
+from ledgermq_broker.ports.tls import check_tls
+from ledgermq_broker.settings.processes import KINDS, LIVE, REMOVED, BrokerSettings, CompactionSettings, ProcessSettings
+from ledgermq_broker.settings.sources import read_sources, settle, shown
 from ledgermq_tools.broker.settings_page import unit_of
 
 COLUMNS = ("setting", "value", "unit", "from", "live")

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from ledgermq.client.groups.handlers.handler import HandlerSettings
 from ledgermq.client.queues.runner import QueueHandlerSettings
-from ledgermq.client.settings import (
+from ledgermq.client.settings.values import (
     ClientSettings,
     ConsumerSettings,
     GroupSettings,
@@ -26,7 +26,7 @@ from ledgermq.client.settings import (
     QueueSettings,
     TableSettings,
 )
-from ledgermq_broker.settings import LIVE, BrokerSettings, CompactionSettings, ProcessSettings
+from ledgermq_broker.settings.processes import LIVE, BrokerSettings, CompactionSettings, ProcessSettings
 from ledgermq_ledger.topics.settings import NAMES as TOPIC_NAMES
 from ledgermq_ledger.topics.settings import TopicSettings
 

@@ -14,11 +14,11 @@ from itertools import count
 from typing import Any, TypeVar
 
 import ledgermq
-from ledgermq.client.settings import ClientSettings, settings_from
+from ledgermq.client.settings.values import ClientSettings, settings_from
 from ledgermq.protocol.api import Connector
 from ledgermq_broker.broker import Broker
-from ledgermq_broker.in_process import InProcessConnector, Network
-from ledgermq_broker.settings import BrokerConstants, BrokerSettings, load_settings
+from ledgermq_broker.ports.in_process import InProcessConnector, Network
+from ledgermq_broker.settings.processes import BrokerConstants, BrokerSettings, load_settings
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore

@@ -13,9 +13,9 @@ from ledgermq.cli.report import print_json
 from ledgermq.cli.reporting import command
 from ledgermq.cli.terminal import notes, results
 from ledgermq.cli.tls_options import given_tls
-from ledgermq.client.tls import chosen_tls
+from ledgermq.client.settings.tls import chosen_tls
 from ledgermq.errors import InvalidRequest
-from ledgermq_broker.settings import ADMIN_PORT
+from ledgermq_broker.settings.processes import ADMIN_PORT
 
 Admins = Annotated[
     list[str] | None,

@@ -13,7 +13,7 @@ from dataclasses import Field, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from ledgermq.client.tls import Tls
+from ledgermq.client.settings.tls import Tls
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import did_you_mean
 from ledgermq.protocol.tokens import bearer

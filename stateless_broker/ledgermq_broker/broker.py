@@ -22,44 +22,50 @@ from ledgermq_broker.access.freshness import Everywhere, RulesInForce
 from ledgermq_broker.access.quota_counts import QuotaCounts
 from ledgermq_broker.access.quota_path import QuotaPath
 from ledgermq_broker.access.rule_path import RulePath
-from ledgermq_broker.at_controller import AtController
-from ledgermq_broker.backlog_counts import BacklogCounts
-from ledgermq_broker.backlogs import Backlogs
+from ledgermq_broker.admission.fair_window import FairWindow
+from ledgermq_broker.backlogs.counts import BacklogCounts
+from ledgermq_broker.backlogs.quotas import Backlogs
 from ledgermq_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
 from ledgermq_broker.bundle.owner import BundleOwner
-from ledgermq_broker.bundle_calls import BundleCalls
-from ledgermq_broker.controller import Controller
-from ledgermq_broker.deletion_path import DeletionPath
-from ledgermq_broker.directory import Directory
+from ledgermq_broker.cluster.directory import Directory
+from ledgermq_broker.cluster.heartbeat import ENFORCING, FEATURES, RULES
+from ledgermq_broker.cluster.membership import Membership
+from ledgermq_broker.cluster.ownership import Ownership, OwnershipTimes
+from ledgermq_broker.cluster.peers import Peers
 from ledgermq_broker.exclusive.counts import HolderCounts
 from ledgermq_broker.exclusive.holders import open_holders
 from ledgermq_broker.exclusive.partition import HeldPartitions
-from ledgermq_broker.fair_window import FairWindow
-from ledgermq_broker.fetch_path import FetchPath
 from ledgermq_broker.filter_functions.judging import FilterFunctions, NoFilterFunctions
-from ledgermq_broker.find_path import FindPath
-from ledgermq_broker.giving_way import GivingWay
 from ledgermq_broker.groups.groups import open_groups
 from ledgermq_broker.health import Alarms
-from ledgermq_broker.heartbeat import ENFORCING, FEATURES, RULES
+from ledgermq_broker.internal.bundle_calls import BundleCalls
 from ledgermq_broker.internal.term import TermParts
 from ledgermq_broker.internal.terms import InternalTerms
 from ledgermq_broker.logs import get_logger
-from ledgermq_broker.membership import Membership
-from ledgermq_broker.metadata import Metadata, Source
-from ledgermq_broker.ownership import Ownership, OwnershipTimes
-from ledgermq_broker.peers import Peers
-from ledgermq_broker.produce_path import ProducePath
+from ledgermq_broker.metadata.at_controller import AtController
+from ledgermq_broker.metadata.controller import Controller
+from ledgermq_broker.metadata.followed import Metadata, Source
+from ledgermq_broker.metadata.topic_changes import TopicLimits
+from ledgermq_broker.paths.deletion_path import DeletionPath
+from ledgermq_broker.paths.fetch_path import FetchPath
+from ledgermq_broker.paths.find_path import FindPath
+from ledgermq_broker.paths.giving_way import GivingWay
+from ledgermq_broker.paths.produce_path import ProducePath
+from ledgermq_broker.paths.received_batches import BatchChecks
 from ledgermq_broker.queues.counts import ShareCounts
 from ledgermq_broker.queues.shares import open_shares
-from ledgermq_broker.received_batches import BatchChecks
 from ledgermq_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
-from ledgermq_broker.settings import BrokerConstants, BrokerSettings, from_settings, giving_way_share, shared_within_s
+from ledgermq_broker.settings.processes import (
+    BrokerConstants,
+    BrokerSettings,
+    from_settings,
+    giving_way_share,
+    shared_within_s,
+)
 from ledgermq_broker.timed.counts import TimerCounts
 from ledgermq_broker.timed.partition import TimerPartition
 from ledgermq_broker.timed.store_clock import StoreClock
 from ledgermq_broker.timed.timers import open_timers
-from ledgermq_broker.topic_changes import TopicLimits
 from ledgermq_broker.transactions.counts import TransactionCounts
 from ledgermq_broker.transactions.partition import TransactionPartition
 from ledgermq_broker.transactions.stage_path import StagePath

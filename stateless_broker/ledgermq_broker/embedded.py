@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from ledgermq.client.grpc_connection import GrpcConnector
+from ledgermq.client.connection.grpc_connection import GrpcConnector
 from ledgermq.protocol.api import Connection, Connector
 from ledgermq.sources import Sources
 from ledgermq_broker.broker import Broker
-from ledgermq_broker.in_process import InProcessConnector, Network
 from ledgermq_broker.node import Node
-from ledgermq_broker.settings import BrokerSettings, load_settings
-from ledgermq_broker.settings_sources import file_of_environment
-from ledgermq_broker.tls import followed_certificates, tls_to_peers
+from ledgermq_broker.ports.in_process import InProcessConnector, Network
+from ledgermq_broker.ports.tls import followed_certificates, tls_to_peers
+from ledgermq_broker.settings.processes import BrokerSettings, load_settings
+from ledgermq_broker.settings.sources import file_of_environment
 from ledgermq_ledger.open_root import cluster_of, opened
 from ledgermq_ledger.root.open import open_store
 

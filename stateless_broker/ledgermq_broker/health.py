@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from ledgermq_broker.directory import Directory
+from ledgermq_broker.cluster.directory import Directory
 
 CHANGES_MAX = 5
 """Changes of a bundle's owner within a minute, above which it is a problem.

@@ -13,28 +13,28 @@ from typing import Self
 
 import pyarrow as pa
 
-from ledgermq.client.grpc_connection import GrpcConnector
+from ledgermq.client.connection.grpc_connection import GrpcConnector
 from ledgermq.errors import InvalidConfig
 from ledgermq.filters.functions import installed
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 from ledgermq_broker.access.jwt import Issuer, SignedTokens, fetch_by_http
 from ledgermq_broker.access.quota_counts import QuotaCounts
-from ledgermq_broker.backlog_counts import BacklogCounts
+from ledgermq_broker.backlogs.counts import BacklogCounts
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.bundle.context import BundleMetrics
-from ledgermq_broker.call_meter import CallMeter
 from ledgermq_broker.exclusive.counts import HolderCounts
 from ledgermq_broker.filter_functions.judging import FilterFunctionCounts
 from ledgermq_broker.filter_functions.processes import ProcessFunctions
-from ledgermq_broker.grpc_server import CALLS_MAX, GrpcServer
 from ledgermq_broker.health import Health
 from ledgermq_broker.logs import get_logger
+from ledgermq_broker.ports.call_meter import CallMeter
+from ledgermq_broker.ports.grpc_server import CALLS_MAX, GrpcServer
+from ledgermq_broker.ports.tls import Certificates, tls_to_peers
 from ledgermq_broker.queues.counts import ShareCounts
-from ledgermq_broker.settings import BrokerSettings
+from ledgermq_broker.settings.processes import BrokerSettings
 from ledgermq_broker.store_wait import when_store_answers
 from ledgermq_broker.timed.counts import TimerCounts
-from ledgermq_broker.tls import Certificates, tls_to_peers
 from ledgermq_broker.transactions.counts import TransactionCounts
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.metered import StoreMeter

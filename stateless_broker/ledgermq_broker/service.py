@@ -15,20 +15,20 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq_broker.access.quota_path import QuotaPath
 from ledgermq_broker.access.rule_path import RulePath
-from ledgermq_broker.at_controller import AtController
-from ledgermq_broker.controller import Controller
-from ledgermq_broker.deletion_path import DeletionPath
-from ledgermq_broker.directory import Directory
+from ledgermq_broker.cluster.directory import Directory
+from ledgermq_broker.cluster.heartbeat import Heartbeat
+from ledgermq_broker.cluster.membership import Membership
+from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.exclusive.holders import Holders
-from ledgermq_broker.fetch_path import FetchPath, refuse_unreadable
-from ledgermq_broker.find_path import FindPath
 from ledgermq_broker.groups.groups import Groups
 from ledgermq_broker.health import problems
-from ledgermq_broker.heartbeat import Heartbeat
-from ledgermq_broker.membership import Membership
-from ledgermq_broker.metadata import Lookup, Metadata
-from ledgermq_broker.ownership import Ownership
-from ledgermq_broker.produce_path import ProducePath
+from ledgermq_broker.metadata.at_controller import AtController
+from ledgermq_broker.metadata.controller import Controller
+from ledgermq_broker.metadata.followed import Lookup, Metadata
+from ledgermq_broker.paths.deletion_path import DeletionPath
+from ledgermq_broker.paths.fetch_path import FetchPath, refuse_unreadable
+from ledgermq_broker.paths.find_path import FindPath
+from ledgermq_broker.paths.produce_path import ProducePath
 from ledgermq_broker.queues.shares import Shares
 from ledgermq_broker.timed.timers import Timers
 from ledgermq_broker.transactions.stage_path import StagePath

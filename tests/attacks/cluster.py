@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 import ledgermq
-from ledgermq.client.grpc_connection import GrpcConnector
+from ledgermq.client.connection.grpc_connection import GrpcConnector
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import Method

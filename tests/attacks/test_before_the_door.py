@@ -18,9 +18,9 @@ from grpc_health.v1 import health_pb2
 
 from ledgermq.protocol.limits import MESSAGE_BYTES_MAX
 from ledgermq.protocol.methods import LIST_OFFSETS, PRODUCE
-from ledgermq_broker.arriving_requests import BYTES_MAX, STALE_BYTES_MAX
-from ledgermq_broker.grpc_server import CONNECTION_STREAMS_MAX
-from ledgermq_broker.standard_services import CONNECTION_WATCHES_MAX
+from ledgermq_broker.admission.arriving_requests import BYTES_MAX, STALE_BYTES_MAX
+from ledgermq_broker.ports.grpc_server import CONNECTION_STREAMS_MAX
+from ledgermq_broker.ports.standard_services import CONNECTION_WATCHES_MAX
 from tests.attacks.cluster import SEND_S_MAX, SLOW_S, Attacked, attacked, raw_channel, slowest_send_s, status_of
 from tests.attacks.raw_http2 import DATA, FRAME_BYTES, HEADERS, RST_STREAM, RawHttp2, frame
 from tests.waiting import until

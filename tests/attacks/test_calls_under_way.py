@@ -13,7 +13,7 @@ import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.methods import FETCH, FETCH_ONCE
-from ledgermq_broker.grpc_server import CALLS_MAX
+from ledgermq_broker.ports.grpc_server import CALLS_MAX
 from tests.attacks.cluster import SEND_S_MAX, SLOW_S, Attacked, attacked, raw_channel, slowest_send_s, status_of
 from tests.waiting import until
 

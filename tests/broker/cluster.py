@@ -14,7 +14,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 import ledgermq
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
@@ -23,12 +23,12 @@ from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.protocol.tokens import bearer
 from ledgermq_broker.access.quota_counts import QuotaCounts
-from ledgermq_broker.backlog_counts import BacklogCounts
+from ledgermq_broker.backlogs.counts import BacklogCounts
 from ledgermq_broker.bundle.context import BundleMetrics
 from ledgermq_broker.filter_functions.judging import FilterFunctions
-from ledgermq_broker.in_process import InProcessConnector
+from ledgermq_broker.ports.in_process import InProcessConnector
 from ledgermq_broker.queues.counts import ShareCounts
-from ledgermq_broker.settings import BrokerConstants, load_settings
+from ledgermq_broker.settings.processes import BrokerConstants, load_settings
 from ledgermq_broker.timed.counts import TimerCounts
 from ledgermq_broker.transactions.counts import TransactionCounts
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore

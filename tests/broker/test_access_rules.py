@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import ledgermq
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -38,11 +38,11 @@ from ledgermq_broker.access.state.format import ledgermq_security_pb2 as fmt
 from ledgermq_broker.access.state.records import rule_key
 from ledgermq_broker.access.state.rules import Principal
 from ledgermq_broker.bundle.owner import BundleOwner
-from ledgermq_broker.find_path import FindPath
-from ledgermq_broker.heartbeat import RULES as RULES_FEATURE
-from ledgermq_broker.heartbeat import Heartbeat, encode_heartbeat
-from ledgermq_broker.in_process import InProcessConnector
-from ledgermq_broker.settings import load_settings
+from ledgermq_broker.cluster.heartbeat import RULES as RULES_FEATURE
+from ledgermq_broker.cluster.heartbeat import Heartbeat, encode_heartbeat
+from ledgermq_broker.paths.find_path import FindPath
+from ledgermq_broker.ports.in_process import InProcessConnector
+from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger import keys
 from ledgermq_ledger.topics.catalog import Topic
 from tests.broker.access import RULES, TOKENS, call, change, is_refused, token

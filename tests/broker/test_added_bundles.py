@@ -15,8 +15,8 @@ import pytest
 import ledgermq
 from ledgermq.errors import InvalidConfig, InvalidRequest, LedgerMQError, NotOwner, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker import controller
 from ledgermq_broker.broker import Broker
+from ledgermq_broker.metadata import controller
 from ledgermq_broker.transactions.transactions import partition_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline

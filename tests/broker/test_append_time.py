@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import ledgermq
-from ledgermq.client.record import datetime_of, microseconds_of
+from ledgermq.client.messages.record import datetime_of, microseconds_of
 from ledgermq.errors import InvalidConfig
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of, in_cluster

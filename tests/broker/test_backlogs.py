@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from ledgermq.errors import BacklogQuotaExceeded, DeadlineExceeded, InvalidConfig, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.backlog_counts import BacklogCounts
-from ledgermq_broker.backlogs import ASK_S_MAX, CHECK_S, HOLD_MS
+from ledgermq_broker.backlogs.counts import BacklogCounts
+from ledgermq_broker.backlogs.quotas import ASK_S_MAX, CHECK_S, HOLD_MS
 from ledgermq_broker.groups.groups import Groups
 from ledgermq_broker.metrics.backlog_metrics import TOPICS_MAX, BacklogMetrics
 from ledgermq_broker.metrics.scrape import BrokerCollector

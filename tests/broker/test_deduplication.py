@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import ledgermq
-from ledgermq.client.partitioner import partition_of_key
+from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, InvalidRecord, ResourceExhausted
 from ledgermq.protocol.message_ids import MESSAGE_ID
 from tests.broker.cluster import Cluster, in_cluster

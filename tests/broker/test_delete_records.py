@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from ledgermq.client.admin.deletion import DeletedRecords
 from ledgermq.client.client import Client
-from ledgermq.client.deletion import DeletedRecords
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -22,8 +22,8 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.in_process import InProcessConnector
-from ledgermq_broker.settings import load_settings
+from ledgermq_broker.ports.in_process import InProcessConnector
+from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

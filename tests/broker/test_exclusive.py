@@ -26,7 +26,7 @@ from ledgermq.protocol.api import Connection
 from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.status import error_from_proto
-from ledgermq_broker.heartbeat import FEATURES, HOLDERS
+from ledgermq_broker.cluster.heartbeat import FEATURES, HOLDERS
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, batch_header, cluster_of, encoded, frame_of, in_cluster

@@ -14,8 +14,8 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.sources import Sources
 from ledgermq_broker.broker import Broker
-from ledgermq_broker.in_process import InProcessConnector
-from ledgermq_broker.membership import Superseded
+from ledgermq_broker.cluster.membership import Superseded
+from ledgermq_broker.ports.in_process import InProcessConnector
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore

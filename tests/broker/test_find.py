@@ -16,8 +16,8 @@ import ledgermq_ledger.view.find
 from ledgermq.client.client import Client
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.finding import Search
-from ledgermq.client.message_id import MessageId
-from ledgermq.client.partitioner import partition_of_key
+from ledgermq.client.messages.message_id import MessageId
+from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import (
     InvalidConfig,
     InvalidRequest,

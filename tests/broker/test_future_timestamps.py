@@ -9,7 +9,7 @@ import pytest
 
 import ledgermq
 from ledgermq.cli.status import FutureRecord, future_records
-from ledgermq.client.record import datetime_of
+from ledgermq.client.messages.record import datetime_of
 from ledgermq.errors import InvalidRecord
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.test_client_takeover import client_of

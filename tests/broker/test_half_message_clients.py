@@ -13,7 +13,7 @@ import pytest
 from crc32c import crc32c
 
 import ledgermq
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.client.transactions.checks import Resolution
 from ledgermq.client.transactions.half_messages import BYTES_MAX
 from ledgermq.errors import (
@@ -31,7 +31,7 @@ from ledgermq.errors import (
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
-from ledgermq_broker.in_process import InProcessConnection, InProcessConnector, Network
+from ledgermq_broker.ports.in_process import InProcessConnection, InProcessConnector, Network
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.transaction_calls import constants_of, served
 from tests.virtual_time import virtual_sources

@@ -13,7 +13,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.frames import Frame, decode_produce, encode_frame
 from ledgermq.protocol.records import SCHEMA
-from ledgermq_broker.received_batches import DECODED_BYTES_MAX, INLINE_BYTES_MAX, BatchChecks
+from ledgermq_broker.paths.received_batches import DECODED_BYTES_MAX, INLINE_BYTES_MAX, BatchChecks
 from tests.broker.cluster import Cluster, batch_header, encoded, in_cluster
 from tests.worlds.batches import BUFFERS, batch_of, get_pair, serialize
 

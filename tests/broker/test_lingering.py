@@ -11,8 +11,8 @@ import pytest
 
 from ledgermq.client.client import Client
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.settings import ClientSettings
-from ledgermq_broker.in_process import InProcessConnector
+from ledgermq.client.settings.values import ClientSettings
+from ledgermq_broker.ports.in_process import InProcessConnector
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import PUTS, StoreWrapper
 from tests.broker.cluster import cluster_of

@@ -17,9 +17,9 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_status
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.bundle.context import BundleMetrics
-from ledgermq_broker.heartbeat import FEATURES, LOADS, decode_heartbeat
-from ledgermq_broker.loads import LoadTimes
-from ledgermq_broker.settings import BrokerConstants
+from ledgermq_broker.bundle.loads import LoadTimes
+from ledgermq_broker.cluster.heartbeat import FEATURES, LOADS, decode_heartbeat
+from ledgermq_broker.settings.processes import BrokerConstants
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore

@@ -12,8 +12,8 @@ import pytest
 import ledgermq
 from ledgermq.errors import InvalidRequest, TopicExists, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.controller import Controller
-from ledgermq_broker.in_process import InProcessConnector
+from ledgermq_broker.metadata.controller import Controller
+from ledgermq_broker.ports.in_process import InProcessConnector
 from tests.broker.cluster import Cluster, in_cluster
 from tests.virtual_time import virtual_sources
 from tests.waiting import until

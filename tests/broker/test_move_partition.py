@@ -17,8 +17,8 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq_broker.bundle.moving import LEAVING_S
 from ledgermq_broker.bundle.owner import BundleOwner
-from ledgermq_broker.controller import Controller
-from ledgermq_broker.heartbeat import FEATURES, MOVES
+from ledgermq_broker.cluster.heartbeat import FEATURES, MOVES
+from ledgermq_broker.metadata.controller import Controller
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.topics.catalog import Topic

@@ -8,8 +8,8 @@ import asyncio
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.broker import Broker
-from ledgermq_broker.in_process import InProcessConnector, Network
-from ledgermq_broker.peers import Peers
+from ledgermq_broker.cluster.peers import Peers
+from ledgermq_broker.ports.in_process import InProcessConnector, Network
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster

@@ -14,10 +14,10 @@ import ledgermq
 from ledgermq.client.consuming.lanes import Lanes
 from ledgermq.client.consuming.prefetch import DecodeAhead
 from ledgermq.client.consuming.reading import FetchedRun, Reading
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import InvalidConfig, InvalidRecord
 from ledgermq.protocol.methods import FETCH, Method
-from ledgermq_broker.in_process import InProcessConnection
+from ledgermq_broker.ports.in_process import InProcessConnection
 from tests.broker.cluster import Cluster, in_cluster
 
 LEVELS = {"priority.levels": "3"}

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import ledgermq
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import InvalidConfig, InvalidRequest, ResourceExhausted, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
@@ -22,7 +22,7 @@ from ledgermq_broker.access.state.quotas import Quota, StoredQuota, Subject
 from ledgermq_broker.access.state.records import encode_quota, quota_key
 from ledgermq_broker.access.state.usage import TokenBucket, Usage, Usages
 from ledgermq_broker.access.throttled import HELD_S_MAX, NEVER_REFUSED
-from ledgermq_broker.heartbeat import FEATURES, QUOTAS, Heartbeat, encode_heartbeat
+from ledgermq_broker.cluster.heartbeat import FEATURES, QUOTAS, Heartbeat, encode_heartbeat
 from ledgermq_broker.metrics.quota_metrics import OTHERS, PRINCIPALS_MAX, QuotaMetrics
 from ledgermq_ledger import keys
 from ledgermq_ledger.topics.catalog import Catalog

@@ -16,10 +16,10 @@ import ledgermq
 from ledgermq.buffers import KIB
 from ledgermq.cli.cluster import until_moved
 from ledgermq.cli.rebalance import SLOW_S, Answers, Rebalancing, measured, name_of, placement_of, report_of, where
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.evenness import Partition
 from ledgermq.runtime.tasks import end
-from ledgermq_broker.loads import LoadTimes
+from ledgermq_broker.bundle.loads import LoadTimes
 from ledgermq_ledger import keys
 from tests.broker.cluster import in_cluster
 from tests.broker.test_load import busy

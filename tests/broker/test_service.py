@@ -11,8 +11,8 @@ import pytest
 from ledgermq.errors import CorruptFrame, InvalidConfig, InvalidRequest, InvalidTopicName, TopicExists, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ProduceFrame
-from ledgermq_broker.fetch_path import FRAME_BYTES
-from ledgermq_broker.giving_way import CREDIT_S_MAX
+from ledgermq_broker.paths.fetch_path import FRAME_BYTES
+from ledgermq_broker.paths.giving_way import CREDIT_S_MAX
 from ledgermq_ledger import keys
 from tests.broker.cluster import (
     TIMESTAMP_US,

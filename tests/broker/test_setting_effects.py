@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import InvalidRequest, LedgerMQError, ResourceExhausted, Unavailable, UnknownGroup
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker import logs
 from ledgermq_broker.health import Health
-from ledgermq_broker.in_process import InProcessConnector, Network
 from ledgermq_broker.metrics.process_metrics import ProcessMetrics
-from ledgermq_broker.process import admin_port
-from ledgermq_broker.settings import BrokerSettings
+from ledgermq_broker.ports.in_process import InProcessConnector, Network
+from ledgermq_broker.process.run import admin_port
+from ledgermq_broker.settings.processes import BrokerSettings
 from ledgermq_ledger import keys
 from ledgermq_ledger.rounds.engines import find_engine
 from tests.broker.cluster import Cluster, in_cluster

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
-from ledgermq.client.descriptions import TopicDescription
+from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.errors import DataDamaged, MessageTooLarge, OutcomeUnknown, TopicBeingDeleted, Unavailable, UnknownTopic
 from ledgermq_ledger import keys

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from ledgermq.client.partitioner import partition_of_key
+from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import DeadlineExceeded, OutcomeUnknown
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper

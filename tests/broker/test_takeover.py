@@ -9,7 +9,7 @@ import pytest
 from ledgermq.errors import NotOwner, TopicExists
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame
-from ledgermq_broker.terms import Trouble
+from ledgermq_broker.cluster.terms import Trouble
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.object_store.contract import StoreUncertain

@@ -10,7 +10,7 @@ import pytest
 from ledgermq.errors import InvalidRequest, InvalidTopicName, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
-from ledgermq_broker.heartbeat import TIMERS, TRANSACTIONS
+from ledgermq_broker.cluster.heartbeat import TIMERS, TRANSACTIONS
 from ledgermq_ledger import keys
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster
 from tests.broker.test_transaction_topics import controller_of, wish

@@ -13,7 +13,7 @@ import pytest
 
 from ledgermq.errors import TransactionAborted, TransactionFenced, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.bundle_calls import CALL_S_MAX
+from ledgermq_broker.internal.bundle_calls import CALL_S_MAX
 from ledgermq_broker.transactions import from_wire
 from ledgermq_broker.transactions.copier import Copier
 from ledgermq_broker.transactions.counts import TransactionCounts

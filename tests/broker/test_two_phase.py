@@ -13,10 +13,10 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
-from ledgermq_broker.in_process import InProcessConnector
+from ledgermq_broker.ports.in_process import InProcessConnector
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import ask
 from tests.broker.transaction_calls import Producer, served

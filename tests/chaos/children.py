@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ledgermq_broker.process import END_ANYWAY_CODE
+from ledgermq_broker.process.run import END_ANYWAY_CODE
 from tests.constants_main import LEDGERMQ_WITH_CONSTANTS
 from tests.simulation.model import Violation
 

@@ -8,7 +8,7 @@ import asyncio
 import random
 
 import ledgermq
-from ledgermq.client.descriptions import TopicDescription
+from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.errors import LedgerMQError, OutcomeUnknown, TopicExists, UnknownTopic
 from tests.chaos.workload import DELIVERY_S, READ_S, REQUEST_S, Workload, name_of
 from tests.simulation.history import Gone, Outcome, Partition, Poll

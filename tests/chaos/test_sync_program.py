@@ -14,7 +14,7 @@ import pytest
 from ledgermq.runtime.loop_thread import LoopThread
 from ledgermq.sources import Sources
 from ledgermq_broker.node import Node
-from ledgermq_broker.settings import load_settings
+from ledgermq_broker.settings.processes import load_settings
 from tests.chaos import sync_program
 from tests.chaos.measures import Measures
 from tests.chaos.sync_program import SyncProgram

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import ledgermq
-from ledgermq.client.settings import ClientSettings
-from ledgermq_broker.in_process import InProcessConnector, Network
+from ledgermq.client.settings.values import ClientSettings
+from ledgermq_broker.ports.in_process import InProcessConnector, Network
 from tests.broker.cluster import Cluster
 from tests.virtual_time import virtual_sources
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
-from ledgermq.client.grpc_connection import GrpcConnection, GrpcConnector
+from ledgermq.client.connection.grpc_connection import GrpcConnection, GrpcConnector
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, RetriableError, TopicExists
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import ledgermq.sync
-from ledgermq.client.grpc_connection import GrpcConnector
+from ledgermq.client.connection.grpc_connection import GrpcConnector
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.e2e.warm_cli import WarmCommands
 from tests.waiting import wait_until

@@ -9,7 +9,7 @@ import pytest
 
 import ledgermq
 from ledgermq.client.groups.retry_topics import Failures, Origin, headers_of
-from ledgermq.client.partitioner import partition_of_key
+from ledgermq.client.settings.partitioner import partition_of_key
 from tests.e2e.test_cli import Shell, shell
 from tests.waiting import wait_until
 

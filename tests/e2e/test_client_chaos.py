@@ -13,9 +13,9 @@ import random
 import pytest
 
 import ledgermq
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import LedgerMQError, OutcomeUnknown
-from ledgermq_broker.in_process import InProcessConnector
+from ledgermq_broker.ports.in_process import InProcessConnector
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of
 from tests.stores.faulty import Faults, FaultyStore

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 import ledgermq
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, OutcomeUnknown, Unavailable
-from ledgermq_broker.in_process import InProcessConnector
+from ledgermq_broker.ports.in_process import InProcessConnector
 from tests.broker.cluster import Cluster, in_cluster
 from tests.virtual_time import virtual_sources
 from tests.worlds.consumed import read_values

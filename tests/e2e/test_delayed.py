@@ -14,9 +14,9 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.record import datetime_of
-from ledgermq.client.settings import ClientSettings
-from ledgermq_broker.in_process import InProcessConnector
+from ledgermq.client.messages.record import datetime_of
+from ledgermq.client.settings.values import ClientSettings
+from ledgermq_broker.ports.in_process import InProcessConnector
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.virtual_time import EPOCH_US, virtual, virtual_sources
 

@@ -19,7 +19,7 @@ from ledgermq.protocol.frames import FetchFrame
 from ledgermq.sources import Sources
 from ledgermq_broker.bundle.context import BundleMetrics
 from ledgermq_broker.node import Hooks, Node
-from ledgermq_broker.settings import load_settings
+from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger import keys
 from tests.e2e.raw_client import RawClient
 

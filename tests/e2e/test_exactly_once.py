@@ -18,7 +18,7 @@ from ledgermq.errors import StaleAssignment
 from ledgermq.offset_stores.sql import SqlOffsetStore
 from ledgermq.sources import Sources
 from ledgermq_broker.node import Node
-from ledgermq_broker.settings import load_settings
+from ledgermq_broker.settings.processes import load_settings
 
 COUNT = 60
 MEMBER_S_MAX = 120.0

@@ -14,8 +14,8 @@ import pytest
 
 import ledgermq
 from ledgermq import Retry, errors
-from ledgermq.client.expiry import EXPIRES_MS
 from ledgermq.client.groups import retry_topics
+from ledgermq.client.messages.expiry import EXPIRES_MS
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.group_clients import committed
 from tests.e2e.test_client_takeover import client_of

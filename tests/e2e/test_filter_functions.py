@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.record import rows_to_arrow
+from ledgermq.client.messages.record import rows_to_arrow
 from ledgermq.filters.functions import installed
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
@@ -24,7 +24,7 @@ from ledgermq_broker.filter_functions.judging import BatchPlace, FilterFunctionC
 from ledgermq_broker.filter_functions.processes import ProcessFunctions
 from ledgermq_broker.metrics.function_metrics import FunctionMetrics
 from ledgermq_broker.node import Hooks, Node
-from ledgermq_broker.settings import load_settings
+from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger.log.stored_batch import StoredBatch
 from tests.e2e.filter_functions import NAMES, install
 

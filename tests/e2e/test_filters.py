@@ -18,8 +18,8 @@ from ledgermq import Retry, errors
 from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import FetchedRun
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker import fetch_path, received_batches
 from ledgermq_broker.metrics.owner_metrics import OwnerMetrics
+from ledgermq_broker.paths import fetch_path, received_batches
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.inline_functions import InlineFunctions
 from tests.e2e.group_clients import committed, drop

@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 import ledgermq
-from ledgermq.client.partitioner import partition_of_key
+from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import DeadlineExceeded, OutcomeUnknown
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.own_network import OwnNetwork

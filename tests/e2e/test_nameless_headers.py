@@ -12,7 +12,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.records import SCHEMA, encode_batch, timestamps_of
 from ledgermq.protocol.status import error_from_proto
-from ledgermq_broker import received_batches
+from ledgermq_broker.paths import received_batches
 from tests.broker.cluster import TIMESTAMP_US, Cluster, batch_header, in_cluster
 from tests.e2e.test_client_takeover import client_of
 from tests.e2e.test_retry_levels import all_of, running

@@ -21,7 +21,7 @@ import ledgermq
 from infra.minio import Minio
 from infra.ports import free_port
 from ledgermq.cli.exit_codes import ExitCode
-from ledgermq_broker.process import END_ANYWAY_CODE
+from ledgermq_broker.process.run import END_ANYWAY_CODE
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import QUICK, BrokerProcess, BrokerProcesses
 from tests.e2e.raw_client import RawClient

@@ -19,13 +19,13 @@ import pytest
 import ledgermq
 from ledgermq import errors
 from ledgermq.buffers import Buffer
-from ledgermq.client.partitioner import partition_of_key
 from ledgermq.client.producing.arrow_rows import PIECE_ROWS_MAX
+from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.protocol.batch_header import BatchInfo
 from ledgermq.sources import Sources
-from ledgermq_broker import received_batches
 from ledgermq_broker.node import Node
-from ledgermq_broker.settings import load_settings
+from ledgermq_broker.paths import received_batches
+from ledgermq_broker.settings.processes import load_settings
 from tests.worlds.consumed import read_messages
 
 Connect = Callable[..., AbstractAsyncContextManager[ledgermq.Client]]

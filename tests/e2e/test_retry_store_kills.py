@@ -18,7 +18,7 @@ from ledgermq import Retry
 from ledgermq.errors import StoreFull
 from ledgermq.sources import Sources
 from ledgermq_broker.node import Node
-from ledgermq_broker.settings import load_settings
+from ledgermq_broker.settings.processes import load_settings
 from tests.e2e.group_clients import fill
 from tests.e2e.retrying_member import lines, unacknowledged
 from tests.servers.small_disk import small_disk

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledgermq.client import grpc_connection
-from ledgermq.client.grpc_connection import GrpcConnection
+from ledgermq.client.connection import grpc_connection
+from ledgermq.client.connection.grpc_connection import GrpcConnection
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import GRPC_OPTIONS
-from ledgermq_broker import grpc_server
-from ledgermq_broker.call_meter import CallMeter
-from ledgermq_broker.grpc_server import GrpcServer
+from ledgermq_broker.ports import grpc_server
+from ledgermq_broker.ports.call_meter import CallMeter
+from ledgermq_broker.ports.grpc_server import GrpcServer
 from tests.e2e.test_spill_kills import broker_behind_a_proxy
 from tests.servers.cutting_proxy import NEVER, cutting_proxy
 

@@ -15,7 +15,7 @@ import pytest
 
 import ledgermq
 from bench.ours import rss_bytes_of
-from ledgermq.client.grpc_connection import GrpcConnection, GrpcConnector
+from ledgermq.client.connection.grpc_connection import GrpcConnection, GrpcConnector
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import QUICK, BrokerProcess, BrokerProcesses

@@ -15,9 +15,9 @@ import pytest
 
 import ledgermq
 from ledgermq import Spill, Spilled, SpilledBatch
-from ledgermq.client.partitioner import partition_of_key
 from ledgermq.client.producing import spill_lanes
 from ledgermq.client.producing.spill_file import SpillFile
+from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import (
     DataDamaged,
     DeadlineExceeded,

@@ -21,7 +21,7 @@ from ledgermq import Spill, Spilled
 from ledgermq.errors import StoreFull
 from ledgermq.sources import Sources
 from ledgermq_broker.node import Node
-from ledgermq_broker.settings import load_settings
+from ledgermq_broker.settings.processes import load_settings
 from tests.e2e.spilling_program import PARTITIONS, lines
 from tests.servers.cutting_proxy import NEVER, CuttingProxy, cutting_proxy
 from tests.servers.small_disk import small_disk

@@ -17,8 +17,8 @@ from tests.waiting import wait_until
 
 PARENT = """
 import sys
-from ledgermq_broker.settings import load_settings
-from ledgermq_broker.supervisor import run_brokers
+from ledgermq_broker.settings.processes import load_settings
+from ledgermq_broker.process.supervisor import run_brokers
 settings = load_settings(log_format="json", shutdown_ms=100)
 sys.exit(run_brokers([["sh", "-c", script] for script in sys.argv[1:]], settings))
 """

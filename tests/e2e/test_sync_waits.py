@@ -20,7 +20,7 @@ import ledgermq.sync
 from ledgermq import errors
 from ledgermq.sources import Sources
 from ledgermq_broker.node import Node
-from ledgermq_broker.settings import load_settings
+from ledgermq_broker.settings.processes import load_settings
 
 _names = (f"sync-waits-{number}" for number in itertools.count())
 LATE_S = 20.0

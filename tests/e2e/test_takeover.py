@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.client.grpc_connection import GrpcConnection, GrpcConnector
+from ledgermq.client.connection.grpc_connection import GrpcConnection, GrpcConnector
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto

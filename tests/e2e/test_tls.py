@@ -17,8 +17,8 @@ import ledgermq
 from ledgermq import Tls, errors
 from ledgermq.sources import Sources
 from ledgermq_broker.node import Node
-from ledgermq_broker.settings import BrokerSettings, load_settings
-from ledgermq_broker.tls import followed_certificates
+from ledgermq_broker.ports.tls import followed_certificates
+from ledgermq_broker.settings.processes import BrokerSettings, load_settings
 from ledgermq_spark.sink.cluster import opened
 from ledgermq_spark.sink.options import parse_options as sink_options
 from ledgermq_spark.source.data_source import LedgerMQDataSource
@@ -36,7 +36,7 @@ def authority(tmp_path: Path) -> Authority:
 @pytest.fixture
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes look at their files many times a second."""
-    for module in ("ledgermq_broker.tls", "ledgermq.client.tls"):
+    for module in ("ledgermq_broker.ports.tls", "ledgermq.client.settings.tls"):
         monkeypatch.setattr(f"{module}.LOOK_S", QUICK_S)
 
 
@@ -265,7 +265,7 @@ async def test_a_call_shows_the_names_in_the_client_s_certificate(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What identities are made of: `context.auth_context()` of a call."""
-    from ledgermq_broker import grpc_server
+    from ledgermq_broker.ports import grpc_server
 
     seen: list[dict[str, list[bytes]]] = []
     real = grpc_server._certified

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledgermq_broker.grpc_server import connections_max
+from ledgermq_broker.ports.grpc_server import connections_max
 from tests.certificates import Authority
 from tests.e2e.processes import BrokerProcess, BrokerProcesses
 

@@ -21,7 +21,7 @@ import ledgermq.sync
 from ledgermq.errors import TransactionAborted, TransactionError, TransactionFenced, TransactionUnknown
 from ledgermq.sources import Sources
 from ledgermq_broker.node import Node
-from ledgermq_broker.settings import load_settings
+from ledgermq_broker.settings.processes import load_settings
 from tests.broker.cluster import Cluster, in_cluster
 from tests.waiting import until
 

@@ -18,7 +18,7 @@ async def main():
     await asyncio.sleep(0.1)
     CLOSE
 
-from ledgermq.client.grpc_connection import GrpcConnector as Nowhere
+from ledgermq.client.connection.grpc_connection import GrpcConnector as Nowhere
 END
 """
 BY_RUN = "asyncio.run(main())"

@@ -39,7 +39,7 @@ from ledgermq_broker.access.state.records import (
     token_key,
 )
 from ledgermq_broker.access.state.rules import Operation, Principal, Rule
-from ledgermq_broker.grpc_server import _metadata_of
+from ledgermq_broker.ports.grpc_server import _metadata_of
 from tests.broker.access import RULES, token
 from tests.broker.cluster import Cluster, cluster_of
 from tests.fuzz.mutation import filled, mutate_fields

@@ -11,7 +11,7 @@ from pathlib import Path
 from ledgermq.cli.inputs import InputFormat, Shape, read_records
 from ledgermq.cli.lines import LineSource
 from ledgermq.cli.start import parse_start
-from ledgermq_broker.settings import load_settings
+from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger.keys import check_topic_name
 from ledgermq_ledger.object_store.names import check_fence, check_key, check_prefix
 from ledgermq_ledger.topics.settings import parse_settings

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq_ledger import keys, sinks

@@ -14,9 +14,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from ledgermq.sources import Sources
-from ledgermq_broker.call_meter import CallMeter
-from ledgermq_broker.grpc_server import CALLS_MAX, GrpcServer
-from ledgermq_broker.tls import CertificateFiles, Certificates, TlsMeter
+from ledgermq_broker.ports.call_meter import CallMeter
+from ledgermq_broker.ports.grpc_server import CALLS_MAX, GrpcServer
+from ledgermq_broker.ports.tls import CertificateFiles, Certificates, TlsMeter
 from tests.certificates import Authority
 from tests.fuzz.surface import Surface, Untyped
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq_broker.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
+from ledgermq_broker.cluster.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.fsck.check import check_root

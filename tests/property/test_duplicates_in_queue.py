@@ -11,10 +11,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ledgermq.client.messages.record import Given, row_bytes
 from ledgermq.client.producing.batch import Batch, Compressor, DuplicateOf
 from ledgermq.client.producing.delivery import Duplicate
 from ledgermq.client.producing.partition_queue import Phase, Session
-from ledgermq.client.record import Given, row_bytes
 from ledgermq.errors import (
     DuplicateMessage,
     LedgerMQError,

@@ -13,13 +13,13 @@ from crc32c import crc32c
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ledgermq.client.connection.routing import TopicRoute
+from ledgermq.client.messages.record import row_of
 from ledgermq.client.producing.arrow_rows import pieces_of
-from ledgermq.client.record import row_of
-from ledgermq.client.routing import TopicRoute
 from ledgermq.errors import InvalidRecord
 from ledgermq.protocol.records import SCHEMA, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from ledgermq.sources import Sources
-from ledgermq_broker.received_batches import BatchChecks
+from ledgermq_broker.paths.received_batches import BatchChecks
 from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_spark.sink.rows import RowRouter
 from tests.broker.cluster import batch_header

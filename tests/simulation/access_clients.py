@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ledgermq.client.access import Access
+from ledgermq.client.admin.access import Access
 from ledgermq.client.client import Client
 from ledgermq.errors import LedgerMQError, Unauthorized, UnknownProducer
 from ledgermq.protocol import ledgermq_pb2 as pb

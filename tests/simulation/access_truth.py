@@ -33,7 +33,7 @@ from ledgermq_broker.access.door import Admitted, Door
 from ledgermq_broker.access.state.quotas import Limit
 from ledgermq_broker.access.state.rules import Operation
 from ledgermq_broker.access.throttled import NEVER_REFUSED
-from ledgermq_broker.received_batches import split_payload
+from ledgermq_broker.paths.received_batches import split_payload
 from tests.simulation.belief import Belief
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.model import Violation

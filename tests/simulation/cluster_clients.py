@@ -13,7 +13,7 @@ from ledgermq.client.client import Client
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.producing.delivery import Delivery
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import (
     LedgerMQError,
     LegalHold,

@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass
 
 from ledgermq.buffers import KIB
-from ledgermq_broker.loads import LoadTimes
-from ledgermq_broker.settings import BrokerConstants, BrokerSettings
+from ledgermq_broker.bundle.loads import LoadTimes
+from ledgermq_broker.settings.processes import BrokerConstants, BrokerSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from ledgermq.client.client import Client
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import LedgerMQError, TopicExists
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger import keys

@@ -14,7 +14,7 @@ from ledgermq.client.client import Client
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import GroupError, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger.keys import PartitionId

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ledgermq.client.client import Client
-from ledgermq.client.descriptions import TopicDescription
+from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import LedgerMQError
 from ledgermq_broker.broker import Broker
-from ledgermq_broker.placement import relief
+from ledgermq_broker.cluster.placement.bundles import relief
 from ledgermq_ledger.keys import METADATA_BUNDLE
 from tests.simulation.cluster_broker import ClusterBroker
 from tests.simulation.cluster_clients import Sender, fate_of

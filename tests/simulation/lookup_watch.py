@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ledgermq.client.consuming.message import Message
-from ledgermq.client.message_id import MessageId
+from ledgermq.client.messages.message_id import MessageId
 from ledgermq.errors import LedgerMQError, OffsetOutOfRange, SearchStopped
 from tests.simulation.cluster_clients import SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan

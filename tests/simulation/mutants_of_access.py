@@ -19,7 +19,7 @@ from ledgermq_broker.access.permissions import Permissions
 from ledgermq_broker.access.refused_batches import Refusals, answered_in_order
 from ledgermq_broker.access.state.rule_set import Decision, RuleSet
 from ledgermq_broker.access.state.rules import Operation
-from ledgermq_broker.heartbeat import Heartbeat
+from ledgermq_broker.cluster.heartbeat import Heartbeat
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log import producers
 from ledgermq_ledger.log.producers import Producers

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ledgermq_broker import backlogs
-from ledgermq_broker.backlogs import Backlogs, Checked
+from ledgermq_broker.backlogs import quotas as backlogs
+from ledgermq_broker.backlogs.quotas import Backlogs, Checked
 from tests.simulation.mutants import mutant
 from tests.simulation.quota_watch import EVICT, HOLD, REFUSE, quota_policy_of
 

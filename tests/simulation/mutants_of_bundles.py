@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ledgermq_broker import controller, topic_changes
-from ledgermq_broker.controller import Controller
-from ledgermq_broker.directory import Directory
+from ledgermq_broker.cluster.directory import Directory
+from ledgermq_broker.metadata import controller, topic_changes
+from ledgermq_broker.metadata.controller import Controller
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.fsck import check as fsck_check
 from ledgermq_ledger.rounds import runner

@@ -10,12 +10,12 @@ from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
 from ledgermq.client.producing.partition_queue import PartitionQueue, Phase
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker import produce_path
 from ledgermq_broker.bundle.budgets import AnswerReader
 from ledgermq_broker.bundle.group_commit import GroupCommit
 from ledgermq_broker.bundle.owned_ledger import OwnedLedger
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.upkeep import Upkeep
+from ledgermq_broker.paths import produce_path
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.log.segment import Batch

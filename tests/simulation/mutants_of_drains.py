@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq_broker.heartbeat import Heartbeat
-from ledgermq_broker.membership import Membership
-from ledgermq_broker.ownership import Ownership
+from ledgermq_broker.cluster.heartbeat import Heartbeat
+from ledgermq_broker.cluster.membership import Membership
+from ledgermq_broker.cluster.ownership import Ownership
 from tests.simulation.drain_watch import drains
 from tests.simulation.mutants import mutant
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.client.routing import TopicRoute
+from ledgermq.client.connection.routing import TopicRoute
 from ledgermq_broker.bundle.context import BundleContext
-from ledgermq_broker.received_batches import BatchChecks
+from ledgermq_broker.paths.received_batches import BatchChecks
 from tests.simulation.future_watch import clocks_are_wrong, dated_ahead
 from tests.simulation.mutants import mutant
 

@@ -12,8 +12,9 @@ from ledgermq import evenness
 from ledgermq.cli import rebalance
 from ledgermq.cli.rebalance import Placement
 from ledgermq.evenness import Partition
-from ledgermq_broker import ownership, placement
-from ledgermq_broker.loads import Loads
+from ledgermq_broker.bundle.loads import Loads
+from ledgermq_broker.cluster import ownership
+from ledgermq_broker.cluster.placement import bundles as placement
 from tests.simulation.load_watch import loaded
 from tests.simulation.mutants import mutant
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.queues.message import Lease, Reply
 from ledgermq.client.queues.queue import Queue
 from ledgermq.client.queues.words import Word

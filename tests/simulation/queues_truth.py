@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.queues.queue import Queue
 from ledgermq.client.queues.words import Word
 from ledgermq.protocol import ledgermq_pb2 as pb

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from ledgermq.client.client import Client
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import LedgerMQError
 from ledgermq_ledger import keys

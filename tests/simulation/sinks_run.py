@@ -20,12 +20,12 @@ from typing import Any, cast
 import pyarrow as pa
 
 from ledgermq.client.client import Client
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.connection.routing import TopicRoute
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Outcome
 from ledgermq.client.producing.sessions import EncodedBatch, Session
-from ledgermq.client.routing import TopicRoute
 from ledgermq.protocol.records import SCHEMA
-from ledgermq_broker.heartbeat import Heartbeat, encode_heartbeat
+from ledgermq_broker.cluster.heartbeat import Heartbeat, encode_heartbeat
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterDefaults, ClusterSettings, open_cluster
 from ledgermq_ledger.garbage import heartbeats

@@ -12,10 +12,10 @@ from typing import Any
 
 from ledgermq.client.client import Client
 from ledgermq.client.delayed import RecallOutcome
-from ledgermq.client.handles import handle_of, request_of
+from ledgermq.client.messages.handles import handle_of, request_of
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.two_phase import TwoPhase
 from ledgermq.errors import InvalidRecord, LedgerMQError, ResourceExhausted, TopicExists, UnknownTopic

@@ -18,7 +18,7 @@ import pytest
 
 import ledgermq_broker.timed.state.limits
 import ledgermq_broker.timed.state.places
-from ledgermq_broker import topic_changes
+from ledgermq_broker.metadata import topic_changes
 from ledgermq_broker.timed import deliverer, mover
 from ledgermq_broker.timed.state.limits import TimerLimits
 from ledgermq_ledger import keys

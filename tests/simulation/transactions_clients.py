@@ -11,14 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ledgermq.client.client import Client
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.staged_offsets import StagedOffsets
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.record import row_bytes, row_of
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.record import row_bytes, row_of
-from ledgermq.client.settings import ClientSettings, ProducerSettings
+from ledgermq.client.settings.values import ClientSettings, ProducerSettings
 from ledgermq.client.transactions.decisions import Decisions
 from ledgermq.client.transactions.lane import Lane
 from ledgermq.client.transactions.staging import Staging

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructType
 
 import ledgermq
-from ledgermq.client.partitioner import partition_of_key
+from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import MessageTooLarge, Unavailable
 from ledgermq.protocol.limits import RECORD_BYTES_MAX
 from ledgermq_spark.sink.writers import StagingWriter

@@ -16,9 +16,9 @@ from ledgermq.cli import delayed, produce
 from ledgermq.cli.delayed import Delay, parse_delay
 from ledgermq.cli.main import build
 from ledgermq.cli.sent import DELAYED_MAX
-from ledgermq.client.due import LEVELS
-from ledgermq.client.handles import handle_of, request_of
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.messages.due import LEVELS
+from ledgermq.client.messages.handles import handle_of, request_of
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import InvalidRequest, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources

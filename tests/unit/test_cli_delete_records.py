@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from ledgermq.cli.main import build
 from ledgermq.cli.topic import parse_before
-from ledgermq.client.deletion import chosen_befores
+from ledgermq.client.admin.deletion import chosen_befores
 from ledgermq.errors import InvalidRequest, UnknownPartition
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ledgermq
 from ledgermq.cli.rebalance import placement_of, why
-from ledgermq.client.descriptions import BundleLoads, PartitionDescription, TopicDescription, TopicPartition
+from ledgermq.client.messages.descriptions import BundleLoads, PartitionDescription, TopicDescription, TopicPartition
 from ledgermq.evenness import PlacedPartition, PlannedMove
 
 

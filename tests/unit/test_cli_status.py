@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ledgermq.cli.cluster import cluster_report
 from ledgermq.cli.status import status_report
-from ledgermq.client.descriptions import (
+from ledgermq.client.messages.descriptions import (
     BrokerDescription,
     BundleDescription,
     ClusterDescription,

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.main import build
 from ledgermq.cli.session import parse_target
-from ledgermq.client.handles import handle_of
+from ledgermq.client.messages.handles import handle_of
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol import ledgermq_pb2 as pb
 

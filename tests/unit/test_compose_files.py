@@ -14,7 +14,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from infra import image_locks
-from ledgermq_broker.settings import NAMES, load_compaction_settings, load_settings
+from ledgermq_broker.settings.processes import NAMES, load_compaction_settings, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "infra" / "compose"

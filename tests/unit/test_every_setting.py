@@ -21,9 +21,10 @@ from typer.testing import CliRunner
 from ledgermq.client.groups.handlers.handler import OWN_NAMES, handler_settings
 from ledgermq.client.groups.handlers.retry import Retry
 from ledgermq.client.queues.runner import QueueHandlerSettings, queue_handler_settings
-from ledgermq.client.serializers import Serializer
-from ledgermq.client.settings import REMOVED as REMOVED_OF_PRODUCERS
-from ledgermq.client.settings import (
+from ledgermq.client.settings.serializers import Serializer
+from ledgermq.client.settings.spill import Spill
+from ledgermq.client.settings.values import REMOVED as REMOVED_OF_PRODUCERS
+from ledgermq.client.settings.values import (
     ClientSettings,
     ConsumerSettings,
     GroupSettings,
@@ -32,9 +33,9 @@ from ledgermq.client.settings import (
     TableSettings,
     settings_from,
 )
-from ledgermq.client.spill import Spill
 from ledgermq.errors import InvalidConfig
-from ledgermq_broker.settings import (
+from ledgermq_broker.process.siblings import arguments
+from ledgermq_broker.settings.processes import (
     KINDS,
     NAMES,
     REMOVED,
@@ -43,7 +44,6 @@ from ledgermq_broker.settings import (
     load_compaction_settings,
     load_settings,
 )
-from ledgermq_broker.siblings import arguments
 from ledgermq_ledger.topics.settings import NAMES as TOPIC_NAMES
 from ledgermq_ledger.topics.settings import SYSTEM_NAMES, TopicSettings, parse_settings, parse_stored_settings
 from ledgermq_spark.sink import options as sink

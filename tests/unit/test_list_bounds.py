@@ -12,7 +12,8 @@ from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.list_bounds import items_max_of
 from ledgermq.protocol.methods import METHODS, Method
-from ledgermq_broker import deletion_path, fetch_path, service
+from ledgermq_broker import service
+from ledgermq_broker.paths import deletion_path, fetch_path
 from ledgermq_broker.queues import fetching
 from ledgermq_offsets.limits import GroupLimits
 

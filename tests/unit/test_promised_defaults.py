@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.client.groups.handlers.handler import handler_settings
 from ledgermq.client.queues.runner import queue_handler_settings
-from ledgermq.client.settings import (
+from ledgermq.client.settings.values import (
     ClientSettings,
     ConsumerSettings,
     GroupSettings,
@@ -18,7 +18,7 @@ from ledgermq.client.settings import (
     TableSettings,
     settings_from,
 )
-from ledgermq_broker.settings import KINDS
+from ledgermq_broker.settings.processes import KINDS
 from ledgermq_ledger.topics.settings import TopicSettings
 from tests.unit.promised_defaults import DEFAULTS, NOT_SET
 from tests.unit.test_every_setting import ALL

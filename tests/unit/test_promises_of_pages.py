@@ -20,26 +20,27 @@ from ledgermq.client import client, finding, requests
 from ledgermq.client.client import Client
 from ledgermq.client.consuming import lanes
 from ledgermq.client.consuming.consumer import Consumer
-from ledgermq.client.due import HORIZON
 from ledgermq.client.groups import refusals, retry_creation, retry_topics
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import handler_settings
+from ledgermq.client.messages.due import HORIZON
 from ledgermq.client.producing import arrow_rows, dispatcher, resend_queue, spill_file, topics
 from ledgermq.client.queues import message as queue_message
 from ledgermq.client.queues import queue
-from ledgermq.client.spill import Spill
+from ledgermq.client.settings.spill import Spill
 from ledgermq.client.transactions import half_messages, xid
 from ledgermq.filters import columns, grammar
 from ledgermq.filters import filter as filters
 from ledgermq.protocol import levels, message_ids
-from ledgermq_broker import backlogs, find_path
 from ledgermq_broker.access import freshness, jwt, throttled
+from ledgermq_broker.backlogs import quotas as backlogs
 from ledgermq_broker.exclusive.state.limits import HolderLimits
 from ledgermq_broker.filter_functions import processes
 from ledgermq_broker.metrics import quota_metrics, topic_totals
+from ledgermq_broker.paths import find_path
 from ledgermq_broker.queues.state import filters as queue_filters
 from ledgermq_broker.queues.state.limits import ShareLimits
-from ledgermq_broker.settings import BrokerSettings
+from ledgermq_broker.settings.processes import BrokerSettings
 from ledgermq_broker.timed.state.limits import TimerLimits
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_ledger import cluster

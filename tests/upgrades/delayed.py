@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import ledgermq
-from ledgermq.client.record import microseconds_of
+from ledgermq.client.messages.record import microseconds_of
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.broker.cluster import frame_of
 from tests.e2e.raw_client import RawClient

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ledgermq.client.record import Record, as_bytes
+from ledgermq.client.messages.record import Record, as_bytes
 from tests.upgrades.delayed import Left
 
 ROOTS = Path(__file__).parents[1] / "golden" / "roots"

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import ledgermq
 from infra.protobuf import all_protos, descriptors
-from ledgermq.client.record import Record
+from ledgermq.client.messages.record import Record
 from ledgermq.errors import UnknownTopic
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys

@@ -15,7 +15,7 @@ from crc32c import crc32c
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
-from ledgermq_broker.topic_changes import move_ended, moved
+from ledgermq_broker.metadata.topic_changes import move_ended, moved
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import CHECKSUM, ClusterDefaults, ClusterSettings, checksum_of, mark_grown, open_cluster

@@ -10,8 +10,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 from ledgermq.client.client import Client
-from ledgermq.client.settings import ClientSettings
-from ledgermq_broker.in_process import InProcessConnector
+from ledgermq.client.settings.values import ClientSettings
+from ledgermq_broker.ports.in_process import InProcessConnector
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.resilient import ResilientStore

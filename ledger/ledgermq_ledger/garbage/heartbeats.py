@@ -2,7 +2,7 @@
 is silent for so long has ended, and no safety rests on its heartbeat (design O1).
 
 A sweep judges by the store's dates, a broker by its own clock and the heartbeats that it has seen
-(`ledgermq_broker.membership`). A heartbeat that was written again meanwhile stays.
+(`ledgermq_broker.cluster.membership`). A heartbeat that was written again meanwhile stays.
 """
 
 from __future__ import annotations

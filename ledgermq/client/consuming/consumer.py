@@ -18,10 +18,10 @@ from ledgermq.client.consuming.reader import FilterCounts, Reader
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.consuming.start import Position, Start, Wanted, check_known, check_position, check_start, wishes
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition, check_partition
-from ledgermq.client.expiry import Expiry
-from ledgermq.client.serializers import V
-from ledgermq.client.settings import ConsumerSettings
+from ledgermq.client.messages.descriptions import TopicPartition, check_partition
+from ledgermq.client.messages.expiry import Expiry
+from ledgermq.client.settings.serializers import V
+from ledgermq.client.settings.values import ConsumerSettings
 from ledgermq.errors import (
     Closed,
     DeadlineExceeded,

@@ -14,11 +14,11 @@ from contextlib import aclosing
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
+from ledgermq.client.connection.routing import SUSPICION_S, ask_at_s
 from ledgermq.client.consuming.direct_reads import DirectReads
 from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import FetchedRun, Reading
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.routing import SUSPICION_S, ask_at_s
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import CorruptFrame, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from ledgermq.client.connection.routing import UNKNOWN_TOPIC_GRACE_S
 from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
 from ledgermq.client.consuming.fetch_stream import ALL_RECORDS, AtBrokersOf, FetchStream
 from ledgermq.client.consuming.lanes import Lanes
@@ -19,8 +20,7 @@ from ledgermq.client.consuming.prefetch import Prefetch
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.context import ClientContext
 from ledgermq.client.offsets import At
-from ledgermq.client.routing import UNKNOWN_TOPIC_GRACE_S
-from ledgermq.client.settings import ConsumerSettings
+from ledgermq.client.settings.values import ConsumerSettings
 from ledgermq.errors import (
     LedgerMQError,
     NotOwner,

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from ledgermq.buffers import Buffer
 from ledgermq.client.context import Replier
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.message_id import MessageId
-from ledgermq.client.record import Headers, datetime_of, value_of
-from ledgermq.client.serializers import FromBytes, V
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.message_id import MessageId
+from ledgermq.client.messages.record import Headers, datetime_of, value_of
+from ledgermq.client.settings.serializers import FromBytes, V
 from ledgermq.errors import BadValue, CorruptFrame, InvalidRequest, LedgerMQError
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.levels import LEVELS_MAX, PRIORITY, nearest_level

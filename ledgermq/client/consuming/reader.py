@@ -23,10 +23,10 @@ from ledgermq.client.consuming.message import TABLE_SCHEMA, M
 from ledgermq.client.consuming.prefetch import DecodeAhead
 from ledgermq.client.consuming.reading import DecodedRun, FetchedRun, FlowStep, MessagesOf, Reading, Reports, go_past
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.expiry import expiries_of
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.expiry import expiries_of
 from ledgermq.client.offsets import At
-from ledgermq.client.settings import ConsumerSettings
+from ledgermq.client.settings.values import ConsumerSettings
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
 from ledgermq.filters.filter import parse_filter
 from ledgermq.runtime.tasks import end, raise_end

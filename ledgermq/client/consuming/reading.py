@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from ledgermq.buffers import Buffer
 from ledgermq.client.consuming.message import M, table_of
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.runtime.transitions import next_state

@@ -15,9 +15,9 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from ledgermq.client.consuming.start import check_position
-from ledgermq.client.descriptions import TopicPartition, check_topic_text
+from ledgermq.client.messages.descriptions import TopicPartition, check_topic_text
 from ledgermq.client.offsets import At, Offsets
-from ledgermq.client.settings import GroupSettings
+from ledgermq.client.settings.values import GroupSettings
 from ledgermq.errors import InvalidConfig, InvalidGroupName, LedgerMQError
 from ledgermq.filters.filter import filter_text
 from ledgermq.offset_stores.contract import GivenPartition

@@ -14,9 +14,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holdings import Holdings
 from ledgermq.client.groups.membership import Assigner
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError, RetriableError, StaleAssignment, UnknownTopic
 from ledgermq.offset_stores.contract import GivenPartition
 

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from ledgermq.client.consuming.message import Message, partition_of
 from ledgermq.client.consuming.reader import Reader
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import (
     CommitGoesBack,
     GroupError,

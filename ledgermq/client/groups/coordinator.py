@@ -1,9 +1,9 @@
-"""The coordinator of one group: finds it as `ledgermq.client.coordinator` does."""
+"""The coordinator of one group: finds it as `ledgermq.client.connection.coordinator` does."""
 
 from __future__ import annotations
 
-from ledgermq.client import coordinator
-from ledgermq.client.connections import Connections
+from ledgermq.client.connection import coordinator
+from ledgermq.client.connection.connections import Connections
 from ledgermq.protocol import ledgermq_pb2 as pb
 
 

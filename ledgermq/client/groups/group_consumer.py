@@ -18,7 +18,6 @@ from ledgermq.client.consuming.message import Message
 from ledgermq.client.consuming.reader import FilterCounts
 from ledgermq.client.consuming.start import Wanted
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.assignment import Subscription
 from ledgermq.client.groups.commits import CommitFirst, Committable
 from ledgermq.client.groups.handing_out import Drained
@@ -29,9 +28,10 @@ from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.moving import MovingStore
 from ledgermq.client.groups.positions import Positions, moment_of
 from ledgermq.client.groups.refusals import Refusals
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.offsets import At
-from ledgermq.client.serializers import V
-from ledgermq.client.settings import GroupSettings
+from ledgermq.client.settings.serializers import V
+from ledgermq.client.settings.values import GroupSettings
 from ledgermq.errors import Closed, InvalidConfig, LedgerMQError
 from ledgermq.offset_stores.contract import OffsetEntry
 

@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ledgermq.client.consuming.message import opened
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.context import Replier
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.assignment import reconcile
 from ledgermq.client.groups.commits import Committer, Wish
 from ledgermq.client.groups.holding import Event, Holding, Phase, Start
 from ledgermq.client.groups.loading import Loading
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.refusals import Refusals
-from ledgermq.client.settings import GroupSettings, PartitionsCallback
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.settings.values import GroupSettings, PartitionsCallback
 from ledgermq.errors import GroupError, LedgerMQError, StaleAssignment, Unavailable
 from ledgermq.offset_stores.contract import GivenPartition
 from ledgermq.runtime.wait import wait_until

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ledgermq.buffers import MIB
 from ledgermq.client.consuming.message import decode_run, messages_of
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.consuming.reading import Reports
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.expiry import Expiry
 from ledgermq.client.groups.assignment import Subscription
 from ledgermq.client.groups.broadcast import Broadcast
 from ledgermq.client.groups.commits import Commits, Committer
@@ -28,8 +26,10 @@ from ledgermq.client.groups.moving import MovingStore
 from ledgermq.client.groups.refusals import Refusals
 from ledgermq.client.groups.retry_topics import retry_topic
 from ledgermq.client.groups.staged_offsets import StagedOffsets
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.expiry import Expiry
 from ledgermq.client.offsets import At
-from ledgermq.client.settings import GroupSettings
+from ledgermq.client.settings.values import GroupSettings
 from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError, OffsetOutOfRange, Unavailable
 from ledgermq.offset_stores.cluster import TopicOffsetStore
 from ledgermq.offset_stores.contract import OffsetStore

@@ -16,7 +16,7 @@ from ledgermq.client.groups.assignment import Subscription, given_from_proto, gi
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.handing_out import Polling
 from ledgermq.client.groups.holdings import Holdings
-from ledgermq.client.settings import GroupSettings
+from ledgermq.client.settings.values import GroupSettings
 from ledgermq.errors import LedgerMQError, RetriableError, Unavailable, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.tasks import end

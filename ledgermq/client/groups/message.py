@@ -13,10 +13,10 @@ from datetime import timedelta
 from math import isfinite
 from typing import Any, ClassVar, Protocol
 
+from ledgermq.client.connection.home import Home
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.groups.retry_topics import Origin, earlier_failures, origin_of
-from ledgermq.client.home import Home
-from ledgermq.client.serializers import V
+from ledgermq.client.settings.serializers import V
 from ledgermq.errors import InvalidRequest
 
 

@@ -11,7 +11,6 @@ from random import Random  # noqa: TID251  the type only; the generator is injec
 from typing import NamedTuple, Protocol
 
 from ledgermq.client.consuming.message import Message
-from ledgermq.client.expiry import Expiry
 from ledgermq.client.groups.retry_topics import (
     ERROR_BYTES_MAX,
     EXPIRED,
@@ -24,6 +23,7 @@ from ledgermq.client.groups.retry_topics import (
     origin_of,
     retry_topic,
 )
+from ledgermq.client.messages.expiry import Expiry
 from ledgermq.sources import Sources
 
 MOVE_OVERHEAD_BYTES = 500

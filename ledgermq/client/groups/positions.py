@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.consuming.start import Wanted, check_position
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holding import Holding, Start
 from ledgermq.client.groups.holdings import Holdings
 from ledgermq.client.groups.lag import Lag, Lags
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import InvalidConfig, UnknownPartition
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

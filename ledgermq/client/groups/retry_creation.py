@@ -7,13 +7,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from ledgermq.client.admin import Admin
+from ledgermq.client.admin.topics import Admin
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicDescription
 from ledgermq.client.groups.assignment import Subscription
 from ledgermq.client.groups.retry_topics import dead_letter_topic, group_of, retry_topic
-from ledgermq.client.settings import ConsumerSettings
+from ledgermq.client.messages.descriptions import TopicDescription
+from ledgermq.client.settings.values import ConsumerSettings
 from ledgermq.errors import InvalidConfig, UnknownTopic
 
 RECORD_BYTES_DEFAULT = 1024 * 1024

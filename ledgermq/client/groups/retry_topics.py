@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ledgermq.client.consuming.message import Message, MessageHeaders
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.expiry import EXPIRES_MS, header_of
-from ledgermq.client.record import Outgoing
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.expiry import EXPIRES_MS, header_of
+from ledgermq.client.messages.record import Outgoing
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, NAME_CHARS_MAX, RETRY_SUFFIX

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ledgermq.client.consuming.message import Message
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.commits import Commits, Committer, Wish
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.holding import Holding, OpenTransaction
 from ledgermq.client.groups.holdings import Holdings
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import TransactionError, Unavailable
 from ledgermq.offset_stores.contract import OffsetEntry
 from ledgermq.protocol import ledgermq_pb2 as pb

@@ -28,9 +28,10 @@ from itertools import repeat
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.due import AfterDelay
-from ledgermq.client.handles import handle_of
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.due import AfterDelay
+from ledgermq.client.messages.handles import handle_of
+from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Row, rows_to_arrow, values_to_arrow
 from ledgermq.client.producing.delivery import (
     BatchResult,
     Delivery,
@@ -41,8 +42,7 @@ from ledgermq.client.producing.delivery import (
     SpilledBatch,
 )
 from ledgermq.client.producing.sessions import EncodedBatch, Session
-from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row, rows_to_arrow, values_to_arrow
-from ledgermq.client.settings import ChosenCompression
+from ledgermq.client.settings.values import ChosenCompression
 from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX

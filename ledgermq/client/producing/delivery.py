@@ -14,9 +14,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, overload
 
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.message_id import MessageId
-from ledgermq.client.record import datetime_of
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.message_id import MessageId
+from ledgermq.client.messages.record import datetime_of
 from ledgermq.errors import LedgerMQError, UsedElsewhere
 
 

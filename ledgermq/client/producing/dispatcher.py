@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ledgermq.client.connection.routing import UNKNOWN_TOPIC_GRACE_S, ask_at_s
 from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.batch import Batch, DuplicateOf, encoding_error
 from ledgermq.client.producing.discovery import Discovery
@@ -29,8 +30,7 @@ from ledgermq.client.producing.publishing import Publishing, Result
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.spilling import Spilling
 from ledgermq.client.producing.topics import ProducerTopics
-from ledgermq.client.routing import UNKNOWN_TOPIC_GRACE_S, ask_at_s
-from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.errors import LedgerMQError, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX
 from ledgermq.protocol.status import error_from_proto

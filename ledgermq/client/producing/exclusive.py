@@ -18,12 +18,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from ledgermq.client.connection.routing import AtOwners
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import PartitionHolder, TopicPartition
+from ledgermq.client.messages.descriptions import PartitionHolder, TopicPartition
 from ledgermq.client.producing.delivery import again
 from ledgermq.client.producing.sessions import Session
-from ledgermq.client.routing import AtOwners
-from ledgermq.client.settings import AccessMode
+from ledgermq.client.settings.values import AccessMode
 from ledgermq.errors import LedgerMQError, PartitionHeld, ProducerFenced, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from ledgermq.client.record import Headers, Outgoing, Row, row_of
-from ledgermq.client.serializers import serialized
-from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.messages.record import Headers, Outgoing, Row, row_of
+from ledgermq.client.settings.serializers import serialized
+from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.errors import InvalidRecord
 
 

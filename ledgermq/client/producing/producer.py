@@ -19,8 +19,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.due import due_of
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.due import due_of
+from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, headers_of, row_bytes
 from ledgermq.client.producing.arrow_rows import ArrowData, Piece, Pieces, table_of
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import (
@@ -44,9 +45,8 @@ from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.producing.spilling import Spilling
 from ledgermq.client.producing.topics import ProducerTopics, TopicQueues
 from ledgermq.client.producing.unrouted import typed
-from ledgermq.client.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, headers_of, row_bytes
-from ledgermq.client.settings import ProducerSettings
-from ledgermq.client.spill import SpillState
+from ledgermq.client.settings.spill import SpillState
+from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.errors import (
     Closed,
     DeadlineExceeded,

@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from ledgermq.buffers import Buffer
-from ledgermq.client.broker_clock import BrokerClock
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.broker_clock import BrokerClock
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch, DuplicateOf
 from ledgermq.client.producing.partition_queue import Numbering
 from ledgermq.client.producing.sessions import BatchNumbers, Session
-from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import Frame

@@ -19,10 +19,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
+from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Record, Row
 from ledgermq.client.producing.arrow_rows import Piece
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery
 from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.record import ROW_OVERHEAD_BYTES, Record, Row
 from ledgermq.errors import ResourceExhausted
 from ledgermq.runtime.tasks import retrieve_error
 

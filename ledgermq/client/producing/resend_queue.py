@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch, DuplicateOf
 from ledgermq.client.producing.partition_queue import Event, Failure, Numbering, PartitionQueue
 from ledgermq.client.producing.sessions import Session

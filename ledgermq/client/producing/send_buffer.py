@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ledgermq.buffers import MIB
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Failed, Outcome, SendResult
 from ledgermq.client.producing.partition_queue import Failure
-from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, ResourceExhausted
 
 OnFailure = Callable[[LedgerMQError], LedgerMQError]

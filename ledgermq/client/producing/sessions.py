@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from ledgermq.client.connection.routing import AtOwners
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.routing import AtOwners
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi

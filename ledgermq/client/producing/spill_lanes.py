@@ -16,7 +16,7 @@ from math import inf
 from pathlib import Path
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch, Compressor
 from ledgermq.client.producing.partition_queue import Left, PartitionQueue
 from ledgermq.client.producing.resend_queue import ResendQueue
@@ -31,8 +31,8 @@ from ledgermq.client.producing.spill_file import (
     StoredLane,
 )
 from ledgermq.client.producing.topics import ProducerTopics
-from ledgermq.client.settings import ProducerSettings
-from ledgermq.client.spill import Spill, SpillState
+from ledgermq.client.settings.spill import Spill, SpillState
+from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.errors import LedgerMQError, ResourceExhausted, StoreUnusable
 from ledgermq.protocol.limits import WINDOW_BATCHES
 from ledgermq.runtime.log import get_log

@@ -22,6 +22,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.batch import Batch, encoding_error
 from ledgermq.client.producing.partition_queue import PartitionQueue
@@ -30,9 +31,8 @@ from ledgermq.client.producing.sessions import open_sessions
 from ledgermq.client.producing.spill_file import LaneKey, RememberedTopic, check_cluster
 from ledgermq.client.producing.spill_lanes import PASSING, Lane, Lanes
 from ledgermq.client.producing.topics import ProducerTopics
-from ledgermq.client.routing import TopicRoute
-from ledgermq.client.settings import ProducerSettings
-from ledgermq.client.spill import Spill, SpillState
+from ledgermq.client.settings.spill import Spill, SpillState
+from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.errors import LedgerMQError, RetriableError, StoreUnusable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.tasks import retrieve_error, shared

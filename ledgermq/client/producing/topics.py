@@ -14,9 +14,10 @@ from itertools import repeat
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition, check_partition, check_topic_text
-from ledgermq.client.partitioner import KeylessPartition, partition_of_key
+from ledgermq.client.messages.descriptions import TopicPartition, check_partition, check_topic_text
+from ledgermq.client.messages.record import Given, Outgoing, Row, rows_of, value_of
 from ledgermq.client.producing.arrow_rows import Piece, split
 from ledgermq.client.producing.batch import Batch, Compressor, TopicExperience
 from ledgermq.client.producing.delivery import Delivery, again
@@ -25,9 +26,8 @@ from ledgermq.client.producing.publishing import Publishing
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.producing.unrouted import Unrouted
-from ledgermq.client.record import Given, Outgoing, Row, rows_of, value_of
-from ledgermq.client.routing import TopicRoute
-from ledgermq.client.settings import ChosenCompression, ProducerSettings
+from ledgermq.client.settings.partitioner import KeylessPartition, partition_of_key
+from ledgermq.client.settings.values import ChosenCompression, ProducerSettings
 from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge, UnknownTopic
 from ledgermq.protocol.levels import (
     PRIORITY,

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Row
 from ledgermq.client.producing.arrow_rows import Piece
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import BatchDelivery, Delivery, Outcome, Refused, SendResult
 from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.record import ROW_OVERHEAD_BYTES, Row
 from ledgermq.errors import InvalidConfig, LedgerMQError
 
 

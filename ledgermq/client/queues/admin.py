@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from ledgermq.client.admin import Admin
+from ledgermq.client.admin.topics import Admin
+from ledgermq.client.connection.coordinator import Coordinator
+from ledgermq.client.connection.routing import AtOwners
 from ledgermq.client.context import ClientContext
-from ledgermq.client.coordinator import Coordinator
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.assignment import check_group
-from ledgermq.client.routing import AtOwners
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import InvalidRequest, LedgerMQError, UnknownGroup
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi

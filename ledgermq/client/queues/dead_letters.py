@@ -7,12 +7,12 @@ from __future__ import annotations
 import asyncio
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.expiry import Expiry
 from ledgermq.client.groups.retry_creation import RetryTopics
 from ledgermq.client.groups.retry_topics import ERROR_BYTES_MAX, Failures, copy_of, cut, dead_letter_topic, origin_of
+from ledgermq.client.messages.expiry import Expiry
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.queues.message import QueueMessage
-from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.settings.values import ProducerSettings
 
 
 class DeadLetters:

@@ -11,8 +11,8 @@ from math import isfinite
 from typing import Any, ClassVar, Protocol
 
 from ledgermq.client.consuming.message import Message
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.serializers import V
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.settings.serializers import V
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition, check_topic_text
+from ledgermq.client.messages.descriptions import TopicPartition, check_topic_text
 from ledgermq.errors import LedgerMQError, NotOwner, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame

@@ -17,16 +17,16 @@ import pyarrow.compute as pc
 
 from ledgermq.client.consuming.message import decode_run, messages_as, opened
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.expiry import Expiry
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.expiry import Expiry
 from ledgermq.client.offsets import At
 from ledgermq.client.queues.dead_letters import DeadLetters
 from ledgermq.client.queues.leased import LeasedAhead
 from ledgermq.client.queues.message import Lease, QueueMessage, Reply
 from ledgermq.client.queues.polls import PATIENCE_S, Polls
 from ledgermq.client.queues.words import Word, WordLane
-from ledgermq.client.serializers import V
-from ledgermq.client.settings import QueueSettings
+from ledgermq.client.settings.serializers import V
+from ledgermq.client.settings.values import QueueSettings
 from ledgermq.errors import Closed, DeadlineExceeded, InvalidRecord, InvalidRequest, LedgerMQError, Unavailable
 from ledgermq.filters.filter import filter_text, parse_filter
 from ledgermq.protocol import ledgermq_pb2 as pb

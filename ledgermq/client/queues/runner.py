@@ -13,7 +13,6 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
-from ledgermq.client.declared import above_zero, check_fields, function, functions, having, switch, whole
 from ledgermq.client.groups.assignment import check_group, topics_of
 from ledgermq.client.groups.handlers.calls import place_of, report_failure, text_of
 from ledgermq.client.groups.handlers.middleware import Middleware, around
@@ -21,7 +20,8 @@ from ledgermq.client.groups.handlers.pace import Pace
 from ledgermq.client.groups.handlers.retry import WAIT_MS_MAX
 from ledgermq.client.queues.message import QueueMessage
 from ledgermq.client.queues.queue import Queue
-from ledgermq.client.settings import QueueSettings, settings_from
+from ledgermq.client.settings.declared import above_zero, check_fields, function, functions, having, switch, whole
+from ledgermq.client.settings.values import QueueSettings, settings_from
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, RetriableError
 from ledgermq.hints import did_you_mean
 from ledgermq.runtime.log import get_log

@@ -15,11 +15,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 from typing import Literal, Self, overload
 
+from ledgermq.client.connection.home import Home
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message, partition_of
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.home import Home
-from ledgermq.client.record import as_bytes
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.record import as_bytes
 from ledgermq.client.tables.rows import Change, Rows
 from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError, OffsetOutOfRange
 from ledgermq.runtime.tasks import cancelled_outside, end

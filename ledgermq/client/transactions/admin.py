@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from ledgermq.client.connections import Connections
-from ledgermq.client.coordinator import Coordinator
+from ledgermq.client.connection.connections import Connections
+from ledgermq.client.connection.coordinator import Coordinator
 from ledgermq.client.transactions.decisions import OutcomeState, check_transactional_id
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, RetriableError, TransactionUnknown, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb

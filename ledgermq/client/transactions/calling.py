@@ -14,12 +14,12 @@ from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
 from typing import cast
 
 from ledgermq.client.consuming.message import made_as, partition_of
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes
 from ledgermq.client.groups.handlers.middleware import around
 from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letters
-from ledgermq.client.record import Outgoing
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.record import Outgoing
 from ledgermq.errors import InvalidRecord
 from ledgermq.runtime.log import get_log
 

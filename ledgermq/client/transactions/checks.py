@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from ledgermq.client.connections import Connections
+from ledgermq.client.connection.connections import Connections
+from ledgermq.client.connection.coordinator import Coordinator
 from ledgermq.client.consuming.message import Message, MessageHeaders, decode_run, messages_of
-from ledgermq.client.coordinator import Coordinator
-from ledgermq.client.record import datetime_of
+from ledgermq.client.messages.record import datetime_of
 from ledgermq.client.transactions.decisions import Decisions
 from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb

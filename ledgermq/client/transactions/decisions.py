@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from ledgermq.client.connections import Connections
-from ledgermq.client.coordinator import Coordinator
+from ledgermq.client.connection.connections import Connections
+from ledgermq.client.connection.coordinator import Coordinator
 from ledgermq.errors import (
     InvalidRequest,
     LedgerMQError,

@@ -20,12 +20,12 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from ledgermq.client.connections import Connections
+from ledgermq.client.connection.connections import Connections
 from ledgermq.client.context import ClientContext
+from ledgermq.client.messages.record import Bytes, Headers, Row, row_bytes
 from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.record import Bytes, Headers, Row, row_bytes
-from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.client.transactions.checks import Check, Checks, Resolution, check_resolution
 from ledgermq.client.transactions.decisions import Decisions, OutcomeState
 from ledgermq.client.transactions.staging import Staging

@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ledgermq.client.consuming.message import partition_of
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.pace import Pace
 from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.record import Outgoing
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.record import Outgoing
 from ledgermq.client.transactions.calling import Calls, MessageFailed
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.transactions import TransactionClient, Transactions

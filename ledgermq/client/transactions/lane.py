@@ -12,10 +12,10 @@ import asyncio
 from contextlib import suppress
 from typing import Protocol
 
-from ledgermq.client.connections import Connections
+from ledgermq.client.connection.connections import Connections
 from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.client.transactions.decisions import Decisions
 from ledgermq.client.transactions.staging import Staging
 from ledgermq.errors import (

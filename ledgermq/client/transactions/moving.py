@@ -17,11 +17,11 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from ledgermq.buffers import MIB
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.holding import Holding
 from ledgermq.client.groups.moves import Move, MovePolicy, size_of
 from ledgermq.client.groups.retry_topics import ERROR_BYTES_MAX, copy_of
 from ledgermq.client.groups.staged_offsets import StagedOffsets
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.transactions import TransactionClient, Transactions
 from ledgermq.errors import (

@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from ledgermq.buffers import Buffer
-from ledgermq.client.broker_clock import BrokerClock
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.broker_clock import BrokerClock
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.partition_queue import Numbering
 from ledgermq.client.producing.publishing import Publishing, Response

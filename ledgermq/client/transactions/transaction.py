@@ -18,11 +18,11 @@ from typing import Any, Literal, Self, TypeVar
 
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.staged_offsets import Staged, StagedOffsets, WhatToStage
+from ledgermq.client.messages.record import Bytes, Headers, Record, Row
 from ledgermq.client.producing.arrow_rows import ArrowData
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, OnDelivery
 from ledgermq.client.producing.queuing import Queuing
-from ledgermq.client.record import Bytes, Headers, Record, Row
-from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.client.transactions.lane import Lane
 from ledgermq.errors import (
     GroupError,

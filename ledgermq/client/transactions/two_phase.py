@@ -17,13 +17,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.record import Bytes, Headers, Record, Row
 from ledgermq.client.producing.arrow_rows import ArrowData
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, OnDelivery, Refused
 from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.producing.unrouted import typed
-from ledgermq.client.record import Bytes, Headers, Record, Row
-from ledgermq.client.settings import ProducerSettings
+from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.decisions import Decisions
 from ledgermq.client.transactions.lane import Lane

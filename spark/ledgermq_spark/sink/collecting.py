@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ledgermq.client.routing import TopicRoute
+from ledgermq.client.connection.routing import TopicRoute
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_spark.sink.rows import Routed, lean
 

@@ -30,7 +30,7 @@ def partitions_of_keys(keys: pa.Array, partitions: int) -> npt.NDArray[np.int64]
 
 
 def _murmur2(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint32]:
-    """Hash as `ledgermq.client.partitioner.murmur2`, column by column; uint32 wraps by itself."""
+    """Hash as `ledgermq.client.settings.partitioner.murmur2`, column by column; uint32 wraps by itself."""
     h = np.full(len(starts), (_SEED ^ length) & 0xFFFFFFFF, np.uint32)
     whole = length & ~3
     for at in range(0, whole, 4):

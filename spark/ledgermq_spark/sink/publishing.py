@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping
 
 from ledgermq.client.client import Client
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Outcome
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.sessions import Session

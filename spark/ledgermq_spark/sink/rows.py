@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.producing.arrow_rows import conform
-from ledgermq.client.routing import TopicRoute
 from ledgermq.errors import (
     InvalidRecord,
     InvalidTopicName,

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 import ledgermq
 from ledgermq.client.client import Client
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.connection.routing import TopicRoute
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import BatchDelivery
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.routing import TopicRoute
 from ledgermq.client.transactions.branch import Branch
 from ledgermq.sources import Sources
 from ledgermq_spark.sink.cluster import Place, opened

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import ledgermq
 from ledgermq.client.client import Client
-from ledgermq.client.settings import ProducerSettings, settings_from
+from ledgermq.client.settings.values import ProducerSettings, settings_from
 from ledgermq.client.transactions.branch import SharedTransaction
 from ledgermq.errors import InvalidConfig, InvalidRequest, LedgerMQError, TransactionTooLarge, Unavailable
 from ledgermq.sources import Sources

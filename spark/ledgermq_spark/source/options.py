@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from ledgermq.client.consuming.message import TABLE_SCHEMA
-from ledgermq.client.record import microseconds_of
+from ledgermq.client.messages.record import microseconds_of
 from ledgermq.errors import InvalidConfig
 from ledgermq.filters.filter import parse_filter
 from ledgermq.protocol.limits import OFFSET_MAX

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from ledgermq.errors import LedgerMQError, Unauthenticated, Unavailable
 from ledgermq.sources import Sources
 from ledgermq_broker.access.state.rules import Principal
-from ledgermq_broker.membership import Membership
+from ledgermq_broker.cluster.membership import Membership
 from ledgermq_ledger import keys
 
 SCHEME = "LedgerMQ-Broker "

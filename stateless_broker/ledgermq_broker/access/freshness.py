@@ -21,10 +21,10 @@ from ledgermq_broker.access.state.records import quota_set_of
 from ledgermq_broker.access.state.rule_set import RuleSet, rule_set_of
 from ledgermq_broker.access.state.rules import Principal
 from ledgermq_broker.access.state.usage import Usages
-from ledgermq_broker.heartbeat import Heartbeat
+from ledgermq_broker.cluster.heartbeat import Heartbeat
+from ledgermq_broker.cluster.membership import Membership
 from ledgermq_broker.logs import get_logger
-from ledgermq_broker.membership import Membership
-from ledgermq_broker.metadata import Metadata
+from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.topics.catalog import read_catalog
 

@@ -30,7 +30,7 @@ from ledgermq.runtime.wait import wait_for
 from ledgermq.sources import Sources
 from ledgermq_broker.access.state.rules import GROUPS_MAX, NAME_CHARS_MAX, Principal, checked_user
 from ledgermq_broker.logs import get_logger
-from ledgermq_broker.settings_sources import shown
+from ledgermq_broker.settings.sources import shown
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512")
 """Signatures by a private key only: with a shared secret, every broker could make tokens."""

@@ -27,10 +27,10 @@ from ledgermq_broker.access.state.quotas import (
 from ledgermq_broker.access.state.records import QUOTA_PREFIX, encode_quota, quota_key, quota_set_of
 from ledgermq_broker.access.state.rules import PRINCIPAL_CHARS_MAX, hash_of
 from ledgermq_broker.access.state.usage import Usages
-from ledgermq_broker.at_controller import AtController
-from ledgermq_broker.controller import Decide
-from ledgermq_broker.heartbeat import QUOTAS
-from ledgermq_broker.metadata import Metadata
+from ledgermq_broker.cluster.heartbeat import QUOTAS
+from ledgermq_broker.metadata.at_controller import AtController
+from ledgermq_broker.metadata.controller import Decide
+from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_ledger.topics.catalog import Catalog
 
 Change = tuple[bytes, bytes | None]

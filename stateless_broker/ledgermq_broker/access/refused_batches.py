@@ -10,7 +10,7 @@ from typing import Any
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
-from ledgermq_broker.received_batches import split_payload
+from ledgermq_broker.paths.received_batches import split_payload
 from ledgermq_ledger.keys import METADATA_TOPIC
 
 Refusals = Sequence[pb.Error | None]

@@ -32,10 +32,10 @@ from ledgermq_broker.access.state.rules import (
     checked_user,
     operation_named,
 )
-from ledgermq_broker.at_controller import AtController
-from ledgermq_broker.controller import Controller, Decide
-from ledgermq_broker.heartbeat import RULES
-from ledgermq_broker.metadata import Metadata
+from ledgermq_broker.cluster.heartbeat import RULES
+from ledgermq_broker.metadata.at_controller import AtController
+from ledgermq_broker.metadata.controller import Controller, Decide
+from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_ledger.topics.catalog import Catalog
 
 CHANGES_MAX = 1000

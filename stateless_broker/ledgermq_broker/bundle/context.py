@@ -19,7 +19,7 @@ from ledgermq_broker.bundle.background_rounds import BackgroundRounds
 from ledgermq_broker.bundle.budgets import AnswerBudget, ByteBudget
 from ledgermq_broker.bundle.fair_queue import SharedRoom
 from ledgermq_broker.bundle.write_gate import WriteGate
-from ledgermq_broker.settings import default_of
+from ledgermq_broker.settings.processes import default_of
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

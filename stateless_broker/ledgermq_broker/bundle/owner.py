@@ -21,13 +21,13 @@ from ledgermq_broker.bundle.exclusive_writers import ExclusiveWriters
 from ledgermq_broker.bundle.former import FormerReaders
 from ledgermq_broker.bundle.group_commit import GroupCommit
 from ledgermq_broker.bundle.internal_state import LatestRecords, read_internal_state
+from ledgermq_broker.bundle.loads import Traffic
 from ledgermq_broker.bundle.moving import Moving
 from ledgermq_broker.bundle.new_producers import LIMIT as NEW_PRODUCERS
 from ledgermq_broker.bundle.new_producers import NewProducers
 from ledgermq_broker.bundle.owned_ledger import OwnedLedger, TermStatus
 from ledgermq_broker.bundle.upkeep import Upkeep
 from ledgermq_broker.bundle.write_gate import for_producer
-from ledgermq_broker.loads import Traffic
 from ledgermq_broker.logs import get_logger, logs_debug
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

@@ -15,8 +15,7 @@ from ledgermq.errors import InvalidRequest, LedgerMQError, PublishNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.exclusive_ids import is_exclusive
 from ledgermq.protocol.limits import PARTITIONS_PER_CALL_MAX, PRODUCER_NAME_CHARS_MAX
-from ledgermq_broker.at_controller import AtController
-from ledgermq_broker.controller import Controller
+from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.exclusive.counts import HolderCounts
 from ledgermq_broker.exclusive.partition import HeldPartitions, HolderParts
 from ledgermq_broker.exclusive.state.bundle_holders import BundleHolders, Claim
@@ -24,8 +23,9 @@ from ledgermq_broker.exclusive.state.limits import HolderLimits
 from ledgermq_broker.internal.core import CoreKind
 from ledgermq_broker.internal.terms import InternalTerms
 from ledgermq_broker.internal.topic import InternalTopic
-from ledgermq_broker.metadata import Lookup, Metadata
-from ledgermq_broker.ownership import Ownership
+from ledgermq_broker.metadata.at_controller import AtController
+from ledgermq_broker.metadata.controller import Controller
+from ledgermq_broker.metadata.followed import Lookup, Metadata
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.topics.catalog import Topic

@@ -16,17 +16,17 @@ from ledgermq.errors import LedgerMQError, Unavailable, UnknownGroup, UnknownPar
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
-from ledgermq_broker.at_controller import AtController
-from ledgermq_broker.controller import Controller
+from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.groups.ends import PartitionEnds
 from ledgermq_broker.groups.offsets_topic import CatalogView, partition_of
 from ledgermq_broker.groups.partition import PartitionCoordinator
 from ledgermq_broker.internal.core import CoreKind
 from ledgermq_broker.internal.terms import InternalTerms
 from ledgermq_broker.internal.topic import InternalTopic
-from ledgermq_broker.metadata import Metadata
-from ledgermq_broker.ownership import Ownership
-from ledgermq_broker.settings import BrokerSettings
+from ledgermq_broker.metadata.at_controller import AtController
+from ledgermq_broker.metadata.controller import Controller
+from ledgermq_broker.metadata.followed import Metadata
+from ledgermq_broker.settings.processes import BrokerSettings
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.root.two_clocks import TwoClocks

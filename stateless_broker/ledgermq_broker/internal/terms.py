@@ -14,9 +14,9 @@ from typing import Any, TypeVar, cast
 
 from ledgermq.errors import LedgerMQError, NotOwner, Unavailable
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.internal.core import Core, CoreKind, Follower, Hosted
 from ledgermq_broker.internal.term import RETRY_AFTER_MS, InternalTerm, TermParts
-from ledgermq_broker.ownership import Ownership
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.history import read_whole
 from ledgermq_ledger.log.internal_topic import read_internal

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter
 
-from ledgermq_broker.backlog_counts import BacklogCounts
+from ledgermq_broker.backlogs.counts import BacklogCounts
 from ledgermq_broker.metrics.topic_totals import OTHER
 
 TOPICS_MAX = 100

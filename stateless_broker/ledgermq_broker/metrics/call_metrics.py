@@ -7,9 +7,9 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from ledgermq.protocol.methods import METHODS, Kind
-from ledgermq_broker.call_meter import CallMeter
 from ledgermq_broker.metrics import names
 from ledgermq_broker.metrics.store_metrics import SECONDS
+from ledgermq_broker.ports.call_meter import CallMeter
 
 
 class CallMetrics(CallMeter):

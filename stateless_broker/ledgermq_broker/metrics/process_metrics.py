@@ -31,7 +31,7 @@ from ledgermq_broker.metrics.store_metrics import StoreMetrics, prices_for
 from ledgermq_broker.metrics.timer_metrics import TimerMetrics
 from ledgermq_broker.metrics.transaction_metrics import TransactionMetrics
 from ledgermq_broker.node import Hooks
-from ledgermq_broker.tls import TlsMeter
+from ledgermq_broker.ports.tls import TlsMeter
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, of no use here
 

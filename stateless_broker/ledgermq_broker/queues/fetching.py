@@ -27,8 +27,8 @@ from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MA
 from ledgermq.runtime.tasks import one_ends
 from ledgermq_broker.bundle.budgets import AnswerBudget, AnswerReader
 from ledgermq_broker.bundle.context import BundleMetrics
-from ledgermq_broker.metadata import Lookup, Metadata
-from ledgermq_broker.ownership import Ownership
+from ledgermq_broker.cluster.ownership import Ownership
+from ledgermq_broker.metadata.followed import Lookup, Metadata
 from ledgermq_broker.queues.counts import ShareCounts
 from ledgermq_broker.queues.partition import BundleQueues, lease_ms_of
 from ledgermq_broker.queues.state.limits import ShareLimits

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from ledgermq.errors import InvalidRequest, LedgerMQError, OffsetOutOfRange
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
-from ledgermq_broker.at_controller import AtController
 from ledgermq_broker.bundle.context import BundleContext
-from ledgermq_broker.controller import Controller
+from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.internal.core import CoreKind
 from ledgermq_broker.internal.terms import InternalTerms
 from ledgermq_broker.internal.topic import InternalTopic
-from ledgermq_broker.metadata import Lookup, Metadata
-from ledgermq_broker.ownership import Ownership
+from ledgermq_broker.metadata.at_controller import AtController
+from ledgermq_broker.metadata.controller import Controller
+from ledgermq_broker.metadata.followed import Lookup, Metadata
 from ledgermq_broker.queues.counts import ShareCounts
 from ledgermq_broker.queues.fetching import PARTITIONS_MAX, ShareFetching, check_readable
 from ledgermq_broker.queues.partition import WORDS, BundleQueues, ShareParts

@@ -16,10 +16,10 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.records import decode_batch
 from ledgermq_broker.access.state.rules import hash_of
-from ledgermq_broker.metadata import Metadata
-from ledgermq_broker.produce_path import Admitted, Entry, ProducePath, session_of
-from ledgermq_broker.received_batches import BatchChecks, let_go_of_frame, side_by_side, split_payload
-from ledgermq_broker.request_window import answered_in_order
+from ledgermq_broker.admission.request_window import answered_in_order
+from ledgermq_broker.metadata.followed import Metadata
+from ledgermq_broker.paths.produce_path import Admitted, Entry, ProducePath, session_of
+from ledgermq_broker.paths.received_batches import BatchChecks, let_go_of_frame, side_by_side, split_payload
 from ledgermq_broker.timed.intake import Sent
 from ledgermq_broker.timed.partition import TimerPartition
 from ledgermq_broker.timed.store_clock import StoreClock

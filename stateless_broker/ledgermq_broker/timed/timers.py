@@ -11,17 +11,17 @@ from collections.abc import AsyncIterator
 from ledgermq.errors import InvalidRequest, LedgerMQError, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
-from ledgermq_broker.at_controller import AtController
 from ledgermq_broker.bundle.context import BundleContext
 from ledgermq_broker.bundle.group_commit import BUNDLE_SHARE
-from ledgermq_broker.controller import Controller
+from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.internal.core import CoreKind
 from ledgermq_broker.internal.terms import InternalTerms
 from ledgermq_broker.internal.topic import InternalTopic
-from ledgermq_broker.metadata import Metadata
-from ledgermq_broker.ownership import Ownership
-from ledgermq_broker.produce_path import ProducePath
-from ledgermq_broker.received_batches import BatchChecks
+from ledgermq_broker.metadata.at_controller import AtController
+from ledgermq_broker.metadata.controller import Controller
+from ledgermq_broker.metadata.followed import Metadata
+from ledgermq_broker.paths.produce_path import ProducePath
+from ledgermq_broker.paths.received_batches import BatchChecks
 from ledgermq_broker.timed.counts import TimerCounts
 from ledgermq_broker.timed.intake import Sent, check_due
 from ledgermq_broker.timed.partition import TimerPartition, TimerParts

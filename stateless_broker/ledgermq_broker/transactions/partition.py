@@ -17,7 +17,7 @@ from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle_calls import BundleCalls
+from ledgermq_broker.internal.bundle_calls import BundleCalls
 from ledgermq_broker.internal.core import Opening
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_broker.logs import get_logger

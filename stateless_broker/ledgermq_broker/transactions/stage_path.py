@@ -16,10 +16,10 @@ from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import StageFrame
 from ledgermq_broker.access.state.rules import hash_of
-from ledgermq_broker.metadata import Metadata
-from ledgermq_broker.ownership import Ownership
-from ledgermq_broker.received_batches import BatchChecks, let_go_of_frame, side_by_side, split_payload
-from ledgermq_broker.request_window import answered_in_order
+from ledgermq_broker.admission.request_window import answered_in_order
+from ledgermq_broker.cluster.ownership import Ownership
+from ledgermq_broker.metadata.followed import Metadata
+from ledgermq_broker.paths.received_batches import BatchChecks, let_go_of_frame, side_by_side, split_payload
 from ledgermq_broker.timed.intake import Sent
 from ledgermq_broker.timed.timers import Timers
 from ledgermq_broker.transactions.from_wire import staged_branch_of

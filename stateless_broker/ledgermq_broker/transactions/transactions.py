@@ -16,15 +16,15 @@ from crc32c import crc32c
 from ledgermq.errors import InvalidRequest, LedgerMQError, TransactionUnknown, Unavailable, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources
-from ledgermq_broker.at_controller import AtController
-from ledgermq_broker.bundle_calls import BundleCalls
-from ledgermq_broker.controller import Controller
+from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.groups.groups import Groups
+from ledgermq_broker.internal.bundle_calls import BundleCalls
 from ledgermq_broker.internal.core import CoreKind
 from ledgermq_broker.internal.terms import InternalTerms
 from ledgermq_broker.internal.topic import InternalTopic
-from ledgermq_broker.metadata import Metadata
-from ledgermq_broker.ownership import Ownership
+from ledgermq_broker.metadata.at_controller import AtController
+from ledgermq_broker.metadata.controller import Controller
+from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_broker.timed.store_clock import StoreClock
 from ledgermq_broker.transactions.counts import TransactionCounts
 from ledgermq_broker.transactions.from_wire import (

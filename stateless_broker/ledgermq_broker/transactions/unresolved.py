@@ -20,10 +20,10 @@ from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.records import HEADERS, SCHEMA_VERSION, decode_batch, encode_batch, timestamps_of
 from ledgermq.protocol.status import error_from_proto
-from ledgermq_broker.at_controller import AtController
-from ledgermq_broker.bundle_calls import BundleCalls
-from ledgermq_broker.controller import Controller
-from ledgermq_broker.metadata import Metadata
+from ledgermq_broker.internal.bundle_calls import BundleCalls
+from ledgermq_broker.metadata.at_controller import AtController
+from ledgermq_broker.metadata.controller import Controller
+from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_broker.transactions.state.checks import describe, unresolved_topic
 from ledgermq_broker.transactions.state.types import Part, Transaction
 from ledgermq_ledger.topics.catalog import Topic

@@ -11,10 +11,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from ledgermq_broker import admin_connections
-from ledgermq_broker.admin_connections import HOST_CONNECTIONS_MAX
-from ledgermq_broker.admin_server import AdminServer
 from ledgermq_broker.health import Health
+from ledgermq_broker.ports import admin_connections
+from ledgermq_broker.ports.admin_connections import HOST_CONNECTIONS_MAX
+from ledgermq_broker.ports.admin_server import AdminServer
 from tests.certificates import Authority
 from tests.waiting import until
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledgermq.errors import ResourceExhausted
-from ledgermq_broker.admission import (
+from ledgermq_broker.admission.calls import (
     BROKER_CALLS,
     CONNECTION_BURST,
     CONNECTION_PER_S,

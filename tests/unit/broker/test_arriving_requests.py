@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from ledgermq_broker.arriving_requests import (
+from ledgermq_broker.admission.arriving_requests import (
     BYTES_MAX,
     IS_COUNTED,
     STALE_BYTES_MAX,

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from ledgermq_broker import connection_cut
-from ledgermq_broker.connection_cut import OPEN_FILES, ConnectionCut, cut_connections
+from ledgermq_broker.admission import connection_cut
+from ledgermq_broker.admission.connection_cut import OPEN_FILES, ConnectionCut, cut_connections
 from tests.waiting import until
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ledgermq_broker.directory import Directory
-from ledgermq_broker.heartbeat import Heartbeat
+from ledgermq_broker.cluster.directory import Directory
+from ledgermq_broker.cluster.heartbeat import Heartbeat
 
 
 def beat(broker: str, epoch: int | None = None, *, releasing: bool = False, leaving: bool = False) -> Heartbeat:

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from ledgermq.errors import ResourceExhausted
-from ledgermq_broker.fair_window import ACTIVE_S, BYTES_MIN, WAIT_S_MAX, FairWindow
+from ledgermq_broker.admission.fair_window import ACTIVE_S, BYTES_MIN, WAIT_S_MAX, FairWindow
 from tests.virtual_time import virtual
 
 FRAME = 256 * 1024

@@ -15,13 +15,13 @@ import grpc.aio
 import pytest
 from grpc._cython import cygrpc
 
-from ledgermq.client.grpc_connection import GrpcConnection
+from ledgermq.client.connection.grpc_connection import GrpcConnection
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame, Frame
 from ledgermq.protocol.methods import DESCRIBE_TOPICS, PRODUCE
-from ledgermq_broker import grpc_server
-from ledgermq_broker.call_meter import CANCELLED, CallMeter
-from ledgermq_broker.grpc_server import Context, GrpcServer
+from ledgermq_broker.ports import grpc_server
+from ledgermq_broker.ports.call_meter import CANCELLED, CallMeter
+from ledgermq_broker.ports.grpc_server import Context, GrpcServer
 from tests.servers.cutting_proxy import NEVER, cutting_proxy
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.buffers import KIB, MIB
-from ledgermq_broker.loads import REQUEST_BYTES, Loads, LoadTimes, PartitionLoads, Traffic
+from ledgermq_broker.bundle.loads import REQUEST_BYTES, Loads, LoadTimes, PartitionLoads, Traffic
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segment import Batch
 

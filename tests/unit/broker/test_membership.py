@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
-from ledgermq_broker.heartbeat import LOAD_MAX, Heartbeat, decode_heartbeat, encode_heartbeat
-from ledgermq_broker.membership import Membership, Superseded
+from ledgermq_broker.cluster.heartbeat import LOAD_MAX, Heartbeat, decode_heartbeat, encode_heartbeat
+from ledgermq_broker.cluster.membership import Membership, Superseded
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import ObjectInfo
 from ledgermq_ledger.object_store.memory import MemoryStore

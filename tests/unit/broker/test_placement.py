@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq_broker.placement import place
+from ledgermq_broker.cluster.placement.bundles import place
 
 brokers = st.lists(st.text("abcdef0123", min_size=1, max_size=6), min_size=1, max_size=8, unique=True)
 counts = st.integers(2, 40)

@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ledgermq.evenness import EXCESS_MIN, GAIN_MIN
-from ledgermq_broker.heartbeat import Heartbeat
-from ledgermq_broker.load_moves import LoadMoves, promised_in
-from ledgermq_broker.placement import Relief, place, relief
+from ledgermq_broker.cluster.heartbeat import Heartbeat
+from ledgermq_broker.cluster.placement.bundles import Relief, place, relief
+from ledgermq_broker.cluster.placement.load_moves import LoadMoves, promised_in
 
 BROKERS_MAX, BUNDLES_MAX, STEPS_MAX = 6, 24, 200
 WAIT_S = 60.0

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq_broker.reload import LiveSettings, decide
-from ledgermq_broker.settings import BrokerSettings, load_settings
+from ledgermq_broker.process.reload import LiveSettings, decide
+from ledgermq_broker.settings.processes import BrokerSettings, load_settings
 
 
 def test_live_settings_are_taken_and_others_refused() -> None:

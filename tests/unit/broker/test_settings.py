@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.errors import InvalidConfig
-from ledgermq_broker.settings import BrokerSettings, load_settings
+from ledgermq_broker.settings.processes import BrokerSettings, load_settings
 
 
 @pytest.fixture

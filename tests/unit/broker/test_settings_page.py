@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ledgermq.client.groups.handlers.handler import HandlerSettings
 from ledgermq.client.queues.runner import QueueHandlerSettings
-from ledgermq.client.settings import (
+from ledgermq.client.settings.values import (
     ClientSettings,
     ConsumerSettings,
     GroupSettings,
@@ -15,7 +15,7 @@ from ledgermq.client.settings import (
     QueueSettings,
     TableSettings,
 )
-from ledgermq_broker.settings import NAMES
+from ledgermq_broker.settings.processes import NAMES
 from ledgermq_ledger.topics import settings as topic_settings
 from ledgermq_tools.broker.settings_page import page, unit_of
 

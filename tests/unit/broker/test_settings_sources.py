@@ -13,8 +13,15 @@ from pydantic_settings import BaseSettings
 
 from ledgermq.errors import InvalidConfig
 from ledgermq_broker.embedded import embedded_settings
-from ledgermq_broker.settings import KINDS, LIVE, NAMES, BrokerSettings, load_compaction_settings, load_settings
-from ledgermq_broker.settings_sources import STARS, read_sources, settle, shown
+from ledgermq_broker.settings.processes import (
+    KINDS,
+    LIVE,
+    NAMES,
+    BrokerSettings,
+    load_compaction_settings,
+    load_settings,
+)
+from ledgermq_broker.settings.sources import STARS, read_sources, settle, shown
 
 
 class WithSecret(BaseSettings):

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.errors import InvalidConfig
-from ledgermq_broker.settings import load_settings
-from ledgermq_broker.siblings import (
+from ledgermq_broker.process.siblings import (
     PAUSE_S_FIRST,
     PAUSE_S_MAX,
     STEADY_S,
@@ -22,7 +21,8 @@ from ledgermq_broker.siblings import (
     pause_s,
     shares,
 )
-from ledgermq_broker.supervisor import labelled
+from ledgermq_broker.process.supervisor import labelled
+from ledgermq_broker.settings.processes import load_settings
 
 
 def of(processes: int = 3, **flags: Any) -> list[dict[str, Any]]:

@@ -6,7 +6,14 @@ import random
 
 import pytest
 
-from ledgermq_broker.takeover import ClaimHistory, Evidence, is_gone, may_claim_back, stands_still, wait_before_claim_s
+from ledgermq_broker.cluster.takeover import (
+    ClaimHistory,
+    Evidence,
+    is_gone,
+    may_claim_back,
+    stands_still,
+    wait_before_claim_s,
+)
 
 INTERVAL_S = 2.0
 

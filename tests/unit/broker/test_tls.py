@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from ledgermq.errors import InvalidConfig
-from ledgermq_broker.settings import load_compaction_settings, load_settings
-from ledgermq_broker.tls import CertificateFiles, check_tls, tls_to_peers
+from ledgermq_broker.ports.tls import CertificateFiles, check_tls, tls_to_peers
+from ledgermq_broker.settings.processes import load_compaction_settings, load_settings
 from tests.certificates import Authority, Pair
 
 FILES = {"tls_cert_file": "a", "tls_key_file": "b"}

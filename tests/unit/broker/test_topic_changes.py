@@ -19,7 +19,7 @@ from ledgermq.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from ledgermq_broker.topic_changes import (
+from ledgermq_broker.metadata.topic_changes import (
     TopicLimits,
     altered,
     created,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledgermq.client.access import NewToken
-from ledgermq.client.credentials import LOOKED_AGAIN_AFTER_S, credential_of
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.admin.access import NewToken
+from ledgermq.client.connection.credentials import LOOKED_AGAIN_AFTER_S, credential_of
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import InvalidConfig, InvalidRequest
 from ledgermq.sync.access import Access
 from tests.virtual_time import run_virtual

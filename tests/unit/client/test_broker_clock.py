@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from ledgermq.client.broker_clock import BrokerClock
+from ledgermq.client.messages.broker_clock import BrokerClock
 from ledgermq.sources import Sources
 from tests.virtual_time import EPOCH_US, virtual
 

@@ -17,8 +17,8 @@ import ledgermq
 from ledgermq import errors
 from ledgermq.client.consuming.prefetch import DATA_BYTES_MIN, DECODED_BYTES_MAX, RUNS_MAX, DecodeAhead, Prefetch
 from ledgermq.client.consuming.reading import FetchedRun, FlowStep, Reading
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.protocol.records import decode_batch, encode_batch
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources

@@ -15,9 +15,9 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.broker_clock import OLD_S
-from ledgermq.client.handles import handle_of
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.messages.broker_clock import OLD_S
+from ledgermq.client.messages.handles import handle_of
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.unit.client.delayed_broker import DelayedBroker
 from tests.unit.client.hostile import ADDRESS

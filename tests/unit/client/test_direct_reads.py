@@ -19,8 +19,8 @@ from crc32c import crc32c
 import ledgermq
 from ledgermq.client.consuming import direct_reads
 from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads, ranges_of
-from ledgermq.client.declared import check_place
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.declared import check_place
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import CorruptFrame, InvalidConfig
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame, Frame

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ledgermq.client.broker_clock import BrokerClock
-from ledgermq.client.due import AfterDelay, due_of
+from ledgermq.client.messages.broker_clock import BrokerClock
+from ledgermq.client.messages.due import AfterDelay, due_of
 from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import InvalidRecord
 from ledgermq.sources import Sources

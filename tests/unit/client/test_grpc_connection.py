@@ -13,7 +13,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from ledgermq.client.grpc_connection import GrpcConnection
+from ledgermq.client.connection.grpc_connection import GrpcConnection
 from ledgermq.errors import Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 

@@ -10,7 +10,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.client.handles import PREFIX, handle_of, request_of
+from ledgermq.client.messages.handles import PREFIX, handle_of, request_of
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 

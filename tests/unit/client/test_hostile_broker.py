@@ -12,8 +12,8 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.record import row_of, rows_to_arrow
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.messages.record import row_of, rows_to_arrow
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
 from ledgermq.protocol.records import encode_batch

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.client.descriptions import TopicPartition
-from ledgermq.client.message_id import MessageId
+from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.messages.message_id import MessageId
 from ledgermq.client.producing.delivery import Failed, SendResult, Spilled
 from ledgermq.errors import InvalidRequest, Unavailable
 from ledgermq.protocol.limits import OFFSET_MAX

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from ledgermq.client.client import Client
-from ledgermq.client.settings import ClientSettings
-from ledgermq_broker.in_process import InProcessConnector
+from ledgermq.client.settings.values import ClientSettings
+from ledgermq_broker.ports.in_process import InProcessConnector
 from tests.broker.cluster import Cluster, in_cluster
 from tests.virtual_time import virtual_sources
 

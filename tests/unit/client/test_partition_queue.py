@@ -9,7 +9,7 @@ import random
 import grpc
 import pytest
 
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch, Compressor
 from ledgermq.client.producing.partition_queue import Numbering, PartitionQueue, Session
 from ledgermq.errors import (

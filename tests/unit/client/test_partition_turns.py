@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 
 import ledgermq
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.unit.client.hostile import ADDRESS, HostileBroker
 from tests.virtual_time import virtual, virtual_sources

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.client.descriptions import check_partition
-from ledgermq.client.partitioner import Keyless, KeylessPartition, murmur2, partition_of_key
+from ledgermq.client.messages.descriptions import check_partition
+from ledgermq.client.settings.partitioner import Keyless, KeylessPartition, murmur2, partition_of_key
 from ledgermq.errors import InvalidConfig, UnknownPartition
 from ledgermq.sources import Sources
 

@@ -10,9 +10,9 @@ import pytest
 
 from ledgermq.client.consuming import reading
 from ledgermq.client.consuming.reading import FLOWS, Flow, FlowStep, Reading
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups import holding
 from ledgermq.client.groups.holding import TRANSITIONS, Event, Holding, Phase
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.offset_stores.contract import GivenPartition
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.runtime.transitions import IllegalTransition

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch, Compressor
 from ledgermq.client.producing.partition_queue import _NEXT, Event, Numbering, PartitionQueue, Phase
 from ledgermq.client.producing.sessions import Session

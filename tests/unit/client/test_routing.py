@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ledgermq.client import connections as connections_module
-from ledgermq.client.connections import Connections
-from ledgermq.client.routing import Routing, TopicRoute, ask_at_s
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.connection import connections as connections_module
+from ledgermq.client.connection.connections import Connections
+from ledgermq.client.connection.routing import Routing, TopicRoute, ask_at_s
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import NotOwner, ResourceExhausted, TopicBeingDeleted, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection

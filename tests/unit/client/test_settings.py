@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 
 import ledgermq
-from ledgermq.client import target
+from ledgermq.client.connection import target
+from ledgermq.client.connection.target import is_root_url, parse_addresses
 from ledgermq.client.consuming.start import check_start
 from ledgermq.client.groups.handlers.handler import handler_settings
-from ledgermq.client.settings import ClientSettings, ConsumerSettings, GroupSettings, ProducerSettings, settings_from
-from ledgermq.client.target import is_root_url, parse_addresses
+from ledgermq.client.settings.values import (
+    ClientSettings,
+    ConsumerSettings,
+    GroupSettings,
+    ProducerSettings,
+    settings_from,
+)
 from ledgermq.errors import InvalidConfig, InvalidTopicName, LedgerMQError, Unavailable
 from tests.waiting import WAIT_S_MAX, until
 

@@ -12,7 +12,7 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.sources import Sources
 from ledgermq.sync import Client
 from ledgermq.sync.background import Background

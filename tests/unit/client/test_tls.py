@@ -8,7 +8,7 @@ import pytest
 
 import ledgermq
 from ledgermq import Tls
-from ledgermq.client.tls import Credentials, chosen_tls
+from ledgermq.client.settings.tls import Credentials, chosen_tls
 from ledgermq.errors import InvalidConfig
 from tests.certificates import Authority
 
@@ -77,7 +77,7 @@ async def test_the_setting_is_checked() -> None:
 async def test_changed_files_are_taken_and_bad_ones_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("ledgermq.client.tls.LOOK_S", 0.0)
+    monkeypatch.setattr("ledgermq.client.settings.tls.LOOK_S", 0.0)
     authority = Authority(tmp_path)
     pair = authority.issue("client")
     credentials = Credentials(authority.tls(pair))

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 import ledgermq
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import InvalidRequest, NotOwner, TransactionUnknown, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources

@@ -13,7 +13,7 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.unit.client.transaction_broker import ADDRESSES, TransactionCluster, sequences
 from tests.virtual_time import EPOCH_US, virtual_in, virtual_sources

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ledgermq.client.settings import ConsumerSettings, GroupSettings, TableSettings
+from ledgermq.client.settings.values import ConsumerSettings, GroupSettings, TableSettings
 from ledgermq.errors import InvalidConfig, InvalidFilter
 from ledgermq.filters.columns import VALUE_BYTES_MAX
 from ledgermq.filters.filter import ALL, CHARS_MAX, filter_text, parse_filter

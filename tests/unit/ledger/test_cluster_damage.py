@@ -16,8 +16,8 @@ import pytest
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from ledgermq_broker.broker import Broker
-from ledgermq_broker.in_process import InProcessConnector, Network
-from ledgermq_broker.settings import load_settings
+from ledgermq_broker.ports.in_process import InProcessConnector, Network
+from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import CHECKSUM, ClusterSettings, _decode, open_cluster, read_cluster

@@ -29,7 +29,7 @@ from ledgermq_broker.access.jwt import (
     keys_of,
 )
 from ledgermq_broker.node import issuer_of
-from ledgermq_broker.settings import load_settings
+from ledgermq_broker.settings.processes import load_settings
 from tests.virtual_time import run_virtual, virtual_sources
 
 ISSUER = Issuer("https://login.example", "ledgermq")

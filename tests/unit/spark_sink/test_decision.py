@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq_ledger import keys
 from ledgermq_ledger.garbage.staged_rows import remove_done

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.client.partitioner import partition_of_key
-from ledgermq.client.routing import TopicRoute
+from ledgermq.client.connection.routing import TopicRoute
+from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import InvalidRecord, MessageTooLarge, PublishNotAccepted, UnknownPartition, UnknownTopic
 from ledgermq.sources import Sources
 from ledgermq_spark.sink.collecting import PART_BYTES, Collector

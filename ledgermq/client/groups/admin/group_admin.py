@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Literal
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.admin.descriptions import (
     GroupDescription,
     GroupSummary,
@@ -21,6 +20,7 @@ from ledgermq.client.groups.admin.descriptions import (
 from ledgermq.client.groups.admin.resets import Bounds, Like, PlannedReset, Where, check_where, plan
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.lag import Lag, Lags
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError, UnknownGroup, UnknownTopic
 from ledgermq.offset_stores.cluster import commit_outside
 from ledgermq.protocol import ledgermq_pb2 as pb

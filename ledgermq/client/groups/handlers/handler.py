@@ -9,13 +9,23 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from ledgermq.client.declared import above_zero, between, check_fields, function, functions, having, switch, text, whole
 from ledgermq.client.groups.assignment import Topics, check_group, check_rule, topics_of
 from ledgermq.client.groups.handlers.lanes import Ordering
 from ledgermq.client.groups.handlers.middleware import Middleware
 from ledgermq.client.groups.handlers.retry import WAIT_MS_MAX, InOrder, MetaQ, Retry
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.settings import GroupSettings, settings_from
+from ledgermq.client.settings.declared import (
+    above_zero,
+    between,
+    check_fields,
+    function,
+    functions,
+    having,
+    switch,
+    text,
+    whole,
+)
+from ledgermq.client.settings.values import GroupSettings, settings_from
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import nearest
 from ledgermq.protocol.names import NAME_CHARS_MAX

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, Literal, TypeVar
 
 from ledgermq.client.consuming.message import Message, partition_of
-from ledgermq.client.descriptions import TopicPartition
+from ledgermq.client.messages.descriptions import TopicPartition
 
 Ordering = Literal["partition", "key"] | None
 

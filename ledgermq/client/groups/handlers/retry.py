@@ -15,10 +15,10 @@ from random import Random  # noqa: TID251  the type only; the generator is injec
 from typing import Any, Literal, Self, cast
 
 from ledgermq.buffers import MIB
-from ledgermq.client.declared import above_zero, check_between, check_fields, switch, whole
 from ledgermq.client.groups.handlers.lanes import Ordering
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.settings import GroupSettings
+from ledgermq.client.settings.declared import above_zero, check_between, check_fields, switch, whole
+from ledgermq.client.settings.values import GroupSettings
 from ledgermq.durations import find_duration_ms
 from ledgermq.errors import InvalidConfig
 from ledgermq.runtime.backoff import backoff_s, jittered_s

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 
 from ledgermq.client.consuming.message import partition_of
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.calls import HandlerCalls, text_of
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes
@@ -24,6 +23,7 @@ from ledgermq.client.groups.handlers.recovery import Recovery
 from ledgermq.client.groups.handlers.retry import InOrder, Levels
 from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import DeadlineExceeded, GroupError, LedgerMQError, RetriableError
 from ledgermq.runtime.log import get_log
 from ledgermq.runtime.tasks import end, first_of

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ledgermq import errors
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.commits import Committer, Wish
 from ledgermq.client.groups.holding import Holding
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
 from tests.virtual_time import virtual_in
 

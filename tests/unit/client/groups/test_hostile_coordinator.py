@@ -12,7 +12,7 @@ import pytest
 
 import ledgermq
 from ledgermq import TopicPartition, errors
-from ledgermq.client.settings import ClientSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.unit.client.groups.hostile_coordinator import HostileCoordinator, assigned
 from tests.unit.client.hostile import ADDRESS, encoded, fetched

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ledgermq.client.consuming.message import Message
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes, Ordering
+from ledgermq.client.messages.descriptions import TopicPartition
 
 
 def message(partition: int, offset: int, key: bytes | None = None) -> Message:

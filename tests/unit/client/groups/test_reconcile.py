@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.assignment import Changes, given_from_proto, given_to_proto, reconcile
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.offset_stores.contract import GivenPartition
 
 

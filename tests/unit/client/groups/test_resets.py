@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ledgermq.client.descriptions import TopicPartition
 from ledgermq.client.groups.admin.resets import Bounds, Like, PlannedReset, Shift, Where, check_where, plan
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import InvalidConfig, InvalidRequest, OffsetOutOfRange
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -1,0 +1,1 @@
+"""Administration: topics, access rules, quotas, deletion of records."""

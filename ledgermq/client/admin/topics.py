@@ -1,0 +1,321 @@
+"""Administer topics: create, list, describe, alter, delete; drain brokers.
+
+Retries are safe: if the answer to an attempt was lost, the next attempt recognizes its effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext, suppress
+from datetime import timedelta
+
+from ledgermq.client.context import ClientContext
+from ledgermq.client.messages.descriptions import (
+    AddedBundles,
+    BundleLoads,
+    ClusterDescription,
+    TopicDescription,
+    TopicPartition,
+    check_topic_text,
+    cluster_description,
+    topic_description,
+)
+from ledgermq.durations import find_duration_ms
+from ledgermq.errors import (
+    DeadlineExceeded,
+    InvalidConfig,
+    InvalidRequest,
+    RetriableError,
+    TopicBeingDeleted,
+    TopicExists,
+    Unauthorized,
+    Unavailable,
+    UnknownTopic,
+)
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import Connection
+from ledgermq.protocol.status import error_from_proto
+from ledgermq.runtime.tasks import all_of
+
+CALLS_AT_ONCE = 16
+BUNDLES_MIN = 2
+"""Every cluster has them, so asking for them adds none: the answer is the controller's number."""
+
+
+class Admin:
+    def __init__(self, context: ClientContext) -> None:
+        self._sources = context.sources
+        self._connections = context.connections
+        self._routing = context.routing
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        settings: Mapping[str, object],
+        *,
+        if_not_exists: bool = False,
+        wait: bool = False,
+    ) -> TopicDescription:
+        request = pb.CreateTopicRequest(
+            name=check_topic_text(name),
+            partitions=_whole("partitions", partitions),
+            settings=_texts(settings),
+            nonce=self._sources.new_id(),
+        )
+        attempts, backoff, deadline = 0, self._connections.backoff(), self._connections.deadline()
+
+        async def create(connection: Connection) -> pb.TopicInfo:
+            nonlocal attempts
+            attempts += 1
+            return (await connection.create_topic(request)).topic
+
+        try:
+            while True:
+                try:
+                    info = await self._connections.ask(create, deadline)
+                    break
+                except TopicBeingDeleted as error:
+                    if not wait or not await backoff.pause(error.retry_after_ms, deadline):
+                        raise
+                    attempts = 0  # none of them has created it
+        except TopicExists:
+            if attempts == 1 and not if_not_exists:
+                raise
+            # An earlier attempt of this call may have created it. A broker that keeps nonces would have answered so;
+            # without a nonce the topic looks as requested.
+            info = await self._info(name)
+            is_equal = dict(info.settings) == dict(request.settings) and partitions in (0, len(info.partitions))
+            if not if_not_exists and (info.nonce or not is_equal):
+                raise
+        self._routing.learn(info)
+        return topic_description(info)
+
+    async def list_topics(self) -> list[TopicDescription]:
+        answer = await self._connections.ask(
+            lambda at: at.describe_topics(pb.DescribeTopicsRequest()), self._connections.deadline()
+        )
+        return [topic_description(info) for info in answer.topics if not info.HasField("error")]
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        deadline = self._connections.deadline()
+        await self._routing.refresh(name, deadline)
+        info = await self._info(name)
+        self._routing.learn(info)
+        return topic_description(info)
+
+    async def _info(self, name: str) -> pb.TopicInfo:
+        request = pb.DescribeTopicsRequest(topics=[name], fresh=True)
+        answer = await self._connections.ask(lambda at: at.describe_topics(request), self._connections.deadline())
+        for info in answer.topics:
+            if info.HasField("error"):
+                raise error_from_proto(info.error)
+            return info
+        raise UnknownTopic(f"topic {name!r} does not exist")
+
+    async def alter_topic(
+        self, name: str, partitions: int, settings: Mapping[str, object], unset: Iterable[str]
+    ) -> TopicDescription:
+        request = pb.AlterTopicRequest(
+            name=check_topic_text(name),
+            partitions=_whole("partitions", partitions),
+            set=_texts(settings),
+            unset=[_text(setting) for setting in unset],
+        )
+        answer = await self._connections.ask(lambda at: at.alter_topic(request), self._connections.deadline())
+        self._routing.learn(answer.topic)
+        return topic_description(answer.topic)
+
+    async def delete_topic(self, name: str) -> None:
+        try:
+            topic_id = await self._id_of(check_topic_text(name))
+        except TopicBeingDeleted:
+            return
+        request = pb.DeleteTopicRequest(name=name, topic_id=topic_id)
+        attempts = 0
+
+        async def delete(connection: Connection) -> None:
+            nonlocal attempts
+            attempts += 1
+            with suppress(TopicBeingDeleted) if topic_id else nullcontext():
+                await connection.delete_topic(request)
+
+        try:
+            await self._connections.ask(delete, self._connections.deadline())
+        except UnknownTopic:
+            if attempts == 1 and not topic_id:
+                raise
+        self._routing.forget(name)
+
+    async def _id_of(self, name: str) -> int:
+        """Return the id of the topic that has the name now, so that no attempt deletes a later one. 0 if the caller
+        may delete it, and not see it. Raises UnknownTopic, TopicBeingDeleted, Unavailable.
+        """
+        try:
+            return (await self._info(name)).topic_id
+        except Unauthorized:
+            return 0
+
+    async def describe_cluster(self) -> ClusterDescription:
+        return cluster_description(await self._describe(self._connections.deadline()))
+
+    async def add_bundles(self, count: int, *, dry_run: bool) -> AddedBundles:
+        if type(count) is not int or count < 1:
+            raise InvalidConfig(f"count must be a whole number of 1 or more, not {count!r}")
+        deadline = self._connections.deadline()
+        question = pb.AddBundlesRequest(bundles=BUNDLES_MIN, dry_run=True)
+        now = (await self._connections.ask(lambda at: at.add_bundles(question), deadline)).before
+        left = count
+        while left:
+            try:
+                added, now = await self._more_bundles(now, left, deadline, dry_run=dry_run)
+            except InvalidRequest as error:
+                if left == count:
+                    raise
+                raise InvalidRequest(
+                    f"{count - left} of {count} bundles were added, as another call added some at the same time:"
+                    f" {error.message}"
+                ) from error
+            left -= added
+        return AddedBundles(now - count, now)
+
+    async def _more_bundles(self, now: int, count: int, deadline: float, *, dry_run: bool) -> tuple[int, int]:
+        """Let the cluster, which has had `now` bundles, have at least `count` more. Return how many this added, and
+        the number that is there.
+
+        The answer says what the request changed, so what another call added in between is not counted. After an
+        attempt without an answer that is not known: it may have changed all, so what is there counts.
+        """
+        wanted = min(now + count, 2**32 - 1)
+        request = pb.AddBundlesRequest(bundles=wanted, dry_run=dry_run)
+        attempts = 0
+
+        async def add(connection: Connection) -> pb.AddBundlesResponse:
+            nonlocal attempts
+            attempts += 1
+            return await connection.add_bundles(request)
+
+        answer = await self._connections.ask(add, deadline)
+        if answer.before >= wanted and not (answer.once and attempts == 1):
+            return count, answer.bundles
+        return answer.bundles - answer.before, answer.bundles
+
+    async def move_partition(self, topic: str, partition: int, bundle: int, *, dry_run: bool) -> None:
+        request = pb.MovePartitionRequest(
+            topic=check_topic_text(topic),
+            partition=_whole("partition", partition),
+            bundle=_whole("bundle", bundle),
+            dry_run=dry_run,
+        )
+        await self._connections.ask(lambda at: at.move_partition(request), self._connections.deadline())
+
+    async def describe_loads(self) -> list[BundleLoads]:
+        deadline = self._connections.deadline()
+        backoff = self._connections.backoff()
+        while True:
+            try:
+                names = {topic.topic_id: topic.name for topic in await self.list_topics()}
+                return [_loads(found, names) for found in await self._loads(deadline)]
+            except RetriableError as error:
+                if not await backoff.pause(error.retry_after_ms, deadline):
+                    raise
+
+    async def _loads(self, deadline: float) -> list[pb.BundleLoads]:
+        """Return what the owners of all bundles have measured. Raises Unavailable if a bundle has no owner now."""
+        cluster = await self._describe(deadline)
+        found: dict[int, pb.BundleLoads] = {}
+
+        async def ask(address: str) -> pb.ListLoadsResponse:
+            request = pb.ListLoadsRequest()
+            return await self._connections.ask_at(address, lambda at: at.list_loads(request), deadline)
+
+        owners = sorted({bundle.owner for bundle in cluster.bundles if bundle.owner})
+        for answer in await all_of(map(ask, owners), CALLS_AT_ONCE):
+            for loads in answer.bundles:
+                if loads.bundle not in found or found[loads.bundle].epoch < loads.epoch:
+                    found[loads.bundle] = loads
+        if missing := {bundle.bundle for bundle in cluster.bundles} - found.keys():
+            raise Unavailable(f"the loads of the bundles {sorted(missing)} are not known, as no broker serves them now")
+        return [found[bundle] for bundle in sorted(found)]
+
+    async def drain_broker(self, broker: str, timeout_s: float | None) -> None:
+        deadline = self._connections.deadline(timeout_s)
+        address = await self._drain(broker, deadline, undrain=False)
+        backoff = self._connections.backoff()
+        while owned := await self._owned(address, deadline):
+            if not await backoff.pause(None, deadline):
+                raise DeadlineExceeded(
+                    f"the broker at {address} still owns the bundles {owned}, or no broker owns them yet; it goes on"
+                    " handing them over"
+                )
+
+    async def undrain_broker(self, broker: str) -> None:
+        await self._drain(broker, self._connections.deadline(), undrain=True)
+
+    async def _drain(self, broker: str, deadline: float, *, undrain: bool) -> str:
+        """Return the address of the broker."""
+        cluster = await self._describe(deadline)
+        address = next((found.address for found in cluster.brokers if broker in (found.address, found.id)), "")
+        if not address:
+            known = ", ".join(found.address for found in cluster.brokers)
+            raise InvalidRequest(f"there is no broker {broker!r}; the brokers are {known}")
+        request = pb.DrainBrokerRequest(address=address, undrain=undrain)
+        backoff = self._connections.backoff()
+        while True:
+            try:
+                await self._connections.ask_at(address, lambda at: at.drain_broker(request), deadline)
+            except RetriableError as error:
+                if not await backoff.pause(error.retry_after_ms, deadline):
+                    raise
+            else:
+                return address
+
+    async def _owned(self, address: str, deadline: float) -> list[int]:
+        """Return the bundles that the broker owns, or that no broker owns."""
+        cluster = await self._describe(deadline)
+        return [bundle.bundle for bundle in cluster.bundles if bundle.owner in (address, "")]
+
+    async def _describe(self, deadline: float) -> pb.DescribeClusterResponse:
+        return await self._connections.ask(lambda at: at.describe_cluster(pb.DescribeClusterRequest()), deadline)
+
+
+def _loads(loads: pb.BundleLoads, names: Mapping[int, str]) -> BundleLoads:
+    partitions: dict[TopicPartition, int] = {}
+    others = 0
+    for each in loads.partitions:
+        if each.topic_id in names:
+            partitions[TopicPartition(names[each.topic_id], each.partition)] = each.load
+        else:
+            others += each.load
+    return BundleLoads(loads.bundle, loads.measured_ms / 1000, partitions, others)
+
+
+def _whole(name: str, number: int) -> int:
+    if type(number) is not int or not 0 <= number < 2**32:
+        raise InvalidConfig(f"{name} must be a whole number of 0 or more, not {number!r}")
+    return number
+
+
+def _texts(settings: Mapping[str, object]) -> dict[str, str]:
+    """Return topic settings as they are sent: text; true and false in small letters; durations in
+    milliseconds.
+    """
+    return {_text(name): _text(_setting(str(name), value)) for name, value in settings.items()}
+
+
+def _setting(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if name.endswith((".ms", ".ms.max")):
+        if isinstance(value, timedelta):
+            return str(value // timedelta(milliseconds=1))
+        if isinstance(value, str) and (found := find_duration_ms(value)) is not None:
+            return str(found)
+    return str(value)
+
+
+def _text(given: object) -> str:
+    try:
+        return str(given).encode().decode()
+    except UnicodeEncodeError as error:
+        raise InvalidConfig(f"a topic setting must be valid Unicode text: {error}") from error

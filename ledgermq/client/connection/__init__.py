@@ -1,0 +1,1 @@
+"""Connections to brokers, and the way to the right one."""

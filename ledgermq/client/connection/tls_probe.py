@@ -1,0 +1,125 @@
+"""Find out why a connection to a broker could not be made, and say what to do.
+
+gRPC reports a refused handshake as a closed socket. One more handshake, by Python's ssl module,
+gives the reason. It sends nothing but the handshake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from ledgermq.client.settings.tls import ALPN, Tls
+from ledgermq.errors import InvalidConfig
+
+PROBE_TIMEOUT_S = 5.0
+ANSWER_WAIT_S = 1.0
+"""A broker that accepts a connection sends the first bytes of HTTP/2 at once. In TLS 1.3 it refuses
+the client's certificate after the handshake, and gRPC closes without a reason then.
+"""
+
+_EXPIRED, _NOT_YET, _OTHER_NAME, _OTHER_ADDRESS = 10, 9, 62, 64
+_NO_TLS = (
+    "WRONG_VERSION_NUMBER",
+    "RECORD_LAYER_FAILURE",
+    "HTTP_REQUEST",
+    "UNEXPECTED_MESSAGE",
+    "PACKET_LENGTH_TOO_LONG",
+)
+
+
+async def why_refused(address: str, tls: Tls | None) -> str | None:
+    """Return why TLS fails at the address of a broker; None: TLS is not the reason, or it is not
+    known. `tls`: of the connection; None: it is plain.
+    """
+    context = _any_server() if tls is None else tls.context()
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            is_closed = await _closed_after_handshake(address, context)
+            if is_closed and tls is not None:  # a broker that has just ended looks like this, once
+                is_closed = await _closed_after_handshake(address, context)
+    except ssl.SSLCertVerificationError as error:
+        return _of_certificate(address, tls, error)
+    except ssl.SSLError as error:
+        return _of_alert(address, tls, error)
+    except (OSError, TimeoutError, ValueError, InvalidConfig):
+        return None
+    if tls is None:
+        return _tls_only(address)
+    return _of_client(address, tls) if is_closed else None
+
+
+def _any_server() -> ssl.SSLContext:
+    """Return a context for a look at a port that may or may not speak TLS: nothing is sent by it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+async def _closed_after_handshake(address: str, context: ssl.SSLContext) -> bool:
+    """Make a handshake; return whether the broker closes the connection without sending anything."""
+    host, _, port = address.rpartition(":")
+    context.set_alpn_protocols([ALPN])
+    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
+    try:
+        async with asyncio.timeout(ANSWER_WAIT_S):
+            return not await reader.read(1)
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        return True
+    finally:
+        writer.transport.abort()
+
+
+def _of_client(address: str, tls: Tls) -> str:
+    if tls.cert is None:
+        return (
+            f"the broker at {address} asks for a certificate of the client: give cert and key, signed by an authority"
+            " in the broker's tls_client_ca_file"
+        )
+    return (
+        f"the broker at {address} refuses the certificate {tls.cert}: it must be valid now, and signed by an authority"
+        " in the broker's tls_client_ca_file"
+    )
+
+
+def _of_certificate(address: str, tls: Tls | None, error: ssl.SSLCertVerificationError) -> str:
+    host = address.rpartition(":")[0].strip("[]")
+    if error.verify_code == _EXPIRED:
+        return f"the certificate of the broker at {address} has expired: renew it there; the broker reads it by itself"
+    if error.verify_code == _NOT_YET:
+        return f"the certificate of the broker at {address} is not valid yet: compare the clocks of both machines"
+    if error.verify_code in (_OTHER_NAME, _OTHER_ADDRESS):
+        return (
+            f"the certificate of the broker at {address} is not made out for {host!r}: connect by a name that it has,"
+            " or add this one to its subject alternative names"
+        )
+    trusted = "this machine" if tls is None or tls.ca is None else str(tls.ca)
+    return (
+        f"the certificate of the broker at {address} is not signed by an authority that {trusted} has: give the file of"
+        f" its authority as ca ({error.verify_message})"
+    )
+
+
+def _tls_only(address: str) -> str:
+    return (
+        f"the broker at {address} accepts TLS only: connect with tls=True, or with tls=ledgermq.Tls(ca=…) if its"
+        " certificate is signed by an authority of your own (command line: --tls, --tls-ca-file)"
+    )
+
+
+def _of_alert(address: str, tls: Tls | None, error: ssl.SSLError) -> str | None:
+    reason = error.reason or ""
+    if isinstance(error, ssl.SSLEOFError) or (tls is None and "ALERT" not in reason):
+        return None
+    if tls is None:
+        return _tls_only(address)
+    if reason in _NO_TLS:
+        return (
+            f"the broker at {address} does not speak TLS: connect without tls, or set tls_cert_file and tls_key_file of"
+            " the broker"
+        )
+    if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+        return _of_client(address, tls)
+    return f"the TLS handshake with the broker at {address} fails: {reason or error}"

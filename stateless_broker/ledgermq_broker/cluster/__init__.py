@@ -1,0 +1,1 @@
+"""Which brokers live, and which of them owns which bundle."""

@@ -1,0 +1,1 @@
+"""Which broker should own which bundle. Pure."""

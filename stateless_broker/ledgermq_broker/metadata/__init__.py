@@ -1,0 +1,1 @@
+"""The cluster's catalog: changed by the controller, followed by every broker."""

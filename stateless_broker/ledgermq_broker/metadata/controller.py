@@ -1,0 +1,475 @@
+"""Run the controller: the broker that owns bundle 0 changes topics by appending to `__metadata`.
+
+One change at a time: catch up with the log, decide on the catalog, append, wait until it is
+durable, apply. So the ledger orders two controllers that race, and a change that was not
+acknowledged may still have happened. Names of deleted topics are freed in the background, once
+nothing of the topic remains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, Unavailable
+from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.runtime.tasks import retrieve_error
+from ledgermq.runtime.wait import wait_for
+from ledgermq_broker.bundle.moving import LEAVING_S
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.cluster.heartbeat import (
+    ADDED_BUNDLES,
+    HOLDERS,
+    MOVES,
+    RULES,
+    SHARES,
+    TIMERS,
+    TRANSACTIONS,
+    Heartbeat,
+)
+from ledgermq_broker.cluster.ownership import Ownership
+from ledgermq_broker.logs import get_logger
+from ledgermq_broker.metadata.followed import Metadata
+from ledgermq_broker.metadata.topic_changes import (
+    TopicLimits,
+    altered,
+    created,
+    created_bundle_topic,
+    created_offsets_topic,
+    created_timer_topic,
+    created_transaction_topic,
+    deleted,
+    move_ended,
+    moved,
+    with_more_bundles,
+)
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import BUNDLES_MAX, mark_grown
+from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.hand_over import has_forgotten
+from ledgermq_ledger.rounds.runner import bring_facts_into_force
+from ledgermq_ledger.topics.catalog import METADATA, Catalog, PartitionMove, Topic, encode_topic_record, topic_key
+from ledgermq_ledger.topics.facts import concern_protection
+
+Decide = Callable[[Catalog], list[tuple[bytes, bytes | None]]]
+"""Decides on records of `__metadata` that are no topic's: (key, value, or None to delete the key)."""
+TRANSACTION_TOPICS = (keys.STAGED_TOPIC, keys.TRANSACTIONS_TOPIC)
+TIMER_TOPICS = (keys.DELAYED_TOPIC, keys.DELAYED_FAR_TOPIC, keys.TIMERS_TOPIC)
+"""Created in this order: what holds bytes is there before anything can refer to it."""
+REMOVAL_PAUSE_S_MIN = 0.5
+REMOVAL_PAUSE_S_MAX = 60.0
+MOVING_PAUSE_S_MAX = 5.0
+"""No jitter: a cluster has one controller, so nothing comes back at the same time."""
+
+T = TypeVar("T")
+
+log = get_logger(__name__)
+
+
+class Controller:
+    """`lacking(feature)` returns the brokers that are present without it. `prepare_move(bundle, partition, dry_run)`
+    asks the owner of a bundle to let a partition go (`BundleOwner.prepare_move`).
+    """
+
+    def __init__(
+        self,
+        compaction: Compaction,
+        metadata: Metadata,
+        ownership: Ownership,
+        limits: TopicLimits,
+        lacking: Callable[[str], Sequence[Heartbeat]],
+        prepare_move: Callable[[int, PartitionId, bool], Awaitable[None]],
+    ) -> None:
+        self._compaction = compaction
+        self._cluster = compaction.cluster
+        self._sources = compaction.sources
+        self._metadata = metadata
+        self._ownership = ownership
+        self.limits = limits
+        self._lacking = lacking
+        self._prepare_move = prepare_move
+        self._lock = asyncio.Lock()
+        self._opened: BundleOwner | None = None
+        self._changed = asyncio.Event()
+        self._changes: set[asyncio.Task[Any]] = set()
+
+    async def create_topic(self, name: str, partitions: int, settings: dict[str, str], nonce: bytes = b"") -> Topic:
+        """Create a topic. Raises NotOwner if this broker is not the controller, and what
+        `topic_changes.created` raises.
+        """
+
+        def decide(catalog: Catalog) -> Topic:
+            now_ms = self._sources.now_ms()
+            wish = created(catalog, name, partitions, settings, self._bundles(), self.limits, now_ms, nonce)
+            self.limits.check_archive(self._compaction.store.url, wish)
+            return wish
+
+        return await self._change(decide)
+
+    async def create_internal_topic(self, name: str) -> Topic:
+        """Create one of `keys.CREATED_AT_FIRST_USE` if it does not exist, with what belongs to it; the
+        caller chooses nothing about it. Raises NotOwner, Unavailable.
+        """
+        if name == keys.OFFSETS_TOPIC:
+            return await self.create_offsets_topic()
+        if name in TRANSACTION_TOPICS:
+            await self.create_transaction_topics()
+        elif name == keys.SHARES_TOPIC:
+            await self.create_shares_topic()
+        elif name == keys.HOLDERS_TOPIC:
+            await self.create_holders_topic()
+        else:
+            await self.create_timer_topics()
+        return self._metadata.catalog.living(name)
+
+    async def create_offsets_topic(self) -> Topic:
+        """Create `__consumer_offsets` if it does not exist; the caller chooses nothing about it."""
+
+        def decide(catalog: Catalog) -> Topic:
+            return created_offsets_topic(catalog, self._bundles(), self.limits, self._sources.now_ms())
+
+        try:
+            return await self._change(decide)
+        except TopicExists:
+            return self._metadata.catalog.living(keys.OFFSETS_TOPIC)
+
+    async def create_transaction_topics(self) -> None:
+        """Create `__staged` and `__transactions` where they do not exist. A controller that ends
+        between the two leaves the first, and the next call creates the other.
+
+        Raises NotOwner, and Unavailable while a broker is present that could not read the catalog
+        with these topics: it would stop with all that it serves.
+        """
+
+        await self._create_where_missing(TRANSACTION_TOPICS, created_transaction_topic, TRANSACTIONS)
+
+    async def create_timer_topics(self) -> None:
+        """Create `__delayed`, `__delayed_far` and `__timers` where they do not exist. A controller that
+        ends between two of them leaves the first, and the next call creates the others.
+
+        Raises as `create_transaction_topics` does.
+        """
+        await self._create_where_missing(TIMER_TOPICS, created_timer_topic, TIMERS)
+
+    async def create_shares_topic(self) -> None:
+        """Create `__shares` if it does not exist.
+
+        Raises NotOwner, and Unavailable while a broker is present that does not serve queue groups: it
+        would refuse calls for the bundles that it owns.
+        """
+        await self._create_where_missing((keys.SHARES_TOPIC,), created_bundle_topic, SHARES)
+
+    async def create_holders_topic(self) -> None:
+        """Create `__holders` if it does not exist.
+
+        Raises NotOwner, and Unavailable while a broker is present that does not know exclusive producers: it would
+        store what such a producer keeps others from writing.
+        """
+        await self._create_where_missing((keys.HOLDERS_TOPIC,), created_bundle_topic, HOLDERS)
+
+    async def _create_where_missing(
+        self, names: Sequence[str], create: Callable[[Catalog, str, int, int], Topic], feature: str
+    ) -> None:
+        def decide(catalog: Catalog, name: str) -> Topic:
+            wish = create(catalog, name, self._bundles(), self._sources.now_ms())
+            self._require(feature)
+            return wish
+
+        for name in names:
+            with suppress(TopicExists):
+                await self._change(partial(decide, name=name))
+
+    async def alter_topic(self, name: str, partitions: int, change: dict[str, str], unset: list[str]) -> Topic:
+        """Change settings or partitions of a topic. When this returns, settings that protect or
+        release records are in force everywhere.
+
+        Raises what `created` raises, UnknownTopic, and Unavailable if the change is made but not
+        yet in force in a bundle: repeat it then.
+        """
+
+        def decide(catalog: Catalog) -> Topic:
+            wish = altered(
+                catalog, name, partitions, change, unset, self._bundles(), self.limits, self._sources.now_ms()
+            )
+            self.limits.check_archive(self._compaction.store.url, wish, catalog.topics_by_name.get(name))
+            return wish
+
+        topic = await self._change(decide)
+        if partitions or concern_protection([*change, *unset]):
+            await self._put_in_force(topic)
+        return topic
+
+    async def add_bundles(self, bundles: int, *, dry_run: bool) -> tuple[int, int]:
+        """Let the cluster have at least so many bundles, bundle 0 included. Return the number before, and the
+        number after the change; with `dry_run` nothing is changed.
+
+        The change is one batch of `__metadata`. Before it, `cluster.json` gets the version that older
+        releases refuse; a controller that ends between the two has changed nothing else, and a repetition
+        goes on. Raises NotOwner, InvalidRequest, and Unavailable while a broker is present that does not
+        know added bundles.
+        """
+        if not 2 <= bundles <= BUNDLES_MAX:
+            raise InvalidRequest(f"a cluster has 2 to {BUNDLES_MAX} bundles, not {bundles}")
+
+        async def add() -> tuple[int, int]:
+            async with self._lock:
+                owner = await self._ready()
+                before = self._bundles()
+                wish = with_more_bundles(self._metadata.catalog, before, bundles, self._sources.now_ms())
+                if not wish:
+                    await owner.check_fence()  # another controller may have added some since
+                    return before, before
+                self._require(ADDED_BUNDLES)
+                if not dry_run:
+                    await mark_grown(self._compaction.store, self._cluster)
+                    self._require(ADDED_BUNDLES)  # one may have started before it could see the new version
+                    await self._append_all(
+                        owner, [(topic_key(topic.name), encode_topic_record(topic)) for topic in wish]
+                    )
+                return before, bundles
+
+        return await self._to_its_end(add())
+
+    async def move_partition(self, name: str, partition: int, bundle: int, *, dry_run: bool) -> PartitionMove | None:
+        """Decide that a partition moves to a bundle; the owners of both carry it out. Return the move; None if the
+        partition never left that bundle, and with `dry_run`, which changes nothing.
+
+        Before that the owner of the bundle that it leaves says whether something keeps it there, and takes nothing
+        more of that kind for a few seconds (`BundleOwner.prepare_move`). Raises NotOwner if this broker is not the
+        controller, what `topic_changes.moved` raises, PartitionBusy, and Unavailable while a broker is present that
+        cannot carry moves through.
+        """
+
+        def decide(catalog: Catalog) -> tuple[Topic, PartitionMove | None]:
+            self._require(MOVES)
+            wish = moved(catalog, name, partition, bundle, self._bundles())
+            return wish, wish.moves.get(partition)
+
+        async def move() -> PartitionMove | None:
+            async with self._lock:
+                owner = await self._ready()
+                wish, first = decide(self._metadata.catalog)
+            if first is None or first.id:
+                await owner.check_fence()  # another controller may have moved it since
+                return None if dry_run else first
+            loop = asyncio.get_running_loop()
+            asked_of, asked_s = wish.id, loop.time()
+            await self._prepare_move(first.source, PartitionId(wish.id, partition), dry_run)
+            if dry_run:
+                return None
+            async with self._lock:
+                owner = await self._ready()
+                wish, found = decide(self._metadata.catalog)
+                if found is None or found.id == 0:
+                    if found != first or wish.id != asked_of:  # the answer was about another bundle, or a deleted topic
+                        raise Unavailable(f"{name}/{partition} has moved meanwhile; retry", retry_after_ms=100)
+                    if loop.time() - asked_s > LEAVING_S / 2:  # soon the owner takes in again what keeps the partition
+                        raise Unavailable(f"the owner of {name}/{partition} was asked too long ago; retry")
+                    await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
+                    self._changed.set()
+                return self._metadata.catalog.topics_by_name[name].moves.get(partition)
+
+        return await self._to_its_end(move())
+
+    async def delete_topic(self, name: str, topic_id: int = 0) -> Topic:
+        return await self._change(lambda catalog: deleted(catalog, name, topic_id))
+
+    def ownership_changed(self) -> None:
+        opened = self._ownership.opened.get(keys.METADATA_BUNDLE)
+        if opened is not self._opened:
+            self._opened = opened
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Create the topic `__metadata`, and free the names of deleted topics, whenever this broker
+        is the controller.
+        """
+        pause_s = REMOVAL_PAUSE_S_MIN
+        while True:
+            self._changed.clear()
+            freed = False
+            if keys.METADATA_BUNDLE in self._ownership.opened:
+                try:
+                    async with self._lock:
+                        await self._ready()
+                    await self._guard_added_bundles()
+                    await self._end_moves()
+                    freed = await self._free_names()
+                except LedgerMQError as error:
+                    log.info("controller's work put off", error=str(error))
+                except Exception:  # a bug in background work must not end the bundles of this broker
+                    log.exception("controller's work failed")
+            pause_s_max = MOVING_PAUSE_S_MAX if self._moving() else REMOVAL_PAUSE_S_MAX
+            pause_s = REMOVAL_PAUSE_S_MIN if freed else min(pause_s_max, 2 * pause_s)
+            if await wait_for(self._changed, pause_s if self._removed() or self._moving() else None):
+                pause_s = REMOVAL_PAUSE_S_MIN
+
+    def _bundles(self) -> int:
+        """Return the number of bundles in force, by the catalog on which the change builds."""
+        return self._metadata.catalog.bundles(self._cluster)
+
+    def _require(self, feature: str) -> None:
+        """Raise Unavailable if a broker that is present lacks the feature."""
+        for heartbeat in self._lacking(feature)[:1]:
+            release = heartbeat.release or "a release that does not announce its number"
+            raise Unavailable(
+                f"{feature} need every broker, but broker {heartbeat.broker} at {heartbeat.address} runs {release}"
+                " without them: upgrade or stop it, then retry",
+                retry_after_ms=5000,
+            )
+
+    async def put_rules(self, decide: Decide, feature: str = RULES) -> int:
+        """Write records of access rules, tokens and quotas; return the offset behind all that the decision builds
+        on, and behind its records. They are durable then.
+
+        Raises NotOwner if this broker is not the controller, what `decide` raises, and Unavailable while
+        a broker is present that lacks `feature`, and would pass over them.
+        """
+
+        async def put() -> int:
+            async with self._lock:
+                owner = await self._ready()
+                records = decide(self._metadata.catalog)
+                if records:
+                    self._require(feature)
+                    await self._append_all(owner, records)
+                else:
+                    await owner.check_fence()  # another controller may have changed them since
+                return self._metadata.catalog.offset
+
+        return await self._to_its_end(put())
+
+    async def _change(self, decide: Callable[[Catalog], Topic]) -> Topic:
+        return await self._to_its_end(self._change_now(decide))
+
+    async def _to_its_end(self, change: Coroutine[Any, Any, T]) -> T:
+        """Run a change to its end even if its caller is cancelled: half a change would block the
+        next one.
+        """
+        task = asyncio.create_task(change, name="change of metadata")
+        self._changes.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._changes.discard(task)
+        retrieve_error(task)
+
+    async def _change_now(self, decide: Callable[[Catalog], Topic]) -> Topic:
+        async with self._lock:
+            owner = await self._ready()
+            wish = decide(self._metadata.catalog)
+            await self._append(owner, topic_key(wish.name), encode_topic_record(wish, creation=wish.id < 0))
+            self._changed.set()
+            return self._metadata.catalog.topics_by_name[wish.name]
+
+    async def _ready(self) -> BundleOwner:
+        """Return bundle 0 with the catalog caught up.
+
+        The first controller of a cluster writes record 0.
+        """
+        owner = await self._ownership.owner(keys.METADATA_BUNDLE)
+        await self._metadata.pull(owner)
+        if self._metadata.catalog.offset == 0:
+            founding = Topic(METADATA.id, METADATA.name, METADATA.bundles, created_ms=self._sources.now_ms())
+            await self._append(owner, topic_key(founding.name), encode_topic_record(founding, creation=True))
+        return owner
+
+    async def _guard_added_bundles(self) -> None:
+        """Put the version of `cluster.json` right if an old copy was put back after bundles had been added."""
+        if self._bundles() > self._cluster.bundles:
+            await mark_grown(self._compaction.store, self._cluster)
+
+    async def _put_in_force(self, topic: Topic) -> None:
+        """Write into the newest checkpoint of each of the topic's bundles what protects its records
+        now (design D1).
+        """
+
+        async def in_bundle(bundle: int) -> None:
+            catalog = self._metadata.catalog
+            # No indexes are kept: most bundles belong to other brokers.
+            await bring_facts_into_force(replace(self._compaction.ledger(bundle), known=None), catalog)
+
+        bundles = sorted(topic.bundles_in_use)
+        done = await asyncio.gather(*(in_bundle(bundle) for bundle in bundles), return_exceptions=True)
+        for bundle, error in zip(bundles, done, strict=True):
+            if isinstance(error, LedgerMQError):
+                text = (
+                    f"topic {topic.name!r} is changed, but bundle {bundle} did not confirm it, "
+                    f"so it may not be in force there yet: {error.message}"
+                )
+                raise Unavailable(text, retry_after_ms=1000, object_key=error.object_key) from error
+            if isinstance(error, BaseException):
+                raise error
+
+    async def _append(self, owner: BundleOwner, key: bytes, value: bytes | None) -> None:
+        await self._append_all(owner, [(key, value)])
+
+    async def _append_all(self, owner: BundleOwner, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Append the records as one batch, all or none."""
+        now_us, rows = self._sources.now_us(), len(records)
+        written, values = [key for key, _ in records], [value for _, value in records]
+        columns = [written, values, [None] * rows, [now_us] * rows, [1] * rows, [None] * rows]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+        data = encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+        batch = Batch(METADATA.id, 0, rows, crc32c(data), now_us, now_us, data)
+        [done] = owner.produce([batch], durable=True)
+        base_offset = await done
+        for i, (key, value) in enumerate(records):
+            self._metadata.catalog.apply(base_offset + i, key, value)
+
+    async def _free_names(self) -> bool:
+        """Let removed topics leave their bundles as far as possible now. Return True if a name was
+        freed, which writes its tombstone.
+        """
+        if not self._removed():
+            return False
+        done = await remove_topics(self._compaction, self._metadata.catalog)
+        for bundle, error in done.failures.items():
+            log.warning("removed topics stay in a bundle", bundle=bundle, code=error.code, error=error.message)
+        for topic in done.free:
+            async with self._lock:
+                owner = await self._ready()
+                if any(removed.id == topic.id for removed in self._removed()):
+                    await self._append(owner, topic_key(topic.name), None)
+                    log.info("topic removed", topic=topic.name, topic_id=topic.id)
+        return bool(done.free)
+
+    async def _end_moves(self) -> None:
+        """Record the moves of which the former bundles have done their part."""
+        under_way: dict[int, list[tuple[Topic, int, PartitionMove]]] = {}
+        for each in self._moving():
+            under_way.setdefault(each[2].source, []).append(each)
+        for source, moves in under_way.items():
+            try:
+                checkpoint = await newest_checkpoint(self._compaction.store, source)
+                for topic, partition, move in moves:
+                    if has_forgotten(checkpoint, PartitionId(topic.id, partition), move.id):
+                        await self._end_move(topic.id, partition, move)
+            except LedgerMQError as error:
+                log.warning("moves not ended", source=source, moves=len(moves), error=str(error))
+
+    async def _end_move(self, topic_id: int, partition: int, move: PartitionMove) -> None:
+        async with self._lock:
+            owner = await self._ready()
+            wish = move_ended(self._metadata.catalog, topic_id, partition, move.id)
+            if wish is not None:
+                await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
+                log.info("move ended", topic=wish.name, partition=partition, move=move.id)
+
+    def _moving(self) -> list[tuple[Topic, int, PartitionMove]]:
+        return list(self._metadata.catalog.moving())
+
+    def _removed(self) -> list[Topic]:
+        return list(self._metadata.catalog.removed.values())

@@ -1,0 +1,348 @@
+"""Decide changes of topics. Pure: a catalog and a request in, the changed topic (or a typed error)
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ledgermq.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    InvalidTopicName,
+    LegalHold,
+    ResourceExhausted,
+    TopicBeingDeleted,
+    TopicExists,
+    Unavailable,
+    UnknownPartition,
+    UnknownTopic,
+)
+from ledgermq.protocol.limits import NONCE_BYTES_MAX
+from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
+from ledgermq_broker.settings.processes import default_of
+from ledgermq_ledger import keys
+from ledgermq_ledger.log.moves import MOVES_END
+from ledgermq_ledger.topics.archive_location import archive_urls_of, check_archive_beside
+from ledgermq_ledger.topics.catalog import METADATA, Catalog, PartitionMove, Topic
+from ledgermq_ledger.topics.settings import (
+    CLUSTER_BUNDLES,
+    HIDDEN,
+    HOLDERS,
+    INTERNAL_KIND,
+    NAMES,
+    PARTITIONS_MOVED,
+    STAGED,
+    SYSTEM_NAMES,
+    TRANSACTION_COORDINATORS,
+    check_together,
+    parse_settings,
+    parse_stored_settings,
+)
+
+SETTING_CHARS_MAX = 200
+HIDDEN_FILES = {"parquet.max.lag.ms": str(60 * 60 * 1000), "parquet.target.bytes": str(128 * 1024 * 1024)}
+"""Timed messages that move on within the hour never become Parquet."""
+IN_EACH_BUNDLE = (
+    keys.STAGED_TOPIC,
+    keys.TRANSACTIONS_TOPIC,
+    keys.DELAYED_TOPIC,
+    keys.DELAYED_FAR_TOPIC,
+    keys.TIMERS_TOPIC,
+    keys.SHARES_TOPIC,
+    keys.HOLDERS_TOPIC,
+)
+"""Internal topics that have the same number of partitions in each user bundle, in ascending order of the
+bundles; `keys.near_partition` and its like count on the order. `__consumer_offsets` is none of them:
+groups are spread over its partitions, so their number never changes.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    """The broker's settings of these names."""
+
+    default_partitions: int
+    partitions_max: int
+    topics_max: int
+    offsets_partitions: int = default_of("offsets_partitions")
+    message_ttl_ms: int | None = default_of("message_ttl_ms")
+    message_ttl_ms_max: int | None = default_of("message_ttl_ms_max")
+    archive_urls: str = default_of("archive_urls")
+
+    def check_archive(self, root_url: str, wish: Topic, before: Topic | None = None) -> None:
+        """Check where a topic's archive may be, unless it was there before. Raises InvalidConfig."""
+        if before is None or before.settings.archive_url != wish.settings.archive_url:
+            check_archive_beside(root_url, wish.settings.archive_url, archive_urls_of(self.archive_urls))
+
+    def ttl_of(self, topic: Topic) -> tuple[int, int]:
+        """Return the time to live that is in force for messages without their own, and the longest one, in
+        milliseconds; 0: none.
+
+        The broker's do not count for retry and dead-letter topics: a copy has its own, and a dead letter none.
+        """
+        default_ms, max_ms = topic.settings.message_ttl_ms, topic.settings.message_ttl_ms_max
+        if not topic.internal and not topic.name.endswith((RETRY_SUFFIX, DEAD_LETTER_SUFFIX)):
+            default_ms = self.message_ttl_ms if default_ms is None else default_ms
+            max_ms = self.message_ttl_ms_max if max_ms is None else max_ms
+        return max(0, default_ms or 0), max(0, max_ms or 0)
+
+
+def created(
+    catalog: Catalog,
+    name: str,
+    partitions: int,
+    settings: Mapping[str, str],
+    bundles: int,
+    limits: TopicLimits,
+    now_ms: int,
+    nonce: bytes = b"",
+) -> Topic:
+    """Return the new topic; the offset of its record becomes its id. `partitions` 0 = the default. `nonce`: of the
+    call, the same in all its attempts; if the topic has it, an earlier attempt created it, and nothing changes.
+
+    Raises InvalidTopicName, InvalidConfig, TopicExists, TopicBeingDeleted, InvalidRequest,
+    ResourceExhausted.
+    """
+    _check_user_topic(name)
+    _check_lengths(settings)
+    wanted = partitions or limits.default_partitions
+    _check_partitions(wanted, limits)
+    if len(nonce) > NONCE_BYTES_MAX:
+        raise InvalidRequest(f"a nonce has at most {NONCE_BYTES_MAX} bytes, this one has {len(nonce)}")
+    before = catalog.topics_by_name.get(name)
+    if before is not None and before.removed:
+        raise TopicBeingDeleted(f"topic {name!r} is being deleted; its name is not free yet", retry_after_ms=1000)
+    if before is not None and nonce and before.nonce == nonce:
+        return before
+    if before is not None:
+        raise TopicExists(f"topic {name!r} exists, with {before.partitions} partitions")
+    if catalog.own_topics >= limits.topics_max:
+        raise ResourceExhausted(f"the cluster has {limits.topics_max} topics, the most that are allowed")
+    raw = dict(settings)
+    checked = check_together(parse_settings(raw), wanted)
+    return Topic(-1, name, assign(catalog, wanted, bundles), raw, checked, now_ms, nonce=nonce)
+
+
+def created_offsets_topic(catalog: Catalog, bundles: int, limits: TopicLimits, now_ms: int) -> Topic:
+    """Return the new topic `__consumer_offsets`. Raises TopicExists."""
+    return created_internal_topic(
+        catalog, keys.OFFSETS_TOPIC, assign(catalog, limits.offsets_partitions, bundles), {}, now_ms
+    )
+
+
+def created_transaction_topic(catalog: Catalog, name: str, bundles: int, now_ms: int) -> Topic:
+    """Return the new topic `__transactions` or `__staged`. Raises TopicExists.
+
+    Partition i is in bundle i+1, so that every user bundle has one: what happens to a transaction
+    in a bundle is in the segments that hold its records.
+    """
+    placement = _in_each_user_bundle(bundles, name)
+    of_name = {
+        keys.STAGED_TOPIC: {INTERNAL_KIND: STAGED},
+        keys.TRANSACTIONS_TOPIC: {TRANSACTION_COORDINATORS: str(len(placement))},
+    }
+    return created_internal_topic(catalog, name, placement, of_name[name], now_ms)
+
+
+def created_timer_topic(catalog: Catalog, name: str, bundles: int, now_ms: int) -> Topic:
+    """Return the new topic `__delayed`, `__delayed_far` or `__timers`. Raises TopicExists.
+
+    Each user bundle has the same number of partitions (`keys.near_partition`, `keys.far_partition`),
+    so that a timed message waits in the segments of the bundle in which it is delivered.
+    """
+    settings = {
+        keys.DELAYED_TOPIC: {INTERNAL_KIND: STAGED},
+        keys.DELAYED_FAR_TOPIC: {INTERNAL_KIND: HIDDEN, **HIDDEN_FILES},
+        keys.TIMERS_TOPIC: {},
+    }[name]
+    return created_internal_topic(catalog, name, _in_each_user_bundle(bundles, name), settings, now_ms)
+
+
+def created_bundle_topic(catalog: Catalog, name: str, bundles: int, now_ms: int) -> Topic:
+    """Return the new topic `__shares` or `__holders`, with one partition in each user bundle. Raises TopicExists."""
+    kind = {keys.SHARES_TOPIC: {}, keys.HOLDERS_TOPIC: {INTERNAL_KIND: HOLDERS}}[name]
+    return created_internal_topic(catalog, name, _in_each_user_bundle(bundles, name), kind, now_ms)
+
+
+def _in_each_user_bundle(bundles: int, name: str) -> tuple[int, ...]:
+    """Return the placement of one of `IN_EACH_BUNDLE`."""
+    return _in_user_bundles(keys.METADATA_BUNDLE + 1, bundles, name)
+
+
+def _in_user_bundles(first: int, end: int, name: str) -> tuple[int, ...]:
+    """Return the placement of what one of `IN_EACH_BUNDLE` has in the bundles from `first` to `end - 1`."""
+    partitions = {keys.DELAYED_TOPIC: keys.NEAR_PARTITIONS, keys.DELAYED_FAR_TOPIC: keys.FAR_PARTITIONS}.get(name, 1)
+    return tuple(bundle for bundle in range(first, end) for _ in range(partitions))
+
+
+def created_internal_topic(
+    catalog: Catalog, name: str, placement: tuple[int, ...], settings: Mapping[str, str], now_ms: int
+) -> Topic:
+    """Return a new internal topic; `placement[p]` is the bundle of partition p. Raises TopicExists."""
+    if name in catalog.topics_by_name:
+        raise TopicExists(f"topic {name!r} exists")
+    raw = dict(settings)
+    return Topic(-1, name, placement, raw, parse_stored_settings(raw), created_ms=now_ms)
+
+
+def altered(
+    catalog: Catalog,
+    name: str,
+    partitions: int,
+    change: Mapping[str, str],
+    unset: Sequence[str],
+    bundles: int,
+    limits: TopicLimits,
+    now_ms: int,
+) -> Topic:
+    """Return the changed topic. `partitions` 0 = unchanged.
+
+    Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, InvalidConfig, InvalidRequest.
+    """
+    _check_user_topic(name)
+    topic = catalog.living(name)
+    if partitions and partitions < topic.partitions:
+        raise InvalidRequest(
+            f"topic {name!r} has {topic.partitions} partitions; their number may only grow, not become {partitions}"
+        )
+    _check_partitions(partitions or topic.partitions, limits)
+    for setting in unset:
+        if setting in SYSTEM_NAMES:
+            raise InvalidConfig(f"topic setting {setting!r} is set by the system only; leave it out")
+        if setting not in NAMES:
+            raise InvalidConfig(f"unknown topic setting {setting!r}")
+        if setting in change:
+            raise InvalidConfig(f"topic setting {setting!r} cannot be set and unset at once")
+    _check_lengths(change)
+    parse_settings(change)
+    raw = {key: value for key, value in (topic.raw_settings | dict(change)).items() if key not in unset}
+    more = assign(catalog, partitions - topic.partitions, bundles) if partitions else ()
+    settings = check_together(parse_stored_settings(raw), topic.partitions + len(more))
+    return replace(topic, bundles=topic.bundles + more, raw_settings=raw, settings=settings, altered_ms=now_ms)
+
+
+def deleted(catalog: Catalog, name: str, topic_id: int = 0) -> Topic:
+    """Return the topic as deleted. `topic_id`: of the topic that is meant; 0: the one that has the name now. Raises
+    UnknownTopic, TopicBeingDeleted, InvalidTopicName, LegalHold.
+    """
+    _check_user_topic(name)
+    topic = catalog.living(name)
+    if topic_id not in (0, topic.id):
+        raise UnknownTopic(
+            f"topic {name!r} with the id {topic_id} does not exist; the topic of that name has the id {topic.id}"
+        )
+    if topic.settings.legal_hold:
+        raise LegalHold(
+            f"topic {name!r} is under legal hold: it cannot be deleted until the setting legal.hold is unset"
+        )
+    for partition, move in topic.moves.items():
+        _check_ended(topic, partition, move)
+    return replace(topic, removed=True)
+
+
+def moved(catalog: Catalog, name: str, partition: int, bundle: int, bundles: int) -> Topic:
+    """Return the topic with a partition on its way to a bundle; the offset of its record becomes the id of the
+    move. A partition that is there, or on its way there, changes nothing. The topic does not count as altered: a
+    time of `delete.when` that has passed is still to be carried out.
+
+    Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, UnknownPartition, InvalidRequest, and Unavailable
+    while the partition moves elsewhere.
+    """
+    _check_user_topic(name)
+    topic = catalog.living(name)
+    if not 0 <= partition < topic.partitions:
+        raise UnknownPartition(f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
+    if not keys.METADATA_BUNDLE < bundle < bundles:
+        raise InvalidRequest(f"a partition can move to the bundles 1 to {bundles - 1}, not to {bundle}")
+    source, before = topic.bundles[partition], topic.moves.get(partition)
+    if source == bundle:
+        return topic
+    if before is not None:
+        _check_ended(topic, partition, before)
+    if catalog.offset >= MOVES_END:
+        raise InvalidRequest(
+            f"partitions can move only within the first {MOVES_END} records of {keys.METADATA_TOPIC}; it has"
+            f" {catalog.offset}"
+        )
+    raw = topic.raw_settings | {PARTITIONS_MOVED: "true"}
+    move = PartitionMove(0, source, 0 if before is None else before.id)
+    return replace(
+        topic,
+        bundles=(*topic.bundles[:partition], bundle, *topic.bundles[partition + 1 :]),
+        raw_settings=raw,
+        settings=parse_stored_settings(raw),
+        moves={**topic.moves, partition: move},
+    )
+
+
+def move_ended(catalog: Catalog, topic_id: int, partition: int, move: int) -> Topic | None:
+    """Return the topic as it is when a move has ended; None if that is known, or the topic is gone."""
+    topic = catalog.topics_by_id.get(topic_id)
+    found = None if topic is None else topic.moves.get(partition)
+    if topic is None or found is None or found.id != move or found.ended:
+        return None
+    return replace(topic, moves={**topic.moves, partition: replace(found, ended=True)})
+
+
+def _check_ended(topic: Topic, partition: int, move: PartitionMove) -> None:
+    """Raise Unavailable while a partition is between two bundles."""
+    if not move.ended:
+        raise Unavailable(
+            f"{topic.name}/{partition} still moves from bundle {move.source} to bundle {topic.bundles[partition]} (move"
+            f" {move.id}); retry when it has ended",
+            retry_after_ms=5000,
+        )
+
+
+def with_more_bundles(catalog: Catalog, before: int, bundles: int, now_ms: int) -> list[Topic]:
+    """Return the topics as they are once the cluster has so many bundles: `__metadata`, which says so, and
+    each internal topic that has partitions in every user bundle, with those of the added ones.
+
+    One batch has them all, so no process sees a bundle without its internal partitions. Partitions that
+    exist stay where they are, and groups and transactional ids with them. `before`: the number in force;
+    the result is empty if it is enough.
+    """
+    if bundles <= before:
+        return []
+    founded = catalog.topics_by_name[METADATA.name]
+    raw = founded.raw_settings | {CLUSTER_BUNDLES: str(bundles)}
+    changed = [replace(founded, raw_settings=raw, settings=parse_stored_settings(raw), altered_ms=now_ms)]
+    for name in IN_EACH_BUNDLE:
+        if (topic := catalog.topics_by_name.get(name)) is not None:
+            added = _in_user_bundles(before, bundles, name)
+            changed.append(replace(topic, bundles=topic.bundles + added, altered_ms=now_ms))
+    return changed
+
+
+def assign(catalog: Catalog, partitions: int, bundles: int) -> tuple[int, ...]:
+    """Assign a bundle to each new partition: always the one with the fewest partitions. Bundle 0
+    holds only `__metadata`.
+    """
+    load = {bundle: catalog.load[bundle] for bundle in range(1, bundles)}
+    chosen = []
+    for _ in range(partitions):
+        bundle = min(range(1, bundles), key=lambda b: (load[b], b))
+        load[bundle] += 1
+        chosen.append(bundle)
+    return tuple(chosen)
+
+
+def _check_user_topic(name: str) -> None:
+    if keys.is_internal(keys.check_topic_name(name)):
+        raise InvalidTopicName(f"topic name {name!r}: names that begin with two underscores belong to the system")
+
+
+def _check_lengths(settings: Mapping[str, str]) -> None:
+    """Bound what is kept permanently in `__metadata`."""
+    for name, value in settings.items():
+        if len(value) > SETTING_CHARS_MAX:
+            raise InvalidConfig(
+                f"topic setting {name[:100]!r}: at most {SETTING_CHARS_MAX} characters are allowed, not {len(value)}"
+            )
+
+
+def _check_partitions(partitions: int, limits: TopicLimits) -> None:
+    if partitions > limits.partitions_max:
+        raise InvalidRequest(f"a topic has at most {limits.partitions_max} partitions, not {partitions}")

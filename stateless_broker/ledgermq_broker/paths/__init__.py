@@ -1,0 +1,1 @@
+"""Paths of records through a broker: produce, fetch, look-up, deletion."""

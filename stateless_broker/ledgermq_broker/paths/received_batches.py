@@ -1,0 +1,236 @@
+"""Check batches that came from a producer: every batch is decoded and validated once, here, because
+its bytes are stored as they came.
+
+An unreadable batch would stop the consumers of its partition and park it, so its producer gets an
+error instead. The index takes its timestamps from the records. Must not know: whether a batch
+becomes visible at once or with its transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+
+from ledgermq.errors import CorruptFrame, InvalidRecord, LedgerMQError, MessageTooLarge, PublishNotAccepted
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.batch_header import BatchInfo, check_crc, walk_batch
+from ledgermq.protocol.frames import Frame, H
+from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
+from ledgermq.protocol.message_ids import ids_of
+from ledgermq.protocol.record_rules import check_records
+from ledgermq.protocol.records import (
+    SCHEMA_VERSION,
+    data_bytes_at_most,
+    decode_batch,
+    largest_record_bytes,
+)
+from ledgermq_broker.metadata.followed import Lookup
+from ledgermq_ledger.blocking import RunBlocking
+from ledgermq_ledger.log.producers import ProducerSession
+from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.tag_summary import summary_of
+from ledgermq_ledger.topics.catalog import Topic
+
+DECODED_BYTES_MAX = 2 * FRAME_PAYLOAD_BYTES_MAX
+"""Largest decoded size of one batch, because ten kilobytes may claim to decode to any size.
+
+Clients of this project make no batch that decodes to more than a frame holds.
+"""
+INLINE_BYTES_MAX = 256 * 1024
+"""Largest size that is decompressed on the event loop, which takes a third of a millisecond; more
+goes to a thread, where it delays no other call.
+"""
+
+
+T = TypeVar("T")
+
+
+class BatchChecks:
+    """`run_blocking` decompresses large batches. `check_backlog` raises an error if a partition takes no batch
+    because of its backlog quota. `now_us`: the time by which timestamps are of the future.
+    """
+
+    def __init__(
+        self, run_blocking: RunBlocking, check_backlog: Callable[[Topic, int], None], now_us: Callable[[], int]
+    ) -> None:
+        self._run_blocking = run_blocking
+        self._check_backlog = check_backlog
+        self._now_us = now_us
+
+    async def checked(
+        self, lookup: Lookup, header: pb.ProduceBatch, data: memoryview, producer: ProducerSession | None = None
+    ) -> tuple[int, Batch]:
+        """Return a valid batch and the bundle of its partition; in a topic with `dedup.window.ms`, with the
+        ids of its records.
+
+        Raises UnknownTopic, UnknownPartition, PublishNotAccepted, BacklogQuotaExceeded, ResourceExhausted,
+        CorruptFrame, InvalidRecord, MessageTooLarge, Unavailable.
+        """
+        topic, bundle, batch, records = await self._checked(lookup, header, data, producer)
+        self._check_future(topic, batch)
+        if topic.settings.dedup_window_ms and (ids := ids_of(records)):
+            batch = replace(batch, ids=ids)
+        return bundle, batch
+
+    async def decoded(
+        self,
+        lookup: Lookup,
+        header: pb.ProduceBatch,
+        data: memoryview,
+        producer: ProducerSession | None = None,
+        *,
+        delayed: bool,
+    ) -> tuple[int, Batch, pa.RecordBatch]:
+        """As `checked`, with the records, whose buffers may be views of `data`, and without ids.
+
+        `delayed`: timestamps are due times, which may be of the future.
+        """
+        topic, bundle, batch, records = await self._checked(lookup, header, data, producer)
+        if not delayed:
+            self._check_future(topic, batch)
+        return bundle, batch, records
+
+    def _check_future(self, topic: Topic, batch: Batch) -> None:
+        """Refuse records that retention would take for new for longer than the topic allows."""
+        after_ms = topic.settings.message_timestamp_after_max_ms
+        if after_ms < 0 or topic.settings.append_time:
+            return
+        ahead_us = batch.timestamp_max_us - self._now_us()
+        if ahead_us > 1000 * after_ms:
+            raise InvalidRecord(
+                f"a timestamp is {ahead_us // 1_000_000} s ahead of the broker's time; topic {topic.name!r} takes up to"
+                f" {after_ms / 1000:g} s (message.timestamp.after.max.ms). None of the batch is stored: check the unit"
+                " of the timestamps, and the clock of the producer's machine"
+            )
+
+    async def _checked(
+        self, lookup: Lookup, header: pb.ProduceBatch, data: memoryview, producer: ProducerSession | None
+    ) -> tuple[Topic, int, Batch, pa.RecordBatch]:
+        topic, bundle = await lookup.partition(header.topic, header.partition, header.topic_id)
+        if topic.internal:
+            raise PublishNotAccepted(f"topic {topic.name!r} belongs to the system")
+        if not topic.settings.accept_publish:
+            raise PublishNotAccepted(
+                f"topic {topic.name!r} does not accept producing at present (accept.publish = false)"
+            )
+        self._check_backlog(topic, header.partition)
+        if header.schema != SCHEMA_VERSION:
+            raise CorruptFrame(f"record schema {header.schema} is not supported, only {SCHEMA_VERSION} is")
+        check_crc(data, header.crc)
+        walked = walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX)
+        records = await self._decode(data, walked)
+        if records.num_rows != header.record_count:
+            raise CorruptFrame(f"the batch has {records.num_rows} records, the frame says {header.record_count}")
+        if header.timestamp_min_us > header.timestamp_max_us:
+            raise CorruptFrame(f"the frame says timestamps from {header.timestamp_min_us} to {header.timestamp_max_us}")
+        _check_keys(topic, records)
+        if walked.decoded_bytes > topic.settings.max_message_bytes:  # otherwise no record can be larger
+            _check_largest_record(topic, records)
+        timestamp_min_us, timestamp_max_us = check_records(records) or (
+            header.timestamp_min_us,
+            header.timestamp_max_us,
+        )
+        batch = Batch(
+            topic_id=topic.id,
+            partition=header.partition,
+            record_count=header.record_count,
+            crc=header.crc,
+            timestamp_min_us=timestamp_min_us,
+            timestamp_max_us=timestamp_max_us,
+            data=data,
+            producer=producer,
+            sent_crc=header.crc,
+            tag_summary=summary_of(records.column("tag")),
+        )
+        return topic, bundle, batch, records
+
+    async def _decode(self, data: memoryview, walked: BatchInfo) -> pa.RecordBatch:
+        """Decode a batch. Raises CorruptFrame."""
+        if walked.codec == "none" or walked.decoded_bytes <= INLINE_BYTES_MAX:
+            return decode_batch(data, walked=walked)
+        return await self._run_blocking(partial(decode_batch, data, walked=walked))
+
+
+def split_payload(headers: Sequence[pb.ProduceBatch], frame: Frame[H]) -> list[memoryview]:
+    """Return each batch's part of the frame's payload. Raises CorruptFrame."""
+    if not 0 < len(headers) <= BATCHES_PER_FRAME_MAX:
+        raise CorruptFrame(f"a frame has 1 to {BATCHES_PER_FRAME_MAX} batches, not {len(headers)}")
+    if sum(header.length for header in headers) != frame.payload_bytes:
+        raise CorruptFrame(
+            f"the frame names {sum(header.length for header in headers)} bytes of batches, its payload has"
+            f" {frame.payload_bytes}"
+        )
+    if len(frame.payload) == len(headers) and all(
+        len(p) == h.length for p, h in zip(frame.payload, headers, strict=True)
+    ):
+        return [memoryview(piece) for piece in frame.payload]
+    payload = memoryview(frame.payload[0] if len(frame.payload) == 1 else b"".join(frame.payload))
+    found, at = [], 0
+    for header in headers:
+        found.append(payload[at : at + header.length])
+        at += header.length
+    return found
+
+
+class HoldsBatch(Protocol):
+    """An entry of a frame; `batch` None: it was refused."""
+
+    batch: Batch | None
+
+
+def let_go_of_frame(entries: Sequence[HoldsBatch]) -> None:
+    """Copy the batches taken from a frame if they are a small part of it.
+
+    A batch is a view of its frame and lives in memory for as long as it is cached. Bounds count
+    only the batch, so it must not keep refused batches, or a header of a megabyte.
+    """
+    taken: dict[int, int] = {}
+    for entry in entries:
+        if entry.batch is not None and isinstance(entry.batch.data, memoryview):
+            frame = id(entry.batch.data.obj)
+            taken[frame] = taken.get(frame, 0) + len(entry.batch.data)
+    for entry in entries:
+        if entry.batch is not None and isinstance(entry.batch.data, memoryview):
+            whole = entry.batch.data.obj
+            if 2 * taken[id(whole)] < memoryview(whole).nbytes:
+                entry.batch = replace(entry.batch, data=bytes(entry.batch.data))
+
+
+async def side_by_side(bundles: set[int], find: Callable[[int], Awaitable[T]]) -> dict[int, T | LedgerMQError]:
+    """Return what serves each bundle, or why none does; what is still being opened here is awaited
+    concurrently.
+    """
+
+    async def found(bundle: int) -> T | LedgerMQError:
+        try:
+            return await find(bundle)
+        except LedgerMQError as error:
+            return error
+
+    if len(bundles) == 1:
+        [bundle] = bundles
+        return {bundle: await found(bundle)}
+    return dict(zip(bundles, await asyncio.gather(*(found(bundle) for bundle in bundles)), strict=True))
+
+
+def _check_keys(topic: Topic, records: pa.RecordBatch) -> None:
+    if topic.settings.keyed and (without := records.column("key").null_count):
+        raise InvalidRecord(
+            f"{without} records without a key; topic {topic.name!r} is keyed (cleanup.policy) and takes none"
+        )
+
+
+def _check_largest_record(topic: Topic, records: pa.RecordBatch) -> None:
+    if data_bytes_at_most(records) <= topic.settings.max_message_bytes:
+        return  # only a batch that takes more than the limit can hold a record above it
+    largest = largest_record_bytes(records)
+    if largest > topic.settings.max_message_bytes:
+        raise MessageTooLarge(
+            f"a record of {largest} bytes; topic {topic.name!r} takes at most {topic.settings.max_message_bytes}"
+            " (max.message.bytes)"
+        )

@@ -1,0 +1,1 @@
+"""Ports of a broker: gRPC, calls within the process, the admin port."""

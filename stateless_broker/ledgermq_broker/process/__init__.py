@@ -1,0 +1,1 @@
+"""Broker processes: from the start to SIGTERM."""

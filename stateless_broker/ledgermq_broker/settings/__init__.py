@@ -1,0 +1,1 @@
+"""Settings of processes, and where they come from."""
