@@ -279,6 +279,18 @@ class GroupLife(GroupPromises):
         else:
             self.deliver(sent)
 
+    @rule(topic=st.sampled_from(TOPICS), number=st.integers(0, 3), step=st.integers(0, 5))
+    def programs_without_membership_overtake_each_other(self, topic: str, number: int, step: int) -> None:
+        """One reads the committed offset, another one commits twice, then the first one commits."""
+        found = self.desk.committed(GROUP, topic, number)
+        if found.HasField("error"):
+            return
+        partition = PartitionId(found.topic_id, number)
+        overtaken = self.sent("", partition, found.epoch, found.counter + 1, found.offset + step, topic)
+        for more in (1, 2):
+            self.deliver(self.sent("", partition, found.epoch, found.counter + more, found.offset, topic))
+        self.deliver(overtaken)
+
     @rule(number=who, at=st.integers(0, 10), step=steps)
     def commits_overtake_each_other(self, number: int, at: int, step: int) -> None:
         first = self.commit_of(self.owner(number), at, step)
