@@ -157,9 +157,11 @@ class MessageIds:
             raise InvalidRecord(
                 f"a batch with {more} ids: a ledger remembers {most} {whose}at most; send smaller batches"
             )
+        free = self.ids_max - self.count
+        if more <= free and not self.shares.is_over(principal, more, free):
+            return  # the search for the oldest run below looks at every partition
         wait_ms = (min((runs[0].until_us for runs in self._runs.values()), default=now_us) - now_us) // 1000
         retry_ms = min(RETRY_MS_MAX, max(RETRY_MS_MIN, wait_ms))
-        free = self.ids_max - self.count
         if more > free:
             raise ResourceExhausted(
                 f"the ledger remembers {self.count} ids of messages, and {self.ids_max} at most: wait until the oldest"

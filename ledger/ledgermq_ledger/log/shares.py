@@ -53,16 +53,19 @@ class Shares:
         """Return how many entries a principal has."""
         return self._held.get(principal, 0)
 
+    def is_over(self, principal: int, more: int, free: int) -> bool:
+        """Return whether so many entries more are above what a principal may have."""
+        return principal != NO_PRINCIPAL and self.of(principal) + more > free
+
     def check(self, principal: int, more: int, free: int, *, where: str, retry_after_ms: int) -> None:
         """Raise QuotaExceeded if a principal may not have so many entries more. `free`: for how many of all
         principals the table has room. `where`: in which table, as `bundle 3`.
         """
-        own = self._held.get(principal, 0)
-        if principal and own + more > free:
+        if self.is_over(principal, more, free):
             error = QuotaExceeded(
-                f"this principal has {own} {self._named} in {where}, which has room for {max(0, free)} more of all"
-                " principals together: a principal may have as many as are free. Nothing was accepted; other"
-                " principals go on. Retry when some of them have ended",
+                f"this principal has {self.of(principal)} {self._named} in {where}, which has room for {max(0, free)}"
+                " more of all principals together: a principal may have as many as are free. Nothing was accepted;"
+                " other principals go on. Retry when some of them have ended",
                 retry_after_ms=retry_after_ms,
             )
             error.limit = self.limit
