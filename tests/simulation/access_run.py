@@ -45,6 +45,7 @@ from tests.simulation.throttle_watch import is_limited
 
 ADMIN = "admin"
 SECONDS_MIN = 30.0
+PRODUCERS_MIN = 400
 NAPS_MAX = 0.002
 """A change waits for every broker that sleeps: with more of them hardly any is ever answered."""
 ALONE_EVERY_S = 4.0
@@ -58,6 +59,8 @@ class AccessRun(ClusterRun):
         guarded: dict[str, object] = {"security": "rules", "super_principals": f"user:{ADMIN}"}
         if self.own.outlives:  # so that it is soon taken for gone
             guarded["heartbeat_interval_ms"] = 200
+        # Each send of a program here is by a new producer, and a principal may bring half of these at once.
+        guarded["producer_states_max"] = max(PRODUCERS_MIN, self.cluster.settings.producer_states_max)
         self.plan = replace(self.plan, naps=min(self.plan.naps, NAPS_MAX))
         self.cluster = replace(
             self.cluster,
