@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledgermq.runtime.missing_modules import what_to_do
-
 if TYPE_CHECKING:
     import ledgermq
     from ledgermq_tools.testing.cluster import LedgermqCluster
@@ -61,6 +59,8 @@ def ledgermq_cluster(request: pytest.FixtureRequest) -> Iterator[LedgermqCluster
     try:
         from ledgermq_tools.testing.cluster import LedgermqCluster
     except ImportError as error:
+        from ledgermq.runtime.missing_modules import what_to_do
+
         advice = what_to_do(error, 'pip install "ledgermq[broker]"')
         pytest.fail(f"{CLUSTER} needs the broker: {advice}", pytrace=False)
     settings: dict[str, Any] = {}

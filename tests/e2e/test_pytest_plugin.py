@@ -211,7 +211,7 @@ def test_a_suite_that_uses_no_fixture_imports_no_part_of_the_client(suite: pytes
 
 
 def test_without_the_broker_the_fixture_says_what_to_install(suite: pytest.Pytester) -> None:
-    suite.makeconftest("import sys; sys.modules['ledgermq_broker'] = None")
+    suite.makeconftest("import sys; sys.modules['structlog'] = None")
     suite.makepyfile("def test_it(ledgermq_cluster): ...")
     result = suite.runpytest_subprocess("-q", *ALONE)
     result.assert_outcomes(errors=1)

@@ -81,10 +81,23 @@ async def test_hdfs_without_its_extra(sources: Sources, monkeypatch: pytest.Monk
         await open_store("hdfs://namenode:8020/root", sources=sources)
 
 
+class NotInstalled:
+    """As if a package were not there."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name.partition(".")[0] == self._package:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 async def test_s3_without_its_extra(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("ledgermq_ledger.object_store.s3")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "botocore.session", None)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "botocore"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [NotInstalled("botocore"), *sys.meta_path])
     with pytest.raises(InvalidConfig, match=r'pip install "ledgermq\[s3\]"'):
         await open_store("s3://bucket/root", sources=sources)
 
