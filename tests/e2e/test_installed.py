@@ -159,7 +159,8 @@ def test_a_file_of_the_user_that_hides_a_library_is_named(installed: Installed) 
             installed.python("accounts.py", text)
     finally:
         hiding.unlink()
-    last = next(line for line in str(raised.value).splitlines() if line.startswith("ledgermq.errors.InvalidConfig: "))
+    printed = [line.strip() for line in str(raised.value).splitlines()]  # pytest indents the message of an assertion
+    last = next(line for line in printed if line.startswith("ledgermq.errors.InvalidConfig: "))
     assert f"{hiding} hides the module structlog at " in last
     assert "rename it" in last
     assert "pip install" not in last
