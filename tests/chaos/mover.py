@@ -12,7 +12,7 @@ from tests.chaos.workload import PARTITIONS, Workload
 from tests.simulation.model import Violation
 
 EVERY_S = 3.0
-ENDED_S_MAX = 60.0
+ENDED_S_MAX = 300.0
 LOOK_S = 1.0
 
 
