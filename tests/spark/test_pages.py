@@ -193,8 +193,8 @@ def test_a_plain_read_warns_and_the_documented_one_does_not(here: Path) -> None:
 
 @pytest.mark.slow
 def test_spark_names_the_interpreter_that_cannot_load_the_source(here: Path) -> None:
-    """A clone is the current folder, PYSPARK_PYTHON is not set, and the first python3 of PATH has
-    nothing installed.
+    """The current folder has the package by which Spark finds the source, PYSPARK_PYTHON is not set, and the first
+    python3 of PATH has nothing installed.
     """
     bare = here / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=120)
@@ -205,7 +205,7 @@ def test_spark_names_the_interpreter_that_cannot_load_the_source(here: Path) -> 
     environment["PATH"] = f"{bare / 'bin'}:{java}:/usr/bin:/bin"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=CLONE,
+        cwd=CLONE / "spark",
         env=environment,
         capture_output=True,
         text=True,
