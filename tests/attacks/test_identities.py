@@ -87,7 +87,7 @@ async def new_token(at: Attacked, user: str) -> str:
 
 
 async def test_no_other_principal_ends_a_transaction_in_part(shared_broker: Attacked) -> None:
-    """A principal that may see the group staged a batch under the transaction's producer and an id of its own: the
+    """A principal that may see the group staged a batch under the transaction's producer and its own id: the
     bundle dropped what its owner had staged, the owner was told COMMITTED, and one of two records was lost for good.
     """
     at = shared_broker

@@ -246,7 +246,7 @@ async def test_without_rules_a_table_is_the_bound(cluster: Cluster, table: str) 
 
 @in_cluster("a:1", bundles=2, **RULES)
 async def test_guesses_of_a_principal_do_not_block_the_recall_by_the_sender(cluster: Cluster) -> None:
-    """A recall of the same message as one of 16 topics of its own, by another principal."""
+    """A recall of the same message as one of 16 topics of another principal, by that principal."""
     tokens = await tokens_of(cluster)
     await made_topics(cluster, tokens)
     mallory, victim = await callers(cluster, "a:1", tokens)

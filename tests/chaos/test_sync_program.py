@@ -1,4 +1,4 @@
-"""The synchronous program of `make chaos`: it works, it is told in time where it cannot, and a call that takes too
+"""The synchronous program of `make chaos`: it works, gets an error in time where it cannot, and a call that takes too
 long is found.
 """
 

@@ -1,4 +1,4 @@
-"""The package as users have it: a wheel in an environment of its own, and a source distribution.
+"""The package as users have it: a wheel in a fresh environment, and a source distribution.
 
 Tests of a clone cannot see what is missing there, because the clone's folders are on their search
 path. The programs run in a folder of a user's whose files have the plainest names.

@@ -163,7 +163,7 @@ class ServedWithRights(Served):
         wait = 0
         for bundle in (1, 2):
             wait += (await root.list_delayed(pb.ListDelayedRequest(bundle=bundle))).summary.messages
-        delayed = min(wait, 2) if self._caller == PRODUCER else wait  # it may have some of its own
+        delayed = min(wait, 2) if self._caller == PRODUCER else wait  # it may have sent some itself
         is_committed = described.state == pb.COMMITTED  # time alone may abort it
         seen = [found.SerializeToString(deterministic=True) for found in rest]
         return State(ends, (*seen, repr((offsets, delayed, is_committed)).encode()))

@@ -53,7 +53,7 @@ def told(hunted: Hunted, cpu_s: float) -> Told:
 
 
 def hunt_one(seeds: int, what: tuple[str, Record | None]) -> Told:
-    """Hunt one mutant, in a process of its own."""
+    """Hunt one mutant, in a separate process."""
     name, record = what
     mutant = MUTANTS[name]
     begun_s = time.process_time()

@@ -15,7 +15,7 @@ INSTALL = 'pip install "ledgermq[broker]"'
 
 
 def failed(code: str, folder: Path) -> str:
-    """Run an import in a process of its own, where `folder` comes first, and return the advice about its error."""
+    """Run an import in a separate process, where `folder` comes first, and return the advice about its error."""
     program = (
         f"import sys; sys.path.insert(0, {str(folder)!r})\n"
         "from ledgermq.runtime.missing_modules import what_to_do\n"

@@ -295,7 +295,7 @@ def test_guesses_of_one_principal_keep_no_other_one_from_recalling_a_message() -
 
 
 def test_recalls_of_one_principal_leave_room_for_those_of_others() -> None:
-    """By several topics one principal could fill the table, because each topic had a share of its own."""
+    """By several topics one principal could fill the table, because each topic had its own share."""
     bundle = Bundle(recalls_max=20)
     timers = bundle.timers
     for row in range(10):
