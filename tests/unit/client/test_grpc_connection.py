@@ -90,8 +90,11 @@ async def test_a_task_that_is_cancelled_ends_by_that(call: Call) -> None:
 async def test_a_stream_that_was_cancelled_does_not_keep_its_connection_open() -> None:
     """Whoever cancelled it may keep the error: here the task does, and a garbage collector that never runs."""
     async with silent_broker() as (broker, connection):
-        calling, watching = asyncio.create_task(stream(connection)), asyncio.create_task(connection.wait_lost())
+        calling = asyncio.create_task(stream(connection))
         await broker.called.wait()
+        watching = asyncio.create_task(connection.wait_lost())
+        while connection._watch is None or connection._channel.get_state() is not grpc.ChannelConnectivity.READY:
+            await asyncio.sleep(0)
         gc.disable()
         try:
             for task in (calling, watching):
