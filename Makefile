@@ -29,6 +29,7 @@ lint: $(STAMP) ## ruff, mypy --strict, import rules, generated code up to date, 
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(PYTHON) -m infra.protobuf --check $(PROTOS)
+	$(PYTHON) -m infra.sync_client --check
 	$(PYTHON) infra/plain_english.py
 
 format: $(STAMP) ## Let ruff format and repair what it can
@@ -38,8 +39,9 @@ format: $(STAMP) ## Let ruff format and repair what it can
 proto: $(STAMP) ## Generate the protobuf modules again
 	$(PYTHON) -m infra.protobuf $(PROTOS)
 
-pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md, the Grafana dashboard and the types of settings again
+pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md, the Grafana dashboard, the types of settings and ledgermq.sync again
 	$(PYTHON) -m infra.setting_types > .setting_types && mv .setting_types ledgermq/client/setting_types.py
+	$(PYTHON) -m infra.sync_client
 	$(PYTHON) -m infra.api_page > docs/api.md
 	$(PYTHON) -m ledgermq_tools.broker.settings_page > docs/settings.md
 	$(PYTHON) -m ledgermq_broker.metrics.page > docs/metrics.md

@@ -22,6 +22,7 @@ from typing import Any
 
 import ledgermq
 import ledgermq.sync
+from infra.internal_names import INTERNAL
 from ledgermq import errors
 
 COLUMNS = 100
@@ -45,32 +46,6 @@ OF_ERRORS = """\
 Every error of the client is a `LedgerMQError`. An error is *retriable* when the same call may
 succeed later.
 """
-INTERNAL = {
-    "Client.open_sessions",
-    "Client.resumed_producer",
-    "Producer.add_row",
-    "Producer.due_us",
-    "Producer.raise_unseen_calls",
-    "Producer.refused",
-    "Producer.send_encoded",
-    "Producer.settle",
-    "Producer.start_over",
-    "GroupConsumer.drop_rewound",
-    "GroupConsumer.inner",
-    "Retry.check_handler",
-    "Retry.is_last",
-    "Retry.wait_s",
-    "Retry.with_callbacks",
-    "Transaction.add_row",
-    "Transaction.check_open",
-    "Transaction.condemn",
-    "Transaction.due_us",
-    "Transaction.note_failure",
-    "Transaction.refused",
-    "Transaction.release",
-    "Transaction.resolved",
-}
-"""Used by the command line, the Spark sink and within the package; they may change in any release."""
 
 
 def page() -> str:
@@ -82,7 +57,7 @@ def page() -> str:
     for name in sorted(ledgermq.sync.__all__):
         given = getattr(ledgermq.sync, name)
         if inspect.isclass(given):
-            parts += [f"### ledgermq.sync.{name}\n", _text(given), _names_of(given)]
+            parts += [f"### ledgermq.sync.{name}\n", _text(given), _names_of(given, getattr(ledgermq, name, given))]
     parts += [OF_ERRORS, *_errors()]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(part for part in parts if part)).rstrip() + "\n"
 
@@ -120,8 +95,13 @@ def _functions(kind: type) -> Iterator[tuple[str, Any]]:
                 yield name, plain
 
 
-def _names_of(kind: type) -> str:
-    names = ", ".join(f"`{name}`" for name, _ in _functions(kind))
+def _names_of(kind: type, asynchronous: type) -> str:
+    """Return the names in the order of the asynchronous class; then come those that it does not have."""
+    order = [name for name, _ in _functions(asynchronous)]
+    found = sorted(
+        (name for name, _ in _functions(kind)), key=lambda name: (name not in order, [*order, name].index(name))
+    )
+    names = ", ".join(f"`{name}`" for name in found)
     return f"{textwrap.fill(names, COLUMNS)}\n" if names else ""
 
 

@@ -18,12 +18,15 @@ from __future__ import annotations
 from ledgermq.sync.client import Client, connect
 from ledgermq.sync.consuming import Consumer, GroupConsumer
 from ledgermq.sync.finding import Search
-from ledgermq.sync.half_messages import HalfMessage, HalfMessages
+from ledgermq.sync.generated.half_messages import HalfMessage
+from ledgermq.sync.generated.queues import QueueAdmin
+from ledgermq.sync.half_messages import HalfMessages
 from ledgermq.sync.listening import Listener
 from ledgermq.sync.producing import Delivery, Producer
-from ledgermq.sync.queues import Queue, QueueAdmin
+from ledgermq.sync.queues import Queue
 from ledgermq.sync.tables import Table
-from ledgermq.sync.transactions import Transaction, TransactionClient, Transactions, TwoPhase
+from ledgermq.sync.transaction_admin import TransactionClient
+from ledgermq.sync.transactions import Transaction, Transactions, TwoPhase
 
 __all__ = [
     "Client",

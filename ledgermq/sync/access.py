@@ -1,4 +1,4 @@
-"""Administration of access rules and tokens without asyncio."""
+"""Calls that wait for the asynchronous ones, made by infra/sync_client.py (`make pages`): do not edit."""
 
 from __future__ import annotations
 
@@ -18,31 +18,48 @@ class Access:
         self._inner = inner
 
     def grant(self, principal: str, operations: str | Iterable[str], name: str = "", *, deny: bool = False) -> str:
-        """See `ledgermq.Access.grant`."""
+        """Store an access rule, and return its id. A rule that exists stays as it is.
+
+        `principal`: user:NAME, group:NAME, cert:NAME, jwt:SUBJECT, or * for every one. See `AccessRule`
+        for the other parts. Raises InvalidRequest, Unauthorized, Unavailable.
+        """
         return self._background.run(self._inner.grant(principal, operations, name, deny=deny))
 
     def revoke(self, *rule_ids: str) -> Sequence[str]:
-        """See `ledgermq.Access.revoke`."""
+        """Remove access rules, and return the ids of those that existed. Raises Unauthorized,
+        Unavailable.
+        """
         return self._background.run(self._inner.revoke(*rule_ids))
 
     def list(self) -> Sequence[AccessRule]:
-        """See `ledgermq.Access.list`."""
+        """Return all access rules. Raises Unauthorized, Unavailable."""
         return self._background.run(self._inner.list())
 
     def test(
         self, operation: str, name: str = "", *, principal: str = "", groups: Iterable[str] = ()
     ) -> AccessDecision:
-        """See `ledgermq.Access.test`."""
+        """Return whether a principal may do something, and which rule decides. Without a principal: the
+        caller, which needs no right for that. `groups`: of the principal.
+
+        Raises InvalidRequest, Unauthorized, Unavailable.
+        """
         return self._background.run(self._inner.test(operation, name, principal=principal, groups=groups))
 
     def create_token(self, user: str, *, groups: Iterable[str] = (), expires_in: timedelta | None = None) -> NewToken:
-        """See `ledgermq.Access.create_token`."""
+        """Make a token for the principal user:NAME and its groups. `expires_in`: None for a token that
+        never expires.
+
+        Raises InvalidRequest, Unauthorized, Unavailable; after Unavailable such a token may exist, but
+        no program has it.
+        """
         return self._background.run(self._inner.create_token(user, groups=groups, expires_in=expires_in))
 
     def revoke_token(self, token_id: str) -> bool:
-        """See `ledgermq.Access.revoke_token`."""
+        """Remove a token; calls that begin afterwards are refused everywhere. Return False if there is no
+        such token. Raises InvalidRequest, Unauthorized, Unavailable.
+        """
         return self._background.run(self._inner.revoke_token(token_id))
 
     def list_tokens(self) -> Sequence[TokenDescription]:
-        """See `ledgermq.Access.list_tokens`."""
+        """Return all tokens, without what they are. Raises Unauthorized, Unavailable."""
         return self._background.run(self._inner.list_tokens())

@@ -10,22 +10,16 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
-from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack, cast, overload
-
-import pyarrow as pa
+from typing import Any, Self, Unpack, cast, overload
 
 import ledgermq
-from ledgermq.client.admin.deletion import Before
-from ledgermq.client.client import READ_BYTES_MAX
 from ledgermq.client.connection.grpc_connection import refuse_after_fork
 from ledgermq.client.connection.home import refuse_green_threads
 from ledgermq.client.consuming.start import Start
-from ledgermq.client.finding import BYTES_MAX, MAX, TIMEOUT_S, GivenKey, Order, Partitions, Place
 from ledgermq.client.groups.assignment import GivenRule, Topics
 from ledgermq.client.groups.handlers.handler import BatchFunction, HandlerFunction, handler_settings
-from ledgermq.client.messages.record import Bytes, Headers
+from ledgermq.client.messages.record import Headers
 from ledgermq.client.queues.runner import QueueBatchFunction, QueueFunction
 from ledgermq.client.setting_types import (
     ClientOptions,
@@ -34,8 +28,6 @@ from ledgermq.client.setting_types import (
     MemberOptions,
     ProducerOptions,
     QueueHandlerOptions,
-    QueueOptions,
-    TableOptions,
 )
 from ledgermq.client.settings.serializers import V
 from ledgermq.client.settings.values import ClientSettings, settings_from
@@ -47,15 +39,14 @@ from ledgermq.sources import Sources
 from ledgermq.sync.access import Access
 from ledgermq.sync.background import Background, Callers, as_coroutine
 from ledgermq.sync.consuming import Consumer, GroupConsumer
-from ledgermq.sync.finding import Search
+from ledgermq.sync.generated.client import ClientCalls
+from ledgermq.sync.generated.queues import QueueAdmin
 from ledgermq.sync.group_admin import GroupAdmin
 from ledgermq.sync.half_messages import HalfMessages
 from ledgermq.sync.listening import Listener, run_until
 from ledgermq.sync.producing import Producer
-from ledgermq.sync.queues import Queue, QueueAdmin
 from ledgermq.sync.quotas import Quotas
-from ledgermq.sync.tables import Table
-from ledgermq.sync.transactions import TransactionClient
+from ledgermq.sync.transaction_admin import TransactionClient
 
 CALLBACKS = ("on_assigned", "on_revoked", "on_lost", "on_failure")
 
@@ -86,7 +77,7 @@ def _in_thread(callback: Callable[..., object]) -> Callable[..., Awaitable[objec
     return call
 
 
-class Client:
+class Client(ClientCalls):
     """See `ledgermq.Client`. Use it in a `with` block, or call `close()` at the end."""
 
     def __init__(
@@ -96,9 +87,8 @@ class Client:
         inner: ledgermq.Client,
         sources: Sources,
     ) -> None:
-        self._background = background
+        super().__init__(background, inner)
         self._connection = connection
-        self._inner = inner
         self._sources = sources
         self._lock = threading.RLock()
         """Guards the lists of what was made, as several threads may make objects at a time."""
@@ -106,8 +96,9 @@ class Client:
         self._listeners: list[Listener] = []
         self.settings = inner.settings
         self.groups = GroupAdmin(background, inner.groups)
-        self.queues = QueueAdmin(background, inner.queues)
         """Administration of consumer groups: list, describe, reset, delete."""
+        self.queues = QueueAdmin(background, inner.queues)
+        """Administration of queue groups: list, describe, reset, delete."""
         self.access = Access(background, inner.access)
         """Access rules and tokens: grant, revoke, list, test."""
         self.quotas = Quotas(background, inner.quotas)
@@ -118,128 +109,6 @@ class Client:
         self._closed = False
         _open.add(self)
 
-    def create_topic(
-        self,
-        name: str,
-        partitions: int = 0,
-        settings: Mapping[str, object] | None = None,
-        *,
-        if_not_exists: bool = False,
-        wait: bool = True,
-    ) -> ledgermq.TopicDescription:
-        """See `ledgermq.Client.create_topic`."""
-        return self._background.run(
-            self._inner.create_topic(name, partitions, settings, if_not_exists=if_not_exists, wait=wait)
-        )
-
-    def list_topics(self) -> list[ledgermq.TopicDescription]:
-        """See `ledgermq.Client.list_topics`."""
-        return self._background.run(self._inner.list_topics())
-
-    def describe_topic(self, name: str) -> ledgermq.TopicDescription:
-        """See `ledgermq.Client.describe_topic`."""
-        return self._background.run(self._inner.describe_topic(name))
-
-    def alter_topic(
-        self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None, unset: Iterable[str] = ()
-    ) -> ledgermq.TopicDescription:
-        """See `ledgermq.Client.alter_topic`."""
-        return self._background.run(self._inner.alter_topic(name, partitions, settings, unset))
-
-    def delete_topic(self, name: str) -> None:
-        """See `ledgermq.Client.delete_topic`."""
-        self._background.run(self._inner.delete_topic(name))
-
-    def delete_records(
-        self,
-        topic: str,
-        before: Before | Mapping[int, Before],
-        partitions: Iterable[int] | None = None,
-        *,
-        dry_run: bool = False,
-    ) -> dict[int, ledgermq.DeletedRecords]:
-        """See `ledgermq.Client.delete_records`."""
-        return self._background.run(self._inner.delete_records(topic, before, partitions, dry_run=dry_run))
-
-    def describe_cluster(self) -> ledgermq.ClusterDescription:
-        """See `ledgermq.Client.describe_cluster`."""
-        return self._background.run(self._inner.describe_cluster())
-
-    def add_bundles(self, count: int, *, dry_run: bool = False) -> ledgermq.AddedBundles:
-        """See `ledgermq.Client.add_bundles`."""
-        return self._background.run(self._inner.add_bundles(count, dry_run=dry_run))
-
-    def move_partition(self, topic: str, partition: int, bundle: int, *, dry_run: bool = False) -> None:
-        """See `ledgermq.Client.move_partition`."""
-        self._background.run(self._inner.move_partition(topic, partition, bundle, dry_run=dry_run))
-
-    def describe_loads(self) -> list[ledgermq.BundleLoads]:
-        """See `ledgermq.Client.describe_loads`."""
-        return self._background.run(self._inner.describe_loads())
-
-    def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
-        """See `ledgermq.Client.drain_broker`."""
-        self._background.run(self._inner.drain_broker(broker, timeout_s=timeout_s))
-
-    def undrain_broker(self, broker: str) -> None:
-        """See `ledgermq.Client.undrain_broker`."""
-        self._background.run(self._inner.undrain_broker(broker))
-
-    def list_offsets(self, topic: str, at: Literal["earliest", "latest"] | datetime = "latest") -> dict[int, int]:
-        """See `ledgermq.Client.list_offsets`."""
-        return self._background.run(self._inner.list_offsets(topic, at))
-
-    def holders(self, topic: str) -> list[ledgermq.PartitionHolder]:
-        """See `ledgermq.Client.holders`."""
-        return self._background.run(self._inner.holders(topic))
-
-    def find(
-        self,
-        topic: str | None = None,
-        *,
-        key: GivenKey | None = None,
-        id: str | ledgermq.MessageId | None = None,  # noqa: A002  as `ledgermq.Client.find`
-        start: Place = "earliest",
-        end: Place = "latest",
-        max: int = MAX,  # noqa: A002
-        partitions: Partitions = "key",
-        order: Order = "newest",
-        bytes_max: int = BYTES_MAX,
-        timeout: float = TIMEOUT_S,
-    ) -> Search:
-        """See `ledgermq.Client.find`."""
-        inner = self._background.run(
-            as_coroutine(
-                lambda: self._inner.find(
-                    topic,
-                    key=key,
-                    id=id,
-                    start=start,
-                    end=end,
-                    max=max,
-                    partitions=partitions,
-                    order=order,
-                    bytes_max=bytes_max,
-                    timeout=timeout,
-                )
-            )
-        )
-        return Search(self._background, inner)
-
-    def describe_message(self, message_id: str | ledgermq.MessageId) -> ledgermq.MessageDescription:
-        """See `ledgermq.Client.describe_message`."""
-        return self._background.run(self._inner.describe_message(message_id))
-
-    def recall(self, handle: str) -> ledgermq.RecallOutcome:
-        """See `ledgermq.Client.recall`."""
-        return self._background.run(self._inner.recall(handle))
-
-    def list_delayed(
-        self, topic: str | None = None, partition: int | None = None, *, messages_max: int = 100
-    ) -> ledgermq.DelayedList:
-        """See `ledgermq.Client.list_delayed`."""
-        return self._background.run(self._inner.list_delayed(topic, partition, messages_max=messages_max))
-
     def producer(self, **settings: Unpack[ProducerOptions]) -> Producer:
         """See `ledgermq.Client.producer`."""
         inner = self._background.run(as_coroutine(lambda: self._inner.producer(**settings)))
@@ -247,22 +116,6 @@ class Client:
         with self._lock:
             self._producers = [*(made for made in self._producers if not made.closed), producer]
         return producer
-
-    def request(
-        self,
-        topic: str,
-        value: Any,
-        key: Bytes | None = None,
-        headers: Headers | None = None,
-        tag: str | None = None,
-        partition: int | None = None,
-        *,
-        timeout: float = 10.0,
-    ) -> ledgermq.Message:
-        """See `ledgermq.Client.request`."""
-        return self._background.run(
-            self._inner.request(topic, value, key, headers, tag, partition, timeout=timeout), timeout
-        )
 
     def reply(self, message: ledgermq.Message, value: Any, headers: Headers | None = None) -> ledgermq.SendResult:
         """Reply to a request, from any thread, and wait until the reply is stored. Raises InvalidRequest if the message
@@ -337,39 +190,6 @@ class Client:
         )
         return Consumer(self._background, made) if group is None else GroupConsumer(self._background, made)
 
-    def queue(
-        self,
-        topics: str | Iterable[str],
-        *,
-        group: str,
-        start: Start = "earliest",
-        **settings: Unpack[QueueOptions[V]],
-    ) -> Queue[V]:
-        """See `ledgermq.Client.queue`."""
-        inner = self._background.run(
-            as_coroutine(lambda: self._inner.queue(topics, group=group, start=start, **settings))
-        )
-        return Queue(self._background, inner)
-
-    def read_arrow(
-        self,
-        topic: str,
-        start: Start = "earliest",
-        end: Start = "latest",
-        partitions: Iterable[int] | None = None,
-        *,
-        bytes_max: int = READ_BYTES_MAX,
-        **settings: Unpack[ConsumerOptions],
-    ) -> pa.Table:
-        """See `ledgermq.Client.read_arrow`."""
-        return self._background.run(
-            self._inner.read_arrow(topic, start, end, partitions, bytes_max=bytes_max, **settings)
-        )
-
-    def table(self, topic: str, **settings: Unpack[TableOptions]) -> Table:
-        """See `ledgermq.Client.table`."""
-        return Table(self._background, self._background.run(as_coroutine(lambda: self._inner.table(topic, **settings))))
-
     def handler(
         self,
         topics: Topics,
@@ -391,11 +211,6 @@ class Client:
     ) -> Callable[[QueueFunction | QueueBatchFunction], ledgermq.QueueHandler]:
         """See `ledgermq.Client.queue_handler`; the function, and `on_failure`, run in threads."""
         return self._inner.queue_handler(topics, group=group, **_in_threads(settings, self._callers))
-
-    @property
-    def handlers(self) -> tuple[ledgermq.Handler | ledgermq.QueueHandler, ...]:
-        """See `ledgermq.Client.handlers`."""
-        return self._inner.handlers
 
     def run_handlers(
         self,

@@ -8,20 +8,15 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
 import ledgermq
-from ledgermq.client.consuming.consumer import State
-from ledgermq.client.consuming.reader import FilterCounts
 from ledgermq.client.consuming.start import Wanted
-from ledgermq.client.groups.commits import Committable
-from ledgermq.client.groups.group_consumer import GroupConsumerState
 from ledgermq.client.settings.serializers import V
-from ledgermq.errors import LedgerMQError
 from ledgermq.sync.background import Background, OneThread, as_coroutine
+from ledgermq.sync.generated.consuming import ConsumerCalls, GroupConsumerCalls
 
 M = TypeVar("M", bound=ledgermq.Message)
 
@@ -64,7 +59,7 @@ class _Ahead(Generic[M]):
         )
 
 
-class Consumer(Generic[V]):
+class Consumer(ConsumerCalls[V]):
     """See `ledgermq.Consumer`.
 
     Messages cross to this thread many at a time; `position` counts only those that the program has
@@ -72,8 +67,7 @@ class Consumer(Generic[V]):
     """
 
     def __init__(self, background: Background, inner: ledgermq.Consumer[V]) -> None:
-        self._background = background
-        self._inner = inner
+        super().__init__(background, inner)
         self._ahead: _Ahead[ledgermq.Message[V]] = _Ahead()
         self._reading = OneThread("consumer")
 
@@ -132,14 +126,6 @@ class Consumer(Generic[V]):
     def positions(self) -> dict[ledgermq.TopicPartition, int]:
         return self._inner.positions() | self._ahead.offsets()
 
-    def end_offsets(self) -> dict[ledgermq.TopicPartition, int]:
-        """See `ledgermq.Consumer.end_offsets`."""
-        return self._background.run(self._inner.end_offsets())
-
-    def wait_ready(self) -> None:
-        """See `ledgermq.Consumer.wait_ready`."""
-        self._background.run(self._inner.wait_ready())
-
     @property
     def at_end(self) -> bool:
         """See `ledgermq.Consumer.at_end`; messages that wait in this thread count as not returned
@@ -147,45 +133,8 @@ class Consumer(Generic[V]):
         """
         return self._inner.at_end and not self._ahead.messages
 
-    @property
-    def state(self) -> State:
-        return self._inner.state
 
-    @property
-    def last_error(self) -> LedgerMQError | None:
-        return self._inner.last_error
-
-    @property
-    def expired(self) -> int:
-        return self._inner.expired
-
-    @property
-    def filtered(self) -> int:
-        """See `ledgermq.Consumer.filtered`."""
-        return self._inner.filtered
-
-    @property
-    def filter_counts(self) -> FilterCounts:
-        """See `ledgermq.Consumer.filter_counts`."""
-        return self._inner.filter_counts
-
-    @property
-    def assignment(self) -> list[ledgermq.TopicPartition]:
-        return self._inner.assignment
-
-    def close(self) -> None:
-        self._background.run(self._inner.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class GroupConsumer(Generic[V]):
+class GroupConsumer(GroupConsumerCalls[V]):
     """See `ledgermq.GroupConsumer`.
 
     A message counts as returned when the program has received it; callbacks run in separate
@@ -193,8 +142,7 @@ class GroupConsumer(Generic[V]):
     """
 
     def __init__(self, background: Background, inner: ledgermq.GroupConsumer[V]) -> None:
-        self._background = background
-        self._inner = inner
+        super().__init__(background, inner)
         self._ahead: _Ahead[ledgermq.GroupMessage[V]] = _Ahead()
         self._reading = OneThread("consumer")
 
@@ -269,18 +217,6 @@ class GroupConsumer(Generic[V]):
             self._background.run(as_coroutine(lambda: [each for each in ahead.messages if commits.counts(each)]))
         )
 
-    def commit(self, what: Committable = None, metadata: str = "") -> dict[ledgermq.TopicPartition, int]:
-        """See `ledgermq.GroupConsumer.commit`."""
-        return self._background.run(self._inner.commit(what, metadata))
-
-    def entries(self, messages: Iterable[ledgermq.Message]) -> list[ledgermq.OffsetEntry]:
-        """See `ledgermq.GroupConsumer.entries`."""
-        return self._background.run(as_coroutine(lambda: self._inner.entries(messages)))
-
-    def committed(self) -> dict[ledgermq.TopicPartition, int | None]:
-        """See `ledgermq.GroupConsumer.committed`."""
-        return self._background.run(self._inner.committed())
-
     def drain(self, timeout: float = 30.0) -> None:
         """See `ledgermq.GroupConsumer.drain`: messages that the program has received count as
         finished (with commit="auto").
@@ -323,56 +259,6 @@ class GroupConsumer(Generic[V]):
     def positions(self) -> dict[ledgermq.TopicPartition, int]:
         return self._inner.positions() | self._ahead.offsets()
 
-    def end_offsets(self) -> dict[ledgermq.TopicPartition, int]:
-        """See `ledgermq.GroupConsumer.end_offsets`."""
-        return self._background.run(self._inner.end_offsets())
-
     def lag(self) -> dict[ledgermq.TopicPartition, ledgermq.Lag]:
         """See `ledgermq.GroupConsumer.lag`; messages that wait in this thread count as returned."""
         return self._background.run(self._inner.lag())
-
-    def wait_ready(self) -> None:
-        """See `ledgermq.GroupConsumer.wait_ready`."""
-        self._background.run(self._inner.wait_ready())
-
-    @property
-    def state(self) -> GroupConsumerState:
-        return self._inner.state
-
-    @property
-    def last_error(self) -> LedgerMQError | None:
-        return self._inner.last_error
-
-    @property
-    def expired(self) -> int:
-        return self._inner.expired
-
-    @property
-    def filtered(self) -> int:
-        """See `ledgermq.Consumer.filtered`."""
-        return self._inner.filtered
-
-    @property
-    def filter_counts(self) -> FilterCounts:
-        """See `ledgermq.Consumer.filter_counts`."""
-        return self._inner.filter_counts
-
-    @property
-    def member_id(self) -> str:
-        return self._inner.member_id
-
-    @property
-    def assignment(self) -> list[ledgermq.TopicPartition]:
-        return self._inner.assignment
-
-    def close(self) -> None:
-        """See `ledgermq.GroupConsumer.close`."""
-        self._background.run(self._inner.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._background.run(self._inner.__aexit__(kind, error, trace))

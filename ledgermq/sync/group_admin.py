@@ -1,4 +1,4 @@
-"""Administration of consumer groups without asyncio."""
+"""Calls that wait for the asynchronous ones, made by infra/sync_client.py (`make pages`): do not edit."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from ledgermq.sync.background import Background
 
 
 class GroupAdmin:
-    """Administration of consumer groups, as `client.groups`. Every call ends within the client's
-    `timeout_s`.
-    """
+    """Administration of consumer groups, as `client.groups`. Every call ends within the client's `timeout_s`."""
 
     def __init__(self, background: Background, inner: AsyncGroupAdmin) -> None:
         self._background = background
@@ -50,29 +48,36 @@ class GroupAdmin:
     ) -> Sequence[PlannedReset]:
         """Return what `reset` would change, without changing it.
 
-        Arguments and errors are those of the asyncio client's `plan_reset`.
+        `where`: see `ledgermq.client.groups.admin.resets`. Without `topics` and `partitions`, it
+        applies to all partitions for which the group has committed offsets. Raises InvalidConfig,
+        OffsetOutOfRange, UnknownTopic, UnknownGroup (if no topic or partition is given),
+        Unavailable, InvalidRequest (no partition to reset).
         """
         return self._background.run(self._inner.plan_reset(group, where, topics, partitions))
 
     def reset(self, group: str, planned: Sequence[PlannedReset]) -> Mapping[TopicPartition, LedgerMQError]:
-        """Move committed offsets; running members continue from the new ones.
+        """Set committed offsets as planned. Running members continue from the new offsets. A
+        partition in which a transaction is open is retried, until the client's `timeout_s`.
 
-        Return an error for each partition that failed.
+        Return an error for each partition that failed; raises Unavailable, …
         """
         return self._background.run(self._inner.reset(group, planned))
 
     def commit(
         self, group: str, offsets: Mapping[TopicPartition, tuple[int, int]]
     ) -> Mapping[TopicPartition, LedgerMQError]:
-        """Commit the progress of a job that is not a member of any group.
-
+        """Commit the progress of a job that is not a member of any group; `describe` shows it.
         `offsets`: (topic id, next offset to read) by partition.
+
+        Return an error for each partition that was refused: CommitGoesBack, OffsetOutOfRange, UnknownTopic, …;
+        StaleAssignment if another program commits for the group at the same time (commit again: the highest
+        offset stays). Raises InvalidGroupName, GroupNotEmpty (only members may commit),
+        Unavailable.
         """
         return self._background.run(self._inner.commit(group, offsets))
 
     def delete(self, group: str) -> None:
-        """Delete the group with all its committed offsets.
-
-        Raises UnknownGroup, GroupNotEmpty, Unavailable.
+        """Delete a group with all its committed offsets. Raises UnknownGroup, GroupNotEmpty,
+        Unavailable.
         """
         self._background.run(self._inner.delete(group))

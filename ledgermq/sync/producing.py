@@ -21,6 +21,7 @@ from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
+from ledgermq.sync.generated.producing import ProducerCalls
 
 HANDED_OVER_RECORDS = 10_000
 HANDED_OVER_BYTES = 4 * 1024 * 1024
@@ -124,7 +125,7 @@ class Sender(Generic[In]):
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
-        id: Bytes | None = None,  # noqa: A002  as in `client.find`
+        id: Bytes | None = None,
         priority: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
@@ -248,7 +249,7 @@ class Sender(Generic[In]):
         self._background.run(flush(), timeout_s)
 
 
-class Producer(Sender[ledgermq.Producer]):
+class Producer(Sender[ledgermq.Producer], ProducerCalls):
     """See `ledgermq.Producer`.
 
     Here `send` blocks while the buffer is full (or raises, with when_full="fail").
@@ -263,27 +264,6 @@ class Producer(Sender[ledgermq.Producer]):
     def unanswered_records(self) -> int:
         """See `ledgermq.Producer.unanswered_records`."""
         return len(self._inbox) + self._background.run(as_coroutine(lambda: self._inner.unanswered_records))
-
-    @property
-    def spilled(self) -> ledgermq.SpillState | None:
-        """See `ledgermq.Producer.spilled`."""
-        return self._background.run(as_coroutine(lambda: self._inner.spilled))
-
-    def open_spill(self) -> None:
-        """See `ledgermq.Producer.open_spill`."""
-        self._background.run(self._inner.open_spill())
-
-    def acquire(self, topic: str, timeout: float | None = None) -> None:
-        """See `ledgermq.Producer.acquire`."""
-        self._background.run(self._inner.acquire(topic, timeout), timeout)
-
-    def holds(self, topic: str) -> bool:
-        """See `ledgermq.Producer.holds`."""
-        return self._background.run(as_coroutine(lambda: self._inner.holds(topic)))
-
-    @property
-    def closed(self) -> bool:
-        return self._inner.closed
 
     @property
     def buffered_bytes(self) -> int:

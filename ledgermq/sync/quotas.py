@@ -1,4 +1,4 @@
-"""Administration of quotas without asyncio."""
+"""Calls that wait for the asynchronous ones, made by infra/sync_client.py (`make pages`): do not edit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class Quotas:
         calls: int | None = None,
         open_transactions: int | None = None,
     ) -> QuotaDescription:
-        """See `ledgermq.Quotas.set`."""
+        """Set these limits of a quota, and return it; limits that are not given stay. See
+        `QuotaDescription` for the parts. Raises InvalidRequest, Unauthorized, Unavailable.
+        """
         return self._background.run(
             self._inner.set(
                 principal,
@@ -43,13 +45,17 @@ class Quotas:
         )
 
     def unset(self, principal: str, client_id: str = "", *limits: str) -> QuotaDescription | None:
-        """See `ledgermq.Quotas.unset`."""
+        """Drop limits of a quota by their names; without names all of them, which removes the quota.
+        Return what is left, None for nothing. Raises InvalidRequest, Unauthorized, Unavailable.
+        """
         return self._background.run(self._inner.unset(principal, client_id, *limits))
 
     def list(self) -> Sequence[QuotaDescription]:
-        """See `ledgermq.Quotas.list`."""
+        """Return all quotas. Raises Unauthorized, Unavailable."""
         return self._background.run(self._inner.list())
 
     def describe(self, principal: str) -> Sequence[QuotaUse]:
-        """See `ledgermq.Quotas.describe`."""
+        """Return what a principal uses at each broker that is alive, and what binds it; brokers of earlier
+        releases are left out. Raises Unauthorized, Unavailable.
+        """
         return self._background.run(self._inner.describe(principal))

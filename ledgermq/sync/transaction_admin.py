@@ -1,37 +1,148 @@
-"""Administration of transactions without asyncio."""
+"""Calls that wait for the asynchronous ones, made by infra/sync_client.py (`make pages`): do not edit."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Unpack
+
+from ledgermq.client.setting_types import ProducerOptions
 from ledgermq.client.transactions.admin import TransactionAdmin as AsyncTransactionAdmin
 from ledgermq.client.transactions.admin import TransactionDescription, TransactionList
-from ledgermq.sync.background import Background
+from ledgermq.client.transactions.decisions import TransactionOutcome
+from ledgermq.client.transactions.transactions import TransactionClient as AsyncTransactionClient
+from ledgermq.client.transactions.xid import XidLike
+from ledgermq.sources import Sources
+from ledgermq.sync.background import Background, as_coroutine
+from ledgermq.sync.transactions import Transactions, TwoPhase
 
 
 class TransactionAdmin:
-    """The methods of `client.transactions` for operators. Every call ends within the client's
-    `timeout_s`.
-    """
+    """The methods of `client.transactions` for operators. Every call ends within the client's `timeout_s`."""
 
     def __init__(self, background: Background, inner: AsyncTransactionAdmin) -> None:
         self._background = background
-        self._admin = inner
+        self._inner = inner
 
     def list(self, *, open_only: bool = True) -> TransactionList:
-        """See `ledgermq.TransactionClient.list`."""
-        return self._background.run(self._admin.list(open_only=open_only))
+        """Return the transactions of the cluster, and what is staged in its bundles.
+
+        `open_only`: only transactions that are prepared, decided and not complete, or undecided for some
+        seconds; otherwise all transactional ids. `unanswered` names partitions that do not answer.
+        Raises Unavailable if none does.
+        """
+        return self._background.run(self._inner.list(open_only=open_only))
 
     def describe(self, transactional_id: str, *, staged: bool = True) -> TransactionDescription:
-        """See `ledgermq.TransactionClient.describe`."""
-        return self._background.run(self._admin.describe(transactional_id, staged=staged))
+        """Return the newest transaction of an id, and everything that the id has staged.
+
+        `staged`: ask all bundles, too; if one does not answer, the call takes half of the client's
+        `timeout_s`. Raises InvalidRequest, TransactionUnknown, Unavailable.
+        """
+        return self._background.run(self._inner.describe(transactional_id, staged=staged))
 
     def resolve(self, transactional_id: str, *, commit: bool) -> TransactionDescription:
-        """See `ledgermq.TransactionClient.resolve`."""
-        return self._background.run(self._admin.resolve(transactional_id, commit=commit))
+        """Decide in the place of a transaction manager or a producer that will not come back.
+
+        This is a heuristic decision: another participant, for example a database, may have decided
+        otherwise. A prepared transaction can be committed or aborted, an undecided one only aborted.
+        Raises InvalidRequest, TransactionUnknown, Unavailable.
+        """
+        return self._background.run(self._inner.resolve(transactional_id, commit=commit))
 
     def forget(self, transactional_id: str) -> None:
-        """See `ledgermq.TransactionClient.forget`."""
-        self._background.run(self._admin.forget(transactional_id))
+        """Forget the outcome of a two-phase transaction that is complete, or an operator's decision
+        about an ordinary one.
+
+        Raises InvalidRequest if the transaction is not decided or there is nothing to forget;
+        TransactionUnknown; Unavailable if the transaction is not complete yet.
+        """
+        self._background.run(self._inner.forget(transactional_id))
 
     def give_up(self, transactional_id: str, bundle: int) -> TransactionDescription:
-        """See `ledgermq.TransactionClient.give_up`."""
-        return self._background.run(self._admin.give_up(transactional_id, bundle))
+        """Declare the part of a transaction in one bundle lost. It then counts as complete there.
+
+        Data that the bundle has not made visible yet is dropped for good. Raises InvalidRequest if the
+        transaction is not incomplete in this bundle; TransactionUnknown; Unavailable.
+        """
+        return self._background.run(self._inner.give_up(transactional_id, bundle))
+
+
+class TransactionClient(TransactionAdmin):
+    """See `ledgermq.TransactionClient`."""
+
+    _inner: AsyncTransactionClient
+
+    def __init__(self, background: Background, inner: AsyncTransactionClient, sources: Sources) -> None:
+        self._background = background
+        self._inner = inner
+        self._sources = sources
+
+    def __call__(
+        self,
+        transactional_id: str,
+        *,
+        timeout: str | float | timedelta | None = None,
+        **settings: Unpack[ProducerOptions],
+    ) -> Transactions:
+        """Return the transactions of a transactional id: letters, digits, '.', '_' and '-'.
+
+        The id names one producer, which keeps it over restarts. Two processes that use one id at the
+        same time fence each other.
+
+            with client.transactions("billing-7", timeout="1m") as transactions:
+                with transactions.begin() as transaction:      # commits at the end
+                    transaction.send("invoices", value, key=key)
+                    transaction.send_offsets(consumer, messages)
+
+        `timeout`: a duration ("30s", "1m", seconds, a timedelta) after which the cluster aborts a
+        transaction that is still open; None: the cluster's default. Settings: the fields of
+        `ProducerSettings`, without `acks` and `idempotent`; the default of `delivery_timeout_s` is the
+        transaction's time-out. Raises InvalidConfig, InvalidRequest.
+        """
+        return Transactions(
+            self._background,
+            self._background.run(as_coroutine(lambda: self._inner(transactional_id, timeout=timeout, **settings))),
+            self._sources,
+        )
+
+    def two_phase(
+        self, *, timeout: str | float | timedelta | None = None, **settings: Unpack[ProducerOptions]
+    ) -> TwoPhase:
+        """Return an object for two-phase transactions, with the methods of PEP 249's extension.
+
+            with client.transactions.two_phase() as branch:
+                xid = branch.xid(1, "transfer-17")
+                branch.tpc_begin(xid)
+                branch.send("transfers", value, key=key)
+                branch.tpc_prepare()
+                branch.tpc_commit()
+
+        `timeout`: duration after which the cluster rolls back a transaction that is begun and not
+        prepared. Settings: as those of `client.transactions(…)`. Raises InvalidConfig.
+        """
+        return TwoPhase(
+            self._background,
+            self._background.run(as_coroutine(lambda: self._inner.two_phase(timeout=timeout, **settings))),
+            self._sources,
+        )
+
+    def outcome(self, transaction: XidLike | str, *, epoch: int = 0, number: int = 0) -> TransactionOutcome:
+        """Return the outcome of a transaction. `transaction`: its `Transaction.name`, or the xid of a
+        two-phase one, or a transactional id together with `epoch` and `number`.
+
+        The answer is final: this call aborts an undecided transaction. Only a "prepared" one may still
+        be committed or rolled back. The outcome of the newest decided transaction of an id is known, and
+        that of the newest one of an earlier epoch. Raises TransactionUnknown for any other transaction;
+        Unavailable.
+        """
+        return self._background.run(self._inner.outcome(transaction, epoch=epoch, number=number))
+
+    def forget(self, transactional_id: XidLike | str) -> None:
+        """Forget the outcome of a two-phase transaction, or an operator's decision about an ordinary one.
+
+        Call it when the transaction is complete and no other participant will ask for its outcome. The
+        outcome of a committed two-phase transaction is kept until then. Raises InvalidRequest if the
+        transaction is not decided or there is nothing to forget; TransactionUnknown; Unavailable if the
+        transaction is not complete yet.
+        """
+        self._background.run(self._inner.forget(transactional_id))

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any
 
 import ledgermq
 from ledgermq.client.groups.staged_offsets import WhatToStage
-from ledgermq.client.setting_types import ProducerOptions
-from ledgermq.client.transactions.transaction import TransactionStatus, check_consumer
+from ledgermq.client.transactions.transaction import check_consumer
 from ledgermq.client.transactions.xid import XidLike
-from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
 from ledgermq.sync.consuming import GroupConsumer
+from ledgermq.sync.generated.transactions import TransactionCalls, TransactionsCalls, TwoPhaseCalls
 from ledgermq.sync.producing import Sender
-from ledgermq.sync.transaction_admin import TransactionAdmin
 
 
 def inner_of(consumer: object) -> ledgermq.GroupConsumer:
@@ -25,7 +22,7 @@ def inner_of(consumer: object) -> ledgermq.GroupConsumer:
     return check_consumer(consumer.inner if isinstance(consumer, GroupConsumer) else consumer)
 
 
-class Transaction(Sender[ledgermq.Transaction]):
+class Transaction(Sender[ledgermq.Transaction], TransactionCalls):
     """See `ledgermq.Transaction`; use it in a `with` block.
 
     Here `send` blocks while the buffer is full (or raises, with when_full="fail").
@@ -41,36 +38,8 @@ class Transaction(Sender[ledgermq.Transaction]):
         super().__init__(background, inner, sources)
         self._consumers: list[GroupConsumer] = [] if reading is None else [reading]
 
-    @property
-    def state(self) -> TransactionStatus:
-        return self._inner.state
-
-    @property
-    def failure(self) -> LedgerMQError | None:
-        """See `ledgermq.Transaction.failure`."""
-        return self._inner.failure
-
-    @property
-    def epoch(self) -> int:
-        """See `ledgermq.Transaction.epoch`."""
-        return self._inner.epoch
-
-    @property
-    def number(self) -> int:
-        """See `ledgermq.Transaction.number`."""
-        return self._inner.number
-
-    @property
-    def name(self) -> str:
-        """See `ledgermq.Transaction.name`."""
-        return self._background.run(as_coroutine(lambda: self._inner.name))
-
     def _check(self) -> None:
         self._inner.check_open()
-
-    def start(self) -> None:
-        """See `ledgermq.Transaction.start`."""
-        self._background.run(self._inner.start())
 
     def send_offsets(
         self,
@@ -112,10 +81,6 @@ class Transaction(Sender[ledgermq.Transaction]):
             for consumer in self._consumers:
                 consumer.drop_rewound()
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -130,35 +95,8 @@ class Transaction(Sender[ledgermq.Transaction]):
         self._end(leave)
 
 
-class Transactions:
+class Transactions(TransactionsCalls):
     """See `ledgermq.Transactions`; use it in a `with` block."""
-
-    def __init__(self, background: Background, inner: ledgermq.Transactions, sources: Sources) -> None:
-        self._background = background
-        self._inner = inner
-        self._sources = sources
-
-    @property
-    def transactional_id(self) -> str:
-        return self._inner.transactional_id
-
-    @property
-    def epoch(self) -> int:
-        """See `ledgermq.Transactions.epoch`."""
-        return self._inner.epoch
-
-    @property
-    def timeout_s(self) -> float:
-        """See `ledgermq.Transactions.timeout_s`."""
-        return self._inner.timeout_s
-
-    @property
-    def closed(self) -> bool:
-        return self._inner.closed
-
-    def init(self) -> None:
-        """See `ledgermq.Transactions.init`."""
-        self._background.run(self._inner.init())
 
     def begin(self, *, reading: GroupConsumer | None = None) -> Transaction:
         """See `ledgermq.Transactions.begin`."""
@@ -166,40 +104,15 @@ class Transactions:
         begun = self._background.run(as_coroutine(lambda: self._inner.begin(reading=consumer)))
         return Transaction(self._background, begun, self._sources, reading)
 
-    def close(self) -> None:
-        """See `ledgermq.Transactions.close`."""
-        self._background.run(self._inner.close())
 
-    def __enter__(self) -> Self:
-        self.init()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class TwoPhase(Sender[ledgermq.TwoPhase]):
+class TwoPhase(Sender[ledgermq.TwoPhase], TwoPhaseCalls):
     """See `ledgermq.TwoPhase`; use it in a `with` block.
 
     Here `send` blocks while the buffer is full (or raises, with when_full="fail").
     """
 
-    def xid(self, format_id: int, gtrid: str, bqual: str = "") -> ledgermq.Xid:
-        """See `ledgermq.TwoPhase.xid`."""
-        return self._inner.xid(format_id, gtrid, bqual)
-
-    @property
-    def closed(self) -> bool:
-        return self._inner.closed
-
     def _check(self) -> None:
         self._inner.check_open()
-
-    def tpc_begin(self, xid: XidLike | str) -> None:
-        """See `ledgermq.TwoPhase.tpc_begin`."""
-        self._background.run(self._inner.tpc_begin(xid))
 
     def tpc_prepare(self, timeout_s: float | None = None) -> None:
         """See `ledgermq.TwoPhase.tpc_prepare`."""
@@ -232,10 +145,6 @@ class TwoPhase(Sender[ledgermq.TwoPhase]):
 
         self._background.run(roll_back())
 
-    def tpc_recover(self) -> list[ledgermq.Xid]:
-        """See `ledgermq.TwoPhase.tpc_recover`."""
-        return self._background.run(self._inner.tpc_recover())
-
     def close(self) -> None:
         """See `ledgermq.TwoPhase.close`."""
 
@@ -247,62 +156,7 @@ class TwoPhase(Sender[ledgermq.TwoPhase]):
 
         self._background.run(close())
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-class TransactionClient(TransactionAdmin):
-    """See `ledgermq.TransactionClient`."""
-
-    def __init__(self, background: Background, inner: ledgermq.TransactionClient, sources: Sources) -> None:
-        super().__init__(background, inner)
-        self._inner = inner
-        self._sources = sources
-
-    def __call__(
-        self,
-        transactional_id: str,
-        *,
-        timeout: str | float | timedelta | None = None,
-        **settings: Unpack[ProducerOptions],
-    ) -> Transactions:
-        """Return the transactions of an id, as `client.transactions` of the asyncio client does.
-
-        with client.transactions("billing-7", timeout="1m") as transactions:
-            with transactions.begin() as transaction:      # commits at the end
-                transaction.send("invoices", value, key=key)
-                transaction.send_offsets(consumer, messages)
-        """
-        made = self._background.run(as_coroutine(lambda: self._inner(transactional_id, timeout=timeout, **settings)))
-        return Transactions(self._background, made, self._sources)
-
-    def two_phase(
-        self,
-        *,
-        timeout: str | float | timedelta | None = None,
-        **settings: Unpack[ProducerOptions],
-    ) -> TwoPhase:
-        """Return an object for two-phase transactions, with the methods of PEP 249's extension.
-
-        with client.transactions.two_phase() as branch:
-            xid = branch.xid(1, "transfer-17")
-            branch.tpc_begin(xid)
-            branch.send("transfers", value, key=key)
-            branch.tpc_prepare()
-            branch.tpc_commit()
-        """
-        made = self._background.run(as_coroutine(lambda: self._inner.two_phase(timeout=timeout, **settings)))
-        return TwoPhase(self._background, made, self._sources)
-
-    def outcome(self, transaction: XidLike | str, *, epoch: int = 0, number: int = 0) -> ledgermq.TransactionOutcome:
-        """See `ledgermq.TransactionClient.outcome`."""
-        return self._background.run(self._inner.outcome(transaction, epoch=epoch, number=number))
-
-    def forget(self, transactional_id: XidLike | str) -> None:
-        """See `ledgermq.TransactionClient.forget`."""
-        self._background.run(self._inner.forget(transactional_id))

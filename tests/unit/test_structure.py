@@ -57,6 +57,7 @@ def _unearned() -> frozenset[str]:
         module
         for module in graph.modules - _imported_by_tests()
         if (path := _file_of(module)).exists()  # a package is a folder, and has no such file
+        and ".generated." not in module  # its only importer is written by hand
         and len(path.read_text().splitlines()) < SMALL_LINES
         and len(graph.find_modules_that_directly_import(module)) == 1
     )

@@ -65,10 +65,10 @@ class Queue(Generic[V]):
         dead_letters: DeadLetters | None,
     ) -> None:
         self.group = group
-        self.topics = tuple(topics)
+        self.topics: tuple[str, ...] = tuple(topics)
         self.settings = settings
         prefix = f"{settings.client_id}-" if settings.client_id else ""
-        self.member_id = f"{prefix}{context.sources.new_id().hex()[:16]}"
+        self.member_id: str = f"{prefix}{context.sources.new_id().hex()[:16]}"
         self.expired = 0
         """Number of messages that were finished without a delivery, because their time to live was over."""
         self.filtered = 0

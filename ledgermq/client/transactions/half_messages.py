@@ -142,7 +142,7 @@ class HalfMessages:
     def __init__(
         self, context: ClientContext, group: str, check: Check, concurrency: int, settings: ProducerSettings
     ) -> None:
-        self.group = _check_group(group)
+        self.group: str = _check_group(group)
         _check_concurrency(concurrency)
         if not callable(check):
             raise InvalidConfig("check must be a function of one message, which returns commit, rollback or unknown")

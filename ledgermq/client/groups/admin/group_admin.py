@@ -74,6 +74,7 @@ class GroupAdmin:
         return await self.lag_of(described)
 
     async def lag_of(self, described: GroupDescription) -> dict[TopicPartition, Lag]:
+        """Return the lag of a group that was described before."""
         deadline = self._connections.deadline()
         living = await self._topic_ids({at.topic for at in described.committed}, deadline)
         committed = {

@@ -1,0 +1,341 @@
+"""Calls that wait for the asynchronous ones, made by infra/sync_client.py (`make pages`): do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Literal, Unpack
+
+import pyarrow as pa
+
+from ledgermq.client.admin.deletion import Before, DeletedRecords
+from ledgermq.client.client import READ_BYTES_MAX
+from ledgermq.client.client import Client as AsyncClient
+from ledgermq.client.consuming.message import Message
+from ledgermq.client.consuming.start import Start
+from ledgermq.client.delayed import DelayedList, RecallOutcome
+from ledgermq.client.finding import BYTES_MAX, MAX, TIMEOUT_S, GivenKey, MessageDescription, Order, Partitions, Place
+from ledgermq.client.groups.handlers.handler import Handler
+from ledgermq.client.messages.descriptions import (
+    AddedBundles,
+    BundleLoads,
+    ClusterDescription,
+    PartitionHolder,
+    TopicDescription,
+)
+from ledgermq.client.messages.message_id import MessageId
+from ledgermq.client.messages.record import Bytes, Headers
+from ledgermq.client.queues.runner import QueueHandler
+from ledgermq.client.setting_types import ConsumerOptions, QueueOptions, TableOptions
+from ledgermq.client.settings.serializers import V
+from ledgermq.sync.background import Background, as_coroutine
+from ledgermq.sync.finding import Search
+from ledgermq.sync.queues import Queue
+from ledgermq.sync.tables import Table
+
+
+class ClientCalls:
+    """The calls of `ledgermq.sync.Client` that only wait for the asynchronous ones."""
+
+    def __init__(self, background: Background, inner: AsyncClient) -> None:
+        self._background = background
+        self._inner = inner
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 0,
+        settings: Mapping[str, object] | None = None,
+        *,
+        if_not_exists: bool = False,
+        wait: bool = True,
+    ) -> TopicDescription:
+        """Create a topic.
+
+        `partitions=0`: the cluster's default. `settings`: topic settings by name, like
+        {"retention.ms": 3600000}; those in milliseconds also accept a duration ("5d", or a
+        timedelta). `if_not_exists`: leave an existing topic unchanged, and return its description.
+        `wait`: while a deleted topic of this name is being removed, which takes a second or so, try again
+        within `timeout_s`; False: raise TopicBeingDeleted at once.
+
+        Of several programs that create the same topic, one succeeds, and the others get TopicExists, also if
+        answers are lost on the way. Only a broker of an earlier release takes an equal topic for the caller's own
+        then.
+
+        Raises InvalidTopicName, InvalidConfig, TopicExists, TopicBeingDeleted, Unavailable.
+        """
+        return self._background.run(
+            self._inner.create_topic(name, partitions, settings, if_not_exists=if_not_exists, wait=wait)
+        )
+
+    def list_topics(self) -> list[TopicDescription]:
+        """Return all user topics."""
+        return self._background.run(self._inner.list_topics())
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Return a topic's partitions and settings. Raises UnknownTopic, Unavailable."""
+        return self._background.run(self._inner.describe_topic(name))
+
+    def alter_topic(
+        self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None, unset: Iterable[str] = ()
+    ) -> TopicDescription:
+        """Add partitions (`partitions` is the new number; 0 = unchanged), change settings, or
+        reset settings to their defaults.
+
+        Raises UnknownTopic, InvalidConfig, Unavailable.
+        """
+        return self._background.run(self._inner.alter_topic(name, partitions, settings, unset))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records.
+
+        The name can be used again once every broker has released it. A topic that another program creates under
+        the same name meanwhile stays. A topic that is being deleted already is no error. Raises UnknownTopic,
+        LegalHold, Unavailable.
+        """
+        self._background.run(self._inner.delete_topic(name))
+
+    def delete_records(
+        self,
+        topic: str,
+        before: Before | Mapping[int, Before],
+        partitions: Iterable[int] | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> dict[int, DeletedRecords]:
+        """Permanently delete records, from the beginning of the log up to `before`. Return by
+        partition where its log begins from now on.
+
+        `before`: an offset, a datetime with time zone (records before the first one at or after
+        that time), "end", or a dict with one of these for each partition. `partitions`: all, if
+        None; one offset for several partitions is refused. From then on, consumers find the deleted
+        offsets out of range. `dry_run`: only return what would be deleted. Raises OffsetOutOfRange
+        (above the end), LegalHold, UnknownTopic, UnknownPartition, InvalidRequest, Unavailable.
+        """
+        return self._background.run(self._inner.delete_records(topic, before, partitions, dry_run=dry_run))
+
+    def describe_cluster(self) -> ClusterDescription:
+        return self._background.run(self._inner.describe_cluster())
+
+    def add_bundles(self, count: int, *, dry_run: bool = False) -> AddedBundles:
+        """Let the cluster have so many bundles more: as many more brokers can share its work. New partitions
+        go to them first; those that exist stay where they are. A number of bundles never becomes less.
+
+        Of two calls at the same time each adds its own number. A call that failed may have added its bundles: look
+        at `describe_cluster` before you repeat it. If an answer is lost on the way, the call is sent again, and may
+        then count what another call has added in between as its own. `dry_run`: only check. Raises InvalidConfig,
+        InvalidRequest (too many), Unauthorized, and Unavailable while a broker of an earlier release runs.
+        """
+        return self._background.run(self._inner.add_bundles(count, dry_run=dry_run))
+
+    def move_partition(self, topic: str, partition: int, bundle: int, *, dry_run: bool = False) -> None:
+        """Move a partition to another bundle while it is written and read. Producers and consumers notice
+        nothing; offsets, sequences and committed offsets go on.
+
+        Return when the move is decided. Producers write to the new bundle a moment later, and
+        `describe_topic` names the old one as `moving_from` until its files are handed over. Where the
+        partition is in that bundle, or on its way there, nothing changes, so a call that failed may be
+        repeated. What queue groups have finished goes along; what is leased at that moment is delivered again.
+        `dry_run`: only check. Raises PartitionBusy (open transactions, timed messages of its topic or an
+        exclusive producer keep it where it is), InvalidRequest (no such bundle), UnknownTopic,
+        UnknownPartition, Unauthorized, and Unavailable while it still moves to another bundle, or a broker of
+        an earlier release runs.
+        """
+        self._background.run(self._inner.move_partition(topic, partition, bundle, dry_run=dry_run))
+
+    def describe_loads(self) -> list[BundleLoads]:
+        """Return what each bundle costs its owner now, by partition, in the order of the bundles. Unlike
+        `describe_cluster` it asks each owner.
+
+        Raises Unauthorized (it needs the operation `cluster`), Unavailable while a bundle has no owner, and
+        InvalidRequest if a broker of an earlier release runs, which it names.
+        """
+        return self._background.run(self._inner.describe_loads())
+
+    def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
+        """Let a broker hand over all that it owns and take nothing new, until `undrain_broker` or its next
+        start. Return when it owns nothing, and other brokers own all bundles. Programs notice nothing.
+
+        `broker`: its address or id. Raises InvalidRequest (there is no such broker, or no other one),
+        DeadlineExceeded (it goes on handing over), Unauthorized, Unavailable.
+        """
+        self._background.run(self._inner.drain_broker(broker, timeout_s=timeout_s), timeout_s)
+
+    def undrain_broker(self, broker: str) -> None:
+        """Let a drained broker take its share of the bundles again; it does within seconds after this
+        returns. Raises InvalidRequest, Unauthorized, Unavailable.
+        """
+        self._background.run(self._inner.undrain_broker(broker))
+
+    def list_offsets(self, topic: str, at: Literal["earliest", "latest"] | datetime = "latest") -> dict[int, int]:
+        """Return by partition the first offset kept, the next one to be written, or the first at
+        or after a time (the latest if there is none).
+
+        Raises UnknownTopic, Unavailable.
+        """
+        return self._background.run(self._inner.list_offsets(topic, at))
+
+    def holders(self, topic: str) -> list[PartitionHolder]:
+        """Return the partitions of a topic that exclusive producers have for themselves, in ascending order. Raises
+        UnknownTopic, Unauthorized (it needs the right to produce), Unavailable.
+        """
+        return self._background.run(self._inner.holders(topic))
+
+    def find(
+        self,
+        topic: str | None = None,
+        *,
+        key: GivenKey | None = None,
+        id: str | MessageId | None = None,
+        start: Place = "earliest",
+        end: Place = "latest",
+        max: int = MAX,
+        partitions: Partitions = "key",
+        order: Order = "newest",
+        bytes_max: int = BYTES_MAX,
+        timeout: float = TIMEOUT_S,
+    ) -> Search:
+        """Look messages up: by `key`, or one by its `id`. Iterate over the result, or its `all()`.
+
+            for message in client.find("orders", key="table-7", start="1d"):
+                ...
+
+        By key it searches from `start` up to, without, `end`: offsets, times, ages, or a dict with an offset
+        for each partition; the newest message comes first, or with order="oldest" the oldest. `partitions`:
+        "key" searches the one that the default partitioner of producers gives to the key; "all", or numbers,
+        search others too, one partition after the other. After `max` messages the iteration ends, and
+        `Search.rest` says how to go on. When `timeout` seconds have passed, or brokers have read `bytes_max`
+        bytes, it raises SearchStopped, whose `rest` says the same.
+
+        Messages whose time to live is over, and tombstones, are found, too. By id the one message comes, or
+        OffsetOutOfRange is raised if it is not stored, or no longer. Raises InvalidRequest, InvalidConfig.
+        """
+        return Search(
+            self._background,
+            self._background.run(
+                as_coroutine(
+                    lambda: self._inner.find(
+                        topic,
+                        key=key,
+                        id=id,
+                        start=start,
+                        end=end,
+                        max=max,
+                        partitions=partitions,
+                        order=order,
+                        bytes_max=bytes_max,
+                        timeout=timeout,
+                    )
+                )
+            ),
+        )
+
+    def describe_message(self, message_id: str | MessageId) -> MessageDescription:
+        """Return a message, and in which objects it is stored, when and by whom.
+
+        Raises InvalidRequest (not an id), OffsetOutOfRange (not stored, or no longer), UnknownTopic,
+        UnknownPartition, Unauthorized, Unavailable.
+        """
+        return self._background.run(self._inner.describe_message(message_id))
+
+    def recall(self, handle: str) -> RecallOutcome:
+        """Take back a delayed message, by the `handle` of its `SendResult`.
+
+        Returns RecallOutcome.RECALLED if it is never delivered, TOO_LATE if it is delivered or surely
+        will be, FORGOTTEN if it was due so long ago that its outcome is no longer known. A repeated call
+        returns RECALLED again. Raises InvalidRequest (not a handle), UnknownTopic and TopicBeingDeleted
+        (the message is dropped when it is due), ResourceExhausted, Unavailable.
+        """
+        return self._background.run(self._inner.recall(handle))
+
+    def list_delayed(
+        self, topic: str | None = None, partition: int | None = None, *, messages_max: int = 100
+    ) -> DelayedList:
+        """Return the delayed messages that come next, and what waits in the bundles.
+
+        `topic`, `partition`: only messages of this topic, or partition; `bundles` still counts all
+        topics. `messages_max`: at most 10,000; 0: only what waits in the bundles. The list is a look at the
+        present: messages may be delivered meanwhile. `unanswered` names bundles that do not answer.
+        Raises UnknownTopic, UnknownPartition, InvalidRequest; Unavailable if no bundle answers.
+        """
+        return self._background.run(self._inner.list_delayed(topic, partition, messages_max=messages_max))
+
+    def request(
+        self,
+        topic: str,
+        value: Any,
+        key: Bytes | None = None,
+        headers: Headers | None = None,
+        tag: str | None = None,
+        partition: int | None = None,
+        *,
+        timeout: float = 10.0,
+    ) -> Message:
+        """Send a message, and return the first reply to it.
+
+        A program that consumes `topic` replies with `message.reply(value)`. The request expires after
+        `timeout` seconds (1800 at most), so no program begins with it later. Replies go through the topic
+        `ledgermq.replies`, which the first request of a cluster creates.
+
+        Raises NoReply after `timeout`: the request may be handled nevertheless. Raises Unavailable if replies cannot be
+        read, and what `Producer.send` and its delivery raise.
+        """
+        return self._background.run(
+            self._inner.request(topic, value, key, headers, tag, partition, timeout=timeout), timeout
+        )
+
+    def queue(
+        self, topics: str | Iterable[str], *, group: str, start: Start = "earliest", **settings: Unpack[QueueOptions[V]]
+    ) -> Queue[V]:
+        """Return a member of a queue group, in which any number of members share each partition.
+
+            with client.queue("jobs", group="workers") as queue:
+                for message in queue.fetch(max_records=50, timeout=3):
+                    work(message)
+                    message.ack()
+
+        Every message is leased to one member, and comes again until one acknowledges it; there is no order.
+        `start`: where a new group begins: "earliest", "latest", a datetime with time zone, or an age. Settings:
+        the fields of `QueueSettings`. Raises InvalidConfig, InvalidGroupName.
+        """
+        return Queue(
+            self._background,
+            self._background.run(as_coroutine(lambda: self._inner.queue(topics, group=group, start=start, **settings))),
+        )
+
+    def read_arrow(
+        self,
+        topic: str,
+        start: Start = "earliest",
+        end: Start = "latest",
+        partitions: Iterable[int] | None = None,
+        *,
+        bytes_max: int = READ_BYTES_MAX,
+        **settings: Unpack[ConsumerOptions],
+    ) -> pa.Table:
+        """Return the records from `start` up to `end` (both as in `consumer`) as one table in
+        memory, with the columns of `Consumer.fetch_arrow`.
+
+        Raises ResourceExhausted once the table has more than `bytes_max` bytes. While the table is
+        read, `prefetch_bytes_max` and one decoded batch are needed in addition. Raises Unavailable
+        when no broker has served a partition for `request_timeout_s`. Settings: as in `consumer`.
+        """
+        return self._background.run(
+            self._inner.read_arrow(topic, start, end, partitions, bytes_max=bytes_max, **settings)
+        )
+
+    @property
+    def handlers(self) -> tuple[Handler | QueueHandler, ...]:
+        """The declared handlers, in the order of their declaration."""
+        return self._inner.handlers
+
+    def table(self, topic: str, **settings: Unpack[TableOptions]) -> Table:
+        """Return a live key → value view of a keyed topic (cleanup.policy=compact), held in
+        memory.
+
+            with client.table("prices") as table:    # it has read everything up to now
+                table.get("EUR")
+
+        Settings: the fields of `TableSettings`. Raises InvalidConfig.
+        """
+        return Table(self._background, self._background.run(as_coroutine(lambda: self._inner.table(topic, **settings))))
