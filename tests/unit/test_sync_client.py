@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_overloads
 
 import pytest
 
@@ -236,6 +236,20 @@ def test_each_parameter_is_the_same_in_both() -> None:
                 assert returned[0].replace("AsyncIterator", "Iterator") == returned[1], place
             compared += 1
     assert compared > 100
+
+
+def test_each_overload_is_the_same_in_both() -> None:
+    compared = 0
+    for kind, twin in pairs():
+        for name in public_names(kind) & public_names(twin):
+            if not inspect.isfunction(getattr(kind, name)):
+                continue
+            theirs, ours = (
+                [_plain(inspect.signature(each)) for each in get_overloads(getattr(of, name))] for of in (kind, twin)
+            )
+            assert theirs == ours, f"{kind.__name__}.{name}"
+            compared += len(ours)
+    assert compared == 4, "two of `Client.consumer`, two of `Table.get`"
 
 
 def _plain(annotation: object) -> str:
