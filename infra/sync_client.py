@@ -33,7 +33,17 @@ SYNC = "ledgermq.sync"
 HEAD = '"""Calls that wait for the asynchronous ones, made by infra/sync_client.py (`make pages`): do not edit."""'
 
 TWINS = (
-    Twin("Client", "client", "client"),
+    Twin(
+        "Client",
+        "client",
+        "client",
+        direct=("handler", "queue_handler"),
+        callbacks=("consumer", "handler", "queue_handler"),
+        notes={
+            "handler": "the function, and those of `on_failure` and `retry`, run in threads.",
+            "queue_handler": "the function, and `on_failure`, run in threads.",
+        },
+    ),
     Twin(
         "Access",
         "admin.access",
@@ -110,7 +120,13 @@ TWINS = (
         has_init=False,
     ),
     Twin("Consumer", "consuming.consumer", "consuming", left_out=("expire",)),
-    Twin("GroupConsumer", "groups.group_consumer", "consuming", left_out=("expire",)),
+    Twin(
+        "GroupConsumer",
+        "groups.group_consumer",
+        "consuming",
+        notes={"lag": "messages that wait in this thread count as returned."},
+        left_out=("expire",),
+    ),
     Twin(
         "Queue",
         "queues.queue",

@@ -44,6 +44,10 @@ class Twin:
     """Properties that read what the event loop changes meanwhile."""
     direct: tuple[str, ...] = ()
     """Plain methods that any thread may call; others are called in the event loop."""
+    callbacks: tuple[str, ...] = ()
+    """Methods with settings that may be functions of the program, which run in threads."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """What is different, by method: its docstring is a reference, and this."""
     left_out: tuple[str, ...] = ()
     """Used between classes of the client; no part of this API."""
     needs_sources: bool = False
@@ -137,6 +141,9 @@ class ClassWriter:
             return
         if any(self._twin_of(name) for base in self._declared.bases for name in _names(base)):
             yield f"    _inner: {inner}"
+        if self._twin.callbacks:
+            self.imports.add("from ledgermq.sync.background import Callers, in_threads")
+            yield "    _callers: Callers"
         more = ", sources: Sources" if self._twin.needs_sources else ""
         yield f"    def __init__(self, background: Background, inner: {inner}{more}) -> None:"
         yield "        self._background = background"
@@ -178,12 +185,11 @@ class ClassWriter:
     def _check(self, method: Function, decorators: Sequence[str]) -> None:
         """Raise ByHand if no thread can call this just so."""
         taken = set(_names(method.args))
-        unfit = sorted(taken & NOT_FOR_THREADS) + sorted(name for name in taken if self._twin_of(name))
-        if unfit:
+        if unfit := sorted(taken & NOT_FOR_THREADS) + sorted(name for name in taken if self._twin_of(name)):
             raise ByHand(f"{self._twin.name}.{method.name} takes {', '.join(unfit)}")
         given = _names(method.returns)
-        twins = [name for name in given if self._twin_of(name)]
-        if NOT_FOR_THREADS & {*given} or len(twins) > (self._made_by(method) is not None):
+        is_unfit = NOT_FOR_THREADS & {*given} and method.name not in self._twin.direct
+        if is_unfit or len([name for name in given if self._twin_of(name)]) > len(self._made_by(method)):
             raise ByHand(f"{self._twin.name}.{method.name} returns {_returned(method)}")
         if set(decorators) - {"property", "overload"}:
             raise ByHand(f"{self._twin.name}.{method.name} is decorated with {', '.join(decorators)}")
@@ -202,21 +208,37 @@ class ClassWriter:
 
     def _body(self, method: Function, *, is_property: bool) -> Iterator[str]:
         value = self._call(method, is_property=is_property)
-        if made := self._made_by(method):
-            value = f"{made.name}(self._background, {value}{', self._sources' if made.needs_sources else ''})"
-        if _returned(method) == "None":
-            yield value
-        elif method.name in self._overloaded():  # no overload takes what the implementation takes
+        is_overloaded = method.name in self._overloaded()
+        if is_overloaded:  # no overload takes what the implementation takes
             self.imports.add("from typing import Any, cast")
-            yield f"found: {_returned(method)} = {value.replace('self._inner', 'cast(Any, self._inner)')}"
+            value = value.replace("self._inner", "cast(Any, self._inner)")
+        if made := self._made_by(method):
+            yield from self._made(made, value)
+        elif _returned(method) == "None":
+            yield value
+        elif is_overloaded:
+            yield f"found: {_returned(method)} = {value}"
             yield "return found"
         else:
             yield f"return {value}"
 
+    def _made(self, twins: Sequence[Twin], value: str) -> Iterator[str]:
+        """Put what was made into an object for threads: the first of these kinds that fits."""
+        yield f"made = {value}"
+        for each in twins:
+            if each is not twins[-1]:
+                self.imports.add(f"from ledgermq.client.{each.module} import {each.name} as Async{each.name}")
+                yield f"if isinstance(made, Async{each.name}):"
+            indent = "" if each is twins[-1] else "    "
+            yield f"{indent}return {each.name}(self._background, made{', self._sources' if each.needs_sources else ''})"
+
     def _call(self, method: Function, *, is_property: bool) -> str:
         name, twin = method.name, self._twin
         function = "self._inner" if name == "__call__" else f"self._inner.{name}"
-        call = function if is_property else f"{function}({_passed(method.args)})"
+        passed = _passed(method.args)
+        if name in twin.callbacks:
+            passed = passed.replace("**settings", "**in_threads(settings, self._callers)")
+        call = function if is_property else f"{function}({passed})"
         if isinstance(method, ast.AsyncFunctionDef):
             bound = next((f", {each}" for each in TIMEOUTS if each in _parameters(method.args)), "")
             return f"self._background.run({call}{bound})"
@@ -225,10 +247,14 @@ class ClassWriter:
         self.imports.add("from ledgermq.sync.background import as_coroutine")
         return f"self._background.run(as_coroutine(lambda: {call}))"
 
-    def _made_by(self, method: Function) -> Twin | None:
-        """Return what the method makes, if that exists twice."""
-        returned = method.returns.value if isinstance(method.returns, ast.Subscript) else method.returns
-        return self._twin_of(returned.id) if isinstance(returned, ast.Name) else None
+    def _made_by(self, method: Function) -> list[Twin]:
+        """Return the kinds of objects that the method makes, if they exist twice: `A`, `A[V]` or `A | B`."""
+        kinds = [method.returns]
+        while isinstance(kinds[0], ast.BinOp):
+            kinds = [kinds[0].left, kinds[0].right, *kinds[1:]]
+        names = [each.value if isinstance(each, ast.Subscript) else each for each in kinds]
+        made = [self._twin_of(each.id) if isinstance(each, ast.Name) else None for each in names]
+        return [] if None in made else [each for each in made if each is not None]
 
     def _overloaded(self) -> set[str]:
         return {
@@ -277,22 +303,23 @@ class ClassWriter:
 
     def _docstring(self, method: Function) -> str:
         """Return the docstring of the asynchronous method, as far as it is true here, with its quotes."""
+        note = self._twin.notes.get(method.name)
         if not _is_text(method.body[0]):
             return ""
-        text = _literal(method.body[0])
-        adapted = re.sub(r"\bawait |\basync (?=with|for|def)", "", text)
-        return f'"""See `ledgermq.{self._twin.name}.{method.name}`."""' if OF_ASYNCIO.search(adapted) else adapted
+        adapted = re.sub(r"\bawait |\basync (?=with|for|def)", "", _text(method.body[0]))
+        if note or OF_ASYNCIO.search(adapted):
+            return f'"""See `ledgermq.{self._twin.name}.{method.name}`{"; " + note if note else "."}"""'
+        return f'"""{adapted}"""'
 
 
 def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _literal(node: ast.stmt) -> str:
+def _text(node: ast.stmt) -> str:
     assert isinstance(node, ast.Expr)
     assert isinstance(node.value, ast.Constant)
-    text = str(node.value.value).replace("\\", "\\\\")
-    return f'"""{text}"""'
+    return str(node.value.value).replace("\\", "\\\\")
 
 
 def _returned(method: Function) -> str:

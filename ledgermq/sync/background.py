@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError
 from typing import Any, ParamSpec, TypeVar
 
 from ledgermq.client.connection.home import Home
+from ledgermq.client.groups.handlers.retry import Retry
 from ledgermq.errors import Closed, LedgerMQError, UsedElsewhere
 from ledgermq.runtime.log import ask_levels
 from ledgermq.runtime.loop_thread import LoopThread
@@ -17,6 +19,8 @@ from ledgermq.runtime.loop_thread import LoopThread
 T = TypeVar("T")
 P = ParamSpec("P")
 
+CALLBACKS = ("on_assigned", "on_revoked", "on_lost", "on_failure")
+"""Settings that are functions of the program."""
 LOGGERS = ("ledgermq", "grpc", "asyncio", "concurrent.futures")
 
 
@@ -114,3 +118,26 @@ async def as_coroutine(work: Callable[[], T]) -> T:
     background thread.
     """
     return work()
+
+
+def in_threads(settings: Mapping[str, Any], callers: Callers) -> dict[str, Any]:
+    """Threads of callbacks. A callback may call the client, which waits for the event loop, so it
+    must not run on the loop's thread.
+    """
+
+    def in_thread(callback: Callable[..., object]) -> Callable[..., Awaitable[object]]:
+        return _in_thread(callers.noting(callback))
+
+    given = {
+        name: in_thread(value) if name in CALLBACKS and callable(value) else value for name, value in settings.items()
+    }
+    retry = given.get("retry")
+    return {**given, "retry": retry.with_callbacks(in_thread)} if isinstance(retry, Retry) else given
+
+
+def _in_thread(callback: Callable[..., object]) -> Callable[..., Awaitable[object]]:
+    async def call(*given: object) -> object:
+        returned = await asyncio.to_thread(callback, *given)
+        return await returned if inspect.isawaitable(returned) else returned
+
+    return call

@@ -6,30 +6,23 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
 from types import TracebackType
-from typing import Any, Self, Unpack, cast, overload
+from typing import Any, Self, Unpack, cast
 
 import ledgermq
 from ledgermq.client.connection.grpc_connection import refuse_after_fork
 from ledgermq.client.connection.home import refuse_green_threads
-from ledgermq.client.consuming.start import Start
-from ledgermq.client.groups.assignment import GivenRule, Topics
+from ledgermq.client.groups.assignment import Topics
 from ledgermq.client.groups.handlers.handler import BatchFunction, HandlerFunction, handler_settings
 from ledgermq.client.messages.record import Headers
-from ledgermq.client.queues.runner import QueueBatchFunction, QueueFunction
 from ledgermq.client.setting_types import (
     ClientOptions,
-    ConsumerOptions,
     HandlerOptions,
-    MemberOptions,
     ProducerOptions,
-    QueueHandlerOptions,
 )
-from ledgermq.client.settings.serializers import V
 from ledgermq.client.settings.values import ClientSettings, settings_from
 from ledgermq.client.transactions.checks import Resolution
 from ledgermq.errors import LedgerMQError, UsedElsewhere
@@ -37,8 +30,7 @@ from ledgermq.runtime.log import get_log
 from ledgermq.runtime.stop_signals import stop_signals
 from ledgermq.sources import Sources
 from ledgermq.sync.access import Access
-from ledgermq.sync.background import Background, Callers, as_coroutine
-from ledgermq.sync.consuming import Consumer, GroupConsumer
+from ledgermq.sync.background import Background, Callers, as_coroutine, in_threads
 from ledgermq.sync.generated.client import ClientCalls
 from ledgermq.sync.generated.queues import QueueAdmin
 from ledgermq.sync.group_admin import GroupAdmin
@@ -48,33 +40,8 @@ from ledgermq.sync.producing import Producer
 from ledgermq.sync.quotas import Quotas
 from ledgermq.sync.transaction_admin import TransactionClient
 
-CALLBACKS = ("on_assigned", "on_revoked", "on_lost", "on_failure")
-
 _log = get_log("ledgermq.sync")
 _open: set[Client] = set()
-
-
-def _in_threads(settings: Mapping[str, Any], callers: Callers) -> dict[str, Any]:
-    """Threads of callbacks. A callback may call the client, which waits for the event loop, so it
-    must not run on the loop's thread.
-    """
-
-    def in_thread(callback: Callable[..., object]) -> Callable[..., Awaitable[object]]:
-        return _in_thread(callers.noting(callback))
-
-    given = {
-        name: in_thread(value) if name in CALLBACKS and callable(value) else value for name, value in settings.items()
-    }
-    retry = given.get("retry")
-    return {**given, "retry": retry.with_callbacks(in_thread)} if isinstance(retry, ledgermq.Retry) else given
-
-
-def _in_thread(callback: Callable[..., object]) -> Callable[..., Awaitable[object]]:
-    async def call(*given: object) -> object:
-        returned = await asyncio.to_thread(callback, *given)
-        return await returned if inspect.isawaitable(returned) else returned
-
-    return call
 
 
 class Client(ClientCalls):
@@ -147,71 +114,6 @@ class Client(ClientCalls):
         )
         return HalfMessages(self._background, inner)
 
-    @overload
-    def consumer(
-        self,
-        topics: str | Iterable[str],
-        partitions: Iterable[int] | None = None,
-        start: Start = "earliest",
-        group: None = None,
-        *,
-        end: Start | None = None,
-        until_end: bool = False,
-        **settings: Unpack[ConsumerOptions[V]],
-    ) -> Consumer[V]: ...
-
-    @overload
-    def consumer(
-        self,
-        topics: Topics,
-        partitions: None = None,
-        start: GivenRule = "earliest",
-        *,
-        group: str,
-        **settings: Unpack[MemberOptions[V]],
-    ) -> GroupConsumer[V]: ...
-
-    def consumer(
-        self,
-        topics: Topics,
-        partitions: Iterable[int] | None = None,
-        start: Start | GivenRule = "earliest",
-        group: str | None = None,
-        *,
-        end: Start | None = None,
-        until_end: bool = False,
-        **settings: Any,
-    ) -> Consumer | GroupConsumer:
-        """See `ledgermq.Client.consumer`."""
-        inner = cast(Any, self._inner.consumer)
-        given = _in_threads(settings, self._callers)
-        made = self._background.run(
-            as_coroutine(lambda: inner(topics, partitions, start, group, end=end, until_end=until_end, **given))
-        )
-        return Consumer(self._background, made) if group is None else GroupConsumer(self._background, made)
-
-    def handler(
-        self,
-        topics: Topics,
-        *,
-        group: str,
-        **settings: Unpack[HandlerOptions],
-    ) -> Callable[[HandlerFunction | BatchFunction], ledgermq.Handler]:
-        """See `ledgermq.Client.handler`; the function, and the functions of `on_failure` and `retry`, run in
-        threads.
-        """
-        return self._inner.handler(topics, group=group, **_in_threads(settings, self._callers))
-
-    def queue_handler(
-        self,
-        topics: str | Iterable[str],
-        *,
-        group: str,
-        **settings: Unpack[QueueHandlerOptions],
-    ) -> Callable[[QueueFunction | QueueBatchFunction], ledgermq.QueueHandler]:
-        """See `ledgermq.Client.queue_handler`; the function, and `on_failure`, run in threads."""
-        return self._inner.queue_handler(topics, group=group, **_in_threads(settings, self._callers))
-
     def run_handlers(
         self,
         *handlers: ledgermq.Handler | ledgermq.QueueHandler,
@@ -240,7 +142,7 @@ class Client(ClientCalls):
         callers = Callers()
         handler = ledgermq.Handler(
             cast(HandlerFunction, callers.noting(function)),
-            handler_settings(topics, group, _in_threads(settings, callers)),
+            handler_settings(topics, group, in_threads(settings, callers)),
         )
         listener = self._background.run(as_coroutine(lambda: Listener(self._background, self._inner, handler, callers)))
         with self._lock:

@@ -258,7 +258,3 @@ class GroupConsumer(GroupConsumerCalls[V]):
 
     def positions(self) -> dict[ledgermq.TopicPartition, int]:
         return self._inner.positions() | self._ahead.offsets()
-
-    def lag(self) -> dict[ledgermq.TopicPartition, ledgermq.Lag]:
-        """See `ledgermq.GroupConsumer.lag`; messages that wait in this thread count as returned."""
-        return self._background.run(self._inner.lag())

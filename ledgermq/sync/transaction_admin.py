@@ -99,11 +99,8 @@ class TransactionClient(TransactionAdmin):
         `ProducerSettings`, without `acks` and `idempotent`; the default of `delivery_timeout_s` is the
         transaction's time-out. Raises InvalidConfig, InvalidRequest.
         """
-        return Transactions(
-            self._background,
-            self._background.run(as_coroutine(lambda: self._inner(transactional_id, timeout=timeout, **settings))),
-            self._sources,
-        )
+        made = self._background.run(as_coroutine(lambda: self._inner(transactional_id, timeout=timeout, **settings)))
+        return Transactions(self._background, made, self._sources)
 
     def two_phase(
         self, *, timeout: str | float | timedelta | None = None, **settings: Unpack[ProducerOptions]
@@ -120,11 +117,8 @@ class TransactionClient(TransactionAdmin):
         `timeout`: duration after which the cluster rolls back a transaction that is begun and not
         prepared. Settings: as those of `client.transactions(…)`. Raises InvalidConfig.
         """
-        return TwoPhase(
-            self._background,
-            self._background.run(as_coroutine(lambda: self._inner.two_phase(timeout=timeout, **settings))),
-            self._sources,
-        )
+        made = self._background.run(as_coroutine(lambda: self._inner.two_phase(timeout=timeout, **settings)))
+        return TwoPhase(self._background, made, self._sources)
 
     def outcome(self, transaction: XidLike | str, *, epoch: int = 0, number: int = 0) -> TransactionOutcome:
         """Return the outcome of a transaction. `transaction`: its `Transaction.name`, or the xid of a

@@ -26,6 +26,7 @@ from typing import Any, Self, overload, Unpack
 
 from ledgermq.client.finding import Search
 from ledgermq.client.setting_types import TableOptions
+from ledgermq.client.tables.table import Table
 
 class Thing:
     def __init__(self, name: str) -> None:
@@ -52,7 +53,10 @@ def written(methods: str, by_hand: set[str] | None = None, **twin: Any) -> tuple
     """Return the class that is generated from a class `Thing` with these methods, and what it imports."""
     indented = "\n".join(f"    {line}" for line in methods.strip().splitlines())
     module = Module("ledgermq.client.things", ast.parse(HEAD + indented))
-    twins = {"from ledgermq.client.finding import Search": Twin("Search", "finding", "finding")}
+    twins = {
+        "from ledgermq.client.finding import Search": Twin("Search", "finding", "finding"),
+        "from ledgermq.client.tables.table import Table": Twin("Table", "tables.table", "tables", needs_sources=True),
+    }
     writer = ClassWriter(Twin("Thing", "things", "things", **twin), module, by_hand or set(), twins)
     return "\n".join(writer.lines()), writer.imports
 
@@ -114,14 +118,33 @@ async def ask(self, what: str, *more: str, limit: int = 3, **options: Unpack[Tab
         ),
         ("def get(self) -> int: ...", "return self._background.run(as_coroutine(lambda: self._inner.get()))"),
         ("@property\ndef size(self) -> int: ...", "return self._inner.size"),
-        (
-            "def find(self, key: str) -> Search: ...",
-            "return Search(self._background, self._background.run(as_coroutine(lambda: self._inner.find(key))))",
-        ),
     ],
 )
 def test_the_thread_and_the_bound_of_a_call(method: str, waits: str) -> None:
     assert body(method)[-1] == waits
+
+
+def test_what_is_made_belongs_to_the_same_thread() -> None:
+    text, imports = written("def find(self, key: str) -> Search: ...")
+    assert text.splitlines()[-2:] == [
+        "        made = self._background.run(as_coroutine(lambda: self._inner.find(key)))",
+        "        return Search(self._background, made)",
+    ]
+    assert "from ledgermq.sync.finding import Search" in imports
+    text, imports = written("async def look(self) -> Search | Table[int]: ...")
+    assert text.splitlines()[-4:] == [
+        "        made = self._background.run(self._inner.look())",
+        "        if isinstance(made, AsyncSearch):",
+        "            return Search(self._background, made)",
+        "        return Table(self._background, made, self._sources)",
+    ]
+    assert "from ledgermq.client.finding import Search as AsyncSearch" in imports
+
+
+def test_functions_of_the_program_run_in_threads() -> None:
+    text, imports = written("async def run(self, **settings: Any) -> None: ...", callbacks=("run",))
+    assert "self._inner.run(**in_threads(settings, self._callers))" in text
+    assert "from ledgermq.sync.background import Callers, in_threads" in imports
 
 
 def test_what_any_thread_may_call_and_what_only_the_loop_reads() -> None:
@@ -166,6 +189,8 @@ def test_attributes_that_are_named_are_readable() -> None:
         ("async def run(self, call: Callable[[], int]) -> None: ...", "Thing.run takes Callable"),
         ("async def take(self, found: Search) -> None: ...", "Thing.take takes Search"),
         ("def find(self) -> list[Search]: ...", r"Thing.find returns list\[Search\]"),
+        ("def find(self) -> Search | None: ...", r"Thing.find returns Search \| None"),
+        ("def declare(self) -> Callable[[int], int]: ...", "Thing.declare returns Callable"),
         ("async def changes(self) -> AsyncIterator[int]:\n    yield 1", r"Thing.changes returns AsyncIterator\[int\]"),
         ("@staticmethod\ndef make() -> int: ...", "Thing.make is decorated with staticmethod"),
     ],
@@ -179,7 +204,9 @@ def test_what_cannot_be_generated_is_refused_until_it_is_written_by_hand(method:
 
 
 def test_a_docstring_that_is_about_asyncio_is_not_copied() -> None:
-    assert body('async def run(self) -> None:\n    """Return an awaitable."""')[1] == '"""See `ledgermq.Thing.run`."""'
+    method = 'async def run(self) -> None:\n    """Run. It is an awaitable."""'
+    assert body(method)[1] == '"""See `ledgermq.Thing.run`."""'
+    assert body(method, notes={"run": "it blocks."})[1] == '"""See `ledgermq.Thing.run`; it blocks."""'
 
 
 # -- the whole client

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, cast, overload
 
 import pyarrow as pa
 
 from ledgermq.client.admin.deletion import Before, DeletedRecords
 from ledgermq.client.client import READ_BYTES_MAX
 from ledgermq.client.client import Client as AsyncClient
+from ledgermq.client.consuming.consumer import Consumer as AsyncConsumer
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.delayed import DelayedList, RecallOutcome
 from ledgermq.client.finding import BYTES_MAX, MAX, TIMEOUT_S, GivenKey, MessageDescription, Order, Partitions, Place
-from ledgermq.client.groups.handlers.handler import Handler
+from ledgermq.client.groups.assignment import GivenRule, Topics
+from ledgermq.client.groups.handlers.handler import BatchFunction, Handler, HandlerFunction
 from ledgermq.client.messages.descriptions import (
     AddedBundles,
     BundleLoads,
@@ -25,10 +27,18 @@ from ledgermq.client.messages.descriptions import (
 )
 from ledgermq.client.messages.message_id import MessageId
 from ledgermq.client.messages.record import Bytes, Headers
-from ledgermq.client.queues.runner import QueueHandler
-from ledgermq.client.setting_types import ConsumerOptions, QueueOptions, TableOptions
+from ledgermq.client.queues.runner import QueueBatchFunction, QueueFunction, QueueHandler
+from ledgermq.client.setting_types import (
+    ConsumerOptions,
+    HandlerOptions,
+    MemberOptions,
+    QueueHandlerOptions,
+    QueueOptions,
+    TableOptions,
+)
 from ledgermq.client.settings.serializers import V
-from ledgermq.sync.background import Background, as_coroutine
+from ledgermq.sync.background import Background, Callers, as_coroutine, in_threads
+from ledgermq.sync.consuming import Consumer, GroupConsumer
 from ledgermq.sync.finding import Search
 from ledgermq.sync.queues import Queue
 from ledgermq.sync.tables import Table
@@ -36,6 +46,8 @@ from ledgermq.sync.tables import Table
 
 class ClientCalls:
     """The calls of `ledgermq.sync.Client` that only wait for the asynchronous ones."""
+
+    _callers: Callers
 
     def __init__(self, background: Background, inner: AsyncClient) -> None:
         self._background = background
@@ -210,25 +222,23 @@ class ClientCalls:
         Messages whose time to live is over, and tombstones, are found, too. By id the one message comes, or
         OffsetOutOfRange is raised if it is not stored, or no longer. Raises InvalidRequest, InvalidConfig.
         """
-        return Search(
-            self._background,
-            self._background.run(
-                as_coroutine(
-                    lambda: self._inner.find(
-                        topic,
-                        key=key,
-                        id=id,
-                        start=start,
-                        end=end,
-                        max=max,
-                        partitions=partitions,
-                        order=order,
-                        bytes_max=bytes_max,
-                        timeout=timeout,
-                    )
+        made = self._background.run(
+            as_coroutine(
+                lambda: self._inner.find(
+                    topic,
+                    key=key,
+                    id=id,
+                    start=start,
+                    end=end,
+                    max=max,
+                    partitions=partitions,
+                    order=order,
+                    bytes_max=bytes_max,
+                    timeout=timeout,
                 )
-            ),
+            )
         )
+        return Search(self._background, made)
 
     def describe_message(self, message_id: str | MessageId) -> MessageDescription:
         """Return a message, and in which objects it is stored, when and by whom.
@@ -284,6 +294,76 @@ class ClientCalls:
             self._inner.request(topic, value, key, headers, tag, partition, timeout=timeout), timeout
         )
 
+    @overload
+    def consumer(
+        self,
+        topics: str | Iterable[str],
+        partitions: Iterable[int] | None = None,
+        start: Start = "earliest",
+        group: None = None,
+        *,
+        end: Start | None = None,
+        until_end: bool = False,
+        **settings: Unpack[ConsumerOptions[V]],
+    ) -> Consumer[V]: ...
+    @overload
+    def consumer(
+        self,
+        topics: Topics,
+        partitions: None = None,
+        start: GivenRule = "earliest",
+        *,
+        group: str,
+        **settings: Unpack[MemberOptions[V]],
+    ) -> GroupConsumer[V]: ...
+    def consumer(
+        self,
+        topics: Topics,
+        partitions: Iterable[int] | None = None,
+        start: Start | GivenRule = "earliest",
+        group: str | None = None,
+        *,
+        end: Start | None = None,
+        until_end: bool = False,
+        **settings: Any,
+    ) -> Consumer | GroupConsumer:
+        """Return a consumer of topics: a standalone one, or with `group` a member of a consumer
+        group.
+
+        Without a group it reads the given partitions (all, if None) of one or more topics, and the
+        program keeps its positions. Settings: the fields of `ConsumerSettings`. `start`:
+        "earliest", "latest", a datetime with time zone (first record at or after it), an age
+        ("15m", "7d", a timedelta), or {partition: offset}; with several topics {(topic, partition):
+        offset}. Partitions that `start` does not name begin at the earliest offset. If it names a
+        partition that is not read, the first call raises UnknownPartition. `end` accepts the same
+        values: only records before it are returned, and the iteration ends there. It is resolved
+        when reading begins; partitions that it does not name end where they end at that time.
+        `until_end=True` stands for end="latest".
+
+        With a group it reads the partitions that the group assigns to this member. Settings: the
+        fields of `GroupSettings`. `topics` may be a pattern (`re.compile(…)`, or text that begins
+        with ^). `start` says where to begin in a partition for which the group has committed
+        nothing, or whose committed offset no longer exists: "earliest", "latest", a datetime, an
+        age, or "error". `auto_offset_reset`, if given, decides the second case. Raises
+        InvalidConfig, InvalidGroupName.
+        """
+        made = self._background.run(
+            as_coroutine(
+                lambda: cast(Any, self._inner).consumer(
+                    topics,
+                    partitions,
+                    start,
+                    group,
+                    end=end,
+                    until_end=until_end,
+                    **in_threads(settings, self._callers),
+                )
+            )
+        )
+        if isinstance(made, AsyncConsumer):
+            return Consumer(self._background, made)
+        return GroupConsumer(self._background, made)
+
     def queue(
         self, topics: str | Iterable[str], *, group: str, start: Start = "earliest", **settings: Unpack[QueueOptions[V]]
     ) -> Queue[V]:
@@ -298,10 +378,10 @@ class ClientCalls:
         `start`: where a new group begins: "earliest", "latest", a datetime with time zone, or an age. Settings:
         the fields of `QueueSettings`. Raises InvalidConfig, InvalidGroupName.
         """
-        return Queue(
-            self._background,
-            self._background.run(as_coroutine(lambda: self._inner.queue(topics, group=group, start=start, **settings))),
+        made = self._background.run(
+            as_coroutine(lambda: self._inner.queue(topics, group=group, start=start, **settings))
         )
+        return Queue(self._background, made)
 
     def read_arrow(
         self,
@@ -324,6 +404,18 @@ class ClientCalls:
             self._inner.read_arrow(topic, start, end, partitions, bytes_max=bytes_max, **settings)
         )
 
+    def handler(
+        self, topics: Topics, *, group: str, **settings: Unpack[HandlerOptions]
+    ) -> Callable[[HandlerFunction | BatchFunction], Handler]:
+        """See `ledgermq.Client.handler`; the function, and those of `on_failure` and `retry`, run in threads."""
+        return self._inner.handler(topics, group=group, **in_threads(settings, self._callers))
+
+    def queue_handler(
+        self, topics: str | Iterable[str], *, group: str, **settings: Unpack[QueueHandlerOptions]
+    ) -> Callable[[QueueFunction | QueueBatchFunction], QueueHandler]:
+        """See `ledgermq.Client.queue_handler`; the function, and `on_failure`, run in threads."""
+        return self._inner.queue_handler(topics, group=group, **in_threads(settings, self._callers))
+
     @property
     def handlers(self) -> tuple[Handler | QueueHandler, ...]:
         """The declared handlers, in the order of their declaration."""
@@ -338,4 +430,5 @@ class ClientCalls:
 
         Settings: the fields of `TableSettings`. Raises InvalidConfig.
         """
-        return Table(self._background, self._background.run(as_coroutine(lambda: self._inner.table(topic, **settings))))
+        made = self._background.run(as_coroutine(lambda: self._inner.table(topic, **settings)))
+        return Table(self._background, made)

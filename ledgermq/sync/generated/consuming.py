@@ -13,6 +13,7 @@ from ledgermq.client.consuming.reader import FilterCounts
 from ledgermq.client.groups.commits import Committable
 from ledgermq.client.groups.group_consumer import GroupConsumer as AsyncGroupConsumer
 from ledgermq.client.groups.group_consumer import GroupConsumerState
+from ledgermq.client.groups.lag import Lag
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.settings.serializers import V
 from ledgermq.errors import LedgerMQError
@@ -165,6 +166,10 @@ class GroupConsumerCalls(Generic[V]):
     def end_offsets(self) -> dict[TopicPartition, int]:
         """Return the next offset to be written in each held partition."""
         return self._background.run(self._inner.end_offsets())
+
+    def lag(self) -> dict[TopicPartition, Lag]:
+        """See `ledgermq.GroupConsumer.lag`; messages that wait in this thread count as returned."""
+        return self._background.run(self._inner.lag())
 
     def close(self) -> None:
         """Commit finished messages (unless commit="manual"), leave the group, and close, within

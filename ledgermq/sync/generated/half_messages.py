@@ -101,24 +101,22 @@ class HalfMessagesCalls:
         client's). After an error the message does not become visible, unless `check` returns "commit"
         for it.
         """
-        return HalfMessage(
-            self._background,
-            self._background.run(
-                self._inner.send(
-                    topic,
-                    value,
-                    key,
-                    headers,
-                    tag,
-                    timestamp,
-                    partition,
-                    ttl,
-                    transactional_id=transactional_id,
-                    timeout_s=timeout_s,
-                ),
-                timeout_s,
+        made = self._background.run(
+            self._inner.send(
+                topic,
+                value,
+                key,
+                headers,
+                tag,
+                timestamp,
+                partition,
+                ttl,
+                transactional_id=transactional_id,
+                timeout_s=timeout_s,
             ),
+            timeout_s,
         )
+        return HalfMessage(self._background, made)
 
     def close(self) -> None:
         """Stop answering checks, and close. Checks of messages that are not ended go to other programs of
