@@ -115,12 +115,13 @@ class Holdings:
 
     @property
     def readable(self) -> list[Holding]:
-        return [holding for holding in self.held.values() if holding.reading is not None and holding.kept]
+        """Return what can be read now. As `loaded` it may be called in any thread, so it looks at a copy."""
+        return [holding for holding in list(self.held.values()) if holding.reading is not None and holding.kept]
 
     @property
     def loaded(self) -> bool:
         """Return whether everything that is held, and not being let go, is read."""
-        return all(holding.phase is Phase.READY or not holding.kept for holding in self.held.values())
+        return all(holding.phase is Phase.READY or not holding.kept for holding in list(self.held.values()))
 
     @property
     def owned(self) -> list[GivenPartition]:
