@@ -25,7 +25,7 @@ from functools import cache
 from pathlib import Path
 
 from infra.internal_names import INTERNAL
-from infra.sync_methods import ByHand, ClassWriter, Module, Twin
+from infra.sync_methods import ClassWriter, Module, NotGenerated, Twin
 
 CLONE = Path(__file__).parents[1]
 CLIENT = "ledgermq.client"
@@ -37,7 +37,7 @@ TWINS = (
         "Client",
         "client",
         "client",
-        direct=("handler", "queue_handler"),
+        direct=("handler", "queue_handler", "handlers"),
         callbacks=("consumer", "handler", "queue_handler"),
         notes={
             "handler": "the function, and those of `on_failure` and `retry`, run in threads.",
@@ -119,11 +119,12 @@ TWINS = (
         needs_sources=True,
         has_init=False,
     ),
-    Twin("Consumer", "consuming.consumer", "consuming", left_out=("expire",)),
+    Twin("Consumer", "consuming.consumer", "consuming", direct=("assignment",), left_out=("expire",)),
     Twin(
         "GroupConsumer",
         "groups.group_consumer",
         "consuming",
+        direct=("assignment",),
         notes={"lag": "messages that wait in this thread count as returned."},
         left_out=("expire",),
     ),
@@ -134,7 +135,13 @@ TWINS = (
         attributes=("group", "topics", "settings", "member_id", "expired", "filtered", "dead_lettered", "closed"),
         left_out=("say", "refuse"),
     ),
-    Twin("Search", "finding", "finding", attributes=("partitions", "searched", "read_bytes", "requests")),
+    Twin(
+        "Search",
+        "finding",
+        "finding",
+        attributes=("partitions", "searched", "read_bytes", "requests"),
+        direct=("stopped", "rest"),
+    ),
     Twin(
         "Table",
         "tables.table",
@@ -192,7 +199,7 @@ def _writer(twin: Twin) -> ClassWriter:
 
 
 def modules() -> dict[str, str]:
-    """Return the text of each generated module, by its path from the clone. Raises ByHand."""
+    """Return the text of each generated module, by its path from the clone. Raises NotGenerated."""
     made = {}
     for file in dict.fromkeys(twin.file for twin in TWINS):
         writers = [(twin, _writer(twin)) for twin in TWINS if twin.file == file]
@@ -222,8 +229,8 @@ def outdated() -> Iterator[str]:
 def main() -> int:
     try:
         found = list(outdated())
-    except ByHand as error:
-        print(f"{error}: write it by hand in ledgermq/sync/, in the class that inherits the generated one")
+    except NotGenerated as error:
+        print(error)
         return 1
     if "--check" in sys.argv[1:]:
         print(*(f"{path} is outdated: make pages" for path in found), sep="\n", end="\n" if found else "")

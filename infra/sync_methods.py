@@ -18,11 +18,17 @@ ENTRY_AND_EXIT = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 TIMEOUTS = ("timeout_s", "timeout")
 NOT_FOR_THREADS = {"AsyncIterable", "AsyncIterator", "Awaitable", "Callable", "Coroutine", "asyncio"}
 """Arguments of these kinds mean something else without an event loop, so such a method is written by hand."""
+COMPUTING = (ast.Call, ast.For, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 OF_ASYNCIO = re.compile(r"\b(?:await\w*|async\w*|event loop)\b")
 
 
-class ByHand(Exception):
-    """A method that cannot be generated."""
+class NotGenerated(Exception):
+    """A method cannot be generated. `advice`: what to do."""
+
+    def __init__(
+        self, why: str, advice: str = "write it in ledgermq/sync/, in the class that inherits the generated one"
+    ):
+        super().__init__(f"{why}: {advice}")
 
 
 @dataclass(frozen=True)
@@ -41,9 +47,11 @@ class Twin:
     attributes: tuple[str, ...] = ()
     """Public attributes of the asynchronous object that are readable here; methods and properties all are."""
     in_loop: tuple[str, ...] = ()
-    """Properties that read what the event loop changes meanwhile."""
+    """Properties that are computed in the event loop, because it changes meanwhile what they look at."""
     direct: tuple[str, ...] = ()
-    """Plain methods that any thread may call; others are called in the event loop."""
+    """Plain methods and computed properties that any thread may call, whatever the event loop does meanwhile, and after
+    the end of the client. Other methods are called in the event loop; a property that calls nothing is only read.
+    """
     callbacks: tuple[str, ...] = ()
     """Methods with settings that may be functions of the program, which run in threads."""
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -80,7 +88,7 @@ class Module:
 
     def __post_init__(self) -> None:
         found = {}
-        for node in self.tree.body:
+        for node in ast.walk(ast.Module([node for node in self.tree.body if not isinstance(node, ast.ClassDef)], [])):
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     found[alias.asname or alias.name] = f"from {node.module} import {ast.unparse(alias)}"
@@ -115,8 +123,12 @@ class ClassWriter:
         """Import statements that the class needs."""
 
     def lines(self) -> Iterator[str]:
-        """Yield the class. Raises ByHand."""
+        """Yield the class. Raises NotGenerated."""
         twin = self._twin
+        if unknown := {*twin.in_loop, *twin.direct, *twin.callbacks, *twin.notes, *twin.left_out} - self._members():
+            raise NotGenerated(
+                f"{twin.name} has no {', '.join(sorted(unknown))}", "correct what its twin in infra/sync_client.py says"
+            )
         text = twin.text or f"The calls of `ledgermq.sync.{twin.name}` that only wait for the asynchronous ones."
         bases = [self._base(base) for base in self._declared.bases]
         yield f"class {twin.class_name}({', '.join(bases)}):" if bases else f"class {twin.class_name}:"
@@ -127,6 +139,9 @@ class ClassWriter:
                 yield from self._attribute(name)
         for method in self._methods():
             yield from self._method(method)
+
+    def _members(self) -> set[str]:
+        return {node.name for node in self._declared.body if isinstance(node, Function)}
 
     def _base(self, base: ast.expr) -> str:
         for name in _names(base):
@@ -183,16 +198,21 @@ class ClassWriter:
         yield from (f"        {line}" for line in self._body(method, is_property="property" in decorators))
 
     def _check(self, method: Function, decorators: Sequence[str]) -> None:
-        """Raise ByHand if no thread can call this just so."""
+        """Raise NotGenerated if no thread can call this just so."""
         taken = set(_names(method.args))
         if unfit := sorted(taken & NOT_FOR_THREADS) + sorted(name for name in taken if self._twin_of(name)):
-            raise ByHand(f"{self._twin.name}.{method.name} takes {', '.join(unfit)}")
+            raise NotGenerated(f"{self._twin.name}.{method.name} takes {', '.join(unfit)}")
         given = _names(method.returns)
         is_unfit = NOT_FOR_THREADS & {*given} and method.name not in self._twin.direct
         if is_unfit or len([name for name in given if self._twin_of(name)]) > len(self._made_by(method)):
-            raise ByHand(f"{self._twin.name}.{method.name} returns {_returned(method)}")
+            raise NotGenerated(f"{self._twin.name}.{method.name} returns {_returned(method)}")
         if set(decorators) - {"property", "overload"}:
-            raise ByHand(f"{self._twin.name}.{method.name} is decorated with {', '.join(decorators)}")
+            raise NotGenerated(f"{self._twin.name}.{method.name} is decorated with {', '.join(decorators)}")
+        is_computed = "property" in decorators and any(isinstance(node, COMPUTING) for node in ast.walk(method))
+        if is_computed and method.name not in (*self._twin.in_loop, *self._twin.direct):
+            raise NotGenerated(
+                f"{self._twin.name}.{method.name} computes something", "name it in `in_loop` or `direct` of its twin"
+            )
 
     def _twin_of(self, name: str) -> Twin | None:
         return self._twins.get(self._module.import_of(name))
@@ -272,7 +292,9 @@ class ClassWriter:
         yield f"    def {ENTRY_AND_EXIT[method.name]}({ast.unparse(method.args)}) -> {_returned(method)}:"
         if all(simple):
             if missing := {found[1] for found in simple if found} & self._by_hand:
-                raise ByHand(f"{self._twin.name}.{method.name} calls {', '.join(missing)}, which is written by hand")
+                raise NotGenerated(
+                    f"{self._twin.name}.{method.name} calls {', '.join(missing)}, which is written by hand"
+                )
             yield from (f"        {statement.removeprefix('await ')}" for statement in statements)
             return
         yield f"        self._background.run(self._inner.{method.name}({_passed(method.args)}))"
@@ -299,7 +321,7 @@ class ClassWriter:
                     return ast.Name(type(node.value.value).__name__)
                 if isinstance(node.value, ast.Name) and (found := types.get(node.value.id)):
                     return found
-        raise ByHand(f"the type of {self._twin.name}.{name} is not evident: annotate it in __init__")
+        raise NotGenerated(f"the type of {self._twin.name}.{name} is not evident", "annotate it in __init__")
 
     def _docstring(self, method: Function) -> str:
         """Return the docstring of the asynchronous method, as far as it is true here, with its quotes."""

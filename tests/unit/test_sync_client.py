@@ -14,7 +14,7 @@ import ledgermq
 import ledgermq.sync
 from infra import sync_client
 from infra.internal_names import INTERNAL
-from infra.sync_methods import ByHand, ClassWriter, Module, Twin
+from infra.sync_methods import ClassWriter, Module, NotGenerated, Twin
 from ledgermq.client.admin.access import Access
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.sync import access, transaction_admin
@@ -117,7 +117,7 @@ async def ask(self, what: str, *more: str, limit: int = 3, **options: Unpack[Tab
             "return self._background.run(self._inner.get(timeout), timeout)",
         ),
         ("def get(self) -> int: ...", "return self._background.run(as_coroutine(lambda: self._inner.get()))"),
-        ("@property\ndef size(self) -> int: ...", "return self._inner.size"),
+        ("@property\ndef size(self) -> int:\n    return self._size", "return self._inner.size"),
     ],
 )
 def test_the_thread_and_the_bound_of_a_call(method: str, waits: str) -> None:
@@ -170,7 +170,7 @@ def test_blocks_are_entered_and_left_as_with_asyncio() -> None:
     assert body(enter) == ["def __enter__(self) -> Self:", "self.start()", "return self"]
     enter = "async def __aenter__(self) -> Self:\n    self._begin()\n    return self"
     assert body(enter)[1:] == ["self._background.run(self._inner.__aenter__())", "return self"]
-    with pytest.raises(ByHand, match="__aexit__ calls close, which is written by hand"):
+    with pytest.raises(NotGenerated, match="__aexit__ calls close, which is written by hand"):
         written("async def __aexit__(self, *of: object) -> None:\n    await self.close()", by_hand={"close"})
 
 
@@ -178,7 +178,7 @@ def test_attributes_that_are_named_are_readable() -> None:
     text, _ = written("", attributes=("name", "closed", "seen"))
     declared = re.findall(r"def (\w+)\(self\) -> (.+):", text)
     assert declared == [("name", "str"), ("closed", "bool"), ("seen", "tuple[str, ...]")]
-    with pytest.raises(ByHand, match=r"the type of Thing\.odd is not evident"):
+    with pytest.raises(NotGenerated, match=r"the type of Thing\.odd is not evident"):
         written("", attributes=("odd",))
 
 
@@ -196,11 +196,25 @@ def test_attributes_that_are_named_are_readable() -> None:
     ],
 )
 def test_what_cannot_be_generated_is_refused_until_it_is_written_by_hand(method: str, why: str) -> None:
-    with pytest.raises(ByHand, match=why):
+    with pytest.raises(NotGenerated, match=why):
         written(method)
     name = re.search(r"def (\w+)", method)
     assert name is not None
     assert f"def {name[1]}" not in written(method, by_hand={name[1]})[0]
+
+
+def test_a_property_that_computes_says_in_which_thread() -> None:
+    method = "@property\ndef sizes(self) -> list[int]:\n    return [each for each in self._sizes]"
+    with pytest.raises(NotGenerated, match=r"Thing\.sizes computes something: name it in `in_loop` or `direct`"):
+        written(method)
+    assert body(method, direct=("sizes",))[-1] == "return self._inner.sizes"
+    assert body(method, in_loop=("sizes",))[-1].startswith("return self._background.run(as_coroutine(")
+
+
+@pytest.mark.parametrize("kind", ["in_loop", "direct", "callbacks", "left_out"])
+def test_a_name_that_is_gone_is_refused(kind: str) -> None:
+    with pytest.raises(NotGenerated, match="Thing has no gone: correct what its twin"):
+        written("async def end(self) -> None: ...", **{kind: ("gone",)})
 
 
 def test_a_docstring_that_is_about_asyncio_is_not_copied() -> None:
