@@ -56,8 +56,6 @@ class Twin:
     """Methods with settings that may be functions of the program, which run in threads."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """What is different, by method: its docstring is a reference, and this."""
-    left_out: tuple[str, ...] = ()
-    """Used between classes of the client; no part of this API."""
     needs_sources: bool = False
     """Whether the class is made with the client's sources, too."""
     has_init: bool = True
@@ -106,8 +104,8 @@ class Module:
 
 
 class ClassWriter:
-    """Writes one class. `by_hand`: names that the hand-written class has itself. `twins`: all classes that exist twice,
-    by the import of the asynchronous one.
+    """Writes one class. `by_hand`: names that the hand-written class has itself, or that are no part of the API.
+    `twins`: all classes that exist twice, by the import of the asynchronous one.
     """
 
     def __init__(self, twin: Twin, module: Module, by_hand: set[str], twins: Mapping[str, Twin]) -> None:
@@ -125,7 +123,7 @@ class ClassWriter:
     def lines(self) -> Iterator[str]:
         """Yield the class. Raises NotGenerated."""
         twin = self._twin
-        if unknown := {*twin.in_loop, *twin.direct, *twin.callbacks, *twin.notes, *twin.left_out} - self._members():
+        if unknown := {*twin.in_loop, *twin.direct, *twin.callbacks, *twin.notes} - self._members():
             raise NotGenerated(
                 f"{twin.name} has no {', '.join(sorted(unknown))}", "correct what its twin in infra/sync_client.py says"
             )
@@ -168,13 +166,12 @@ class ClassWriter:
             yield "        self._sources = sources"
 
     def _methods(self) -> Iterator[Function]:
-        left_out = {*self._by_hand, *self._twin.left_out}
         for node in self._declared.body:
             if not isinstance(node, Function):
                 continue
             name = ENTRY_AND_EXIT.get(node.name, node.name)
             is_special = name.startswith("__") and (name not in NOT_HERE or name in self._twin.direct)
-            if name not in left_out and (is_special or not name.startswith("_")):
+            if name not in self._by_hand and (is_special or not name.startswith("_")):
                 yield node
 
     def _method(self, method: Function) -> Iterator[str]:
