@@ -53,19 +53,19 @@ quick: $(STAMP) ## Unit and property tests of what differs from main, for at mos
 test: lint test-fast test-spark ## lint and the tests that need no server, without the slow ones (ten minutes on two cores)
 
 test-fast: $(STAMP) ## Unit, contract, property and end-to-end tests, without Spark
-	$(PYTHON) -m pytest -m "not slow and not spark and not real and not compose" -n $(WORKERS) --dist worksteal tests
+	$(PYTHON) -m infra.second_look -m "not slow and not spark and not real and not compose" -n $(WORKERS) --dist worksteal tests
 
 test-spark: $(STAMP) ## Tests that need Spark; installs Java 17 or newer when there is none
-	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m pytest -m "spark and not slow and not real" tests
+	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m infra.second_look -m "spark and not slow and not real" tests
 
 test-slow: $(STAMP) ## The slow tests that need no server: programs killed, power cuts, mutants, every block of the docs (ten minutes)
-	$(PYTHON) -m pytest -m "slow and not spark and not real and not compose" -n $(WORKERS) --dist worksteal tests
-	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m pytest -m "spark and slow and not real" tests
+	$(PYTHON) -m infra.second_look -m "slow and not spark and not real and not compose" -n $(WORKERS) --dist worksteal tests
+	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m infra.second_look -m "spark and slow and not real" tests
 
 test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included, on a real MinIO, HDFS, PostgreSQL and MariaDB
 	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py) && postgres=$$($(PYTHON) infra/postgres.py) && \
 	  mariadb=$$($(PYTHON) infra/mariadb.py) && \
-	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio LEDGERMQ_POSTGRES=$$postgres LEDGERMQ_MARIADB=$$mariadb $(PYTHON) -m pytest -m "real and not nightly" tests
+	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio LEDGERMQ_POSTGRES=$$postgres LEDGERMQ_MARIADB=$$mariadb $(PYTHON) -m infra.second_look -m "real and not nightly" tests
 
 # TESTS=tests/real/test_stream_kills.py for a part of it.
 TESTS ?= tests
