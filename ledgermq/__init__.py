@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ledgermq.client.admin.access import Access, AccessDecision, AccessRule, NewToken, TokenDescription
     from ledgermq.client.admin.deletion import DeletedRecords
     from ledgermq.client.admin.quotas import QuotaDescription, Quotas, QuotaUse
+    from ledgermq.client.admin.topic_plan import TopicChange, TopicSpec
     from ledgermq.client.client import Client, connect
     from ledgermq.client.consuming.consumer import Consumer
     from ledgermq.client.consuming.message import Message
@@ -169,8 +170,10 @@ __all__ = [
     "Table",
     "Tls",
     "TokenDescription",
+    "TopicChange",
     "TopicDescription",
     "TopicPartition",
+    "TopicSpec",
     "Transaction",
     "TransactionClient",
     "TransactionDescription",
@@ -215,6 +218,10 @@ _MODULES = {
         "RecallOutcome",
     ),
     "client.admin.deletion": ("DeletedRecords",),
+    "client.admin.topic_plan": (
+        "TopicChange",
+        "TopicSpec",
+    ),
     "client.messages.descriptions": (
         "AddedBundles",
         "BrokerDescription",

@@ -1,11 +1,13 @@
-"""`ledgermq topic …`: create, list, describe, alter and delete topics, and delete records of a
+"""`ledgermq topic …`: create, list, describe, alter, apply and delete topics, and delete records of a
 topic.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -19,6 +21,7 @@ from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
 from ledgermq.cli.start import parse_start
 from ledgermq.cli.terminal import confirm, notes
+from ledgermq.client.admin.topic_plan import FORMATS, read_topics
 from ledgermq.errors import InvalidConfig, InvalidRequest, TopicExists
 from ledgermq.protocol.names import NAME_CHARS_MAX
 
@@ -73,9 +76,21 @@ OfPartitions = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")]
 
+TopicFile = Annotated[
+    str,
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="A .yaml, .json or .toml file that declares topics; - reads YAML from stdin.",
+    ),
+]
+PlanOnly = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
+
 LIST_COLUMNS = ("topic", "partitions", "settings", "created")
 DELETED_COLUMNS = ("partition", "log_start_before", "log_start", "records")
 HOLDER_COLUMNS = ("partition", "name", "lease_s", "changes")
+PLAN_COLUMNS = ("topic", "action", "partitions", "settings", "unset")
 PARTITION_COLUMNS = ("partition", "bundle", "owner", "log_start", "end")
 
 
@@ -88,6 +103,7 @@ def register(app: typer.Typer) -> None:
     command(topic, "describe")(describe)
     command(topic, "holders")(holders)
     command(topic, "alter")(alter)
+    command(topic, "apply", examples=("ledgermq topic apply --file topics.yaml --dry-run",))(apply)
     command(topic, "delete")(delete)
     command(topic, "delete-records")(delete_records)
 
@@ -188,6 +204,54 @@ async def alter(
     async with connected(target, timeout_s) as client:
         found = await client.alter_topic(name, partitions=partitions, settings=wanted, unset=unset or ())
     show(Report("", topic_facts(found)), output)
+
+
+async def apply(
+    file: TopicFile,
+    dry_run: PlanOnly = False,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Create and alter topics until they are as a file declares them.
+
+    The file has one key, topics: a list of topics with name and, if wanted, partitions and settings. A setting that
+    the file does not name gets its default. Nothing is ever deleted: topics that the file does not name stay as
+    they are, and partitions cannot be removed. Running it again changes nothing.
+    """
+    wanted = read_topics(*declared(file))
+    async with connected(target, timeout_s, may_make=not dry_run) as client:
+        plan = await client.plan_topics(wanted)
+        for change in plan if not dry_run else ():
+            if change.action != "unchanged":
+                await client.apply_topic(change)
+                notes().print(f"{change.name}: {'created' if change.action == 'create' else 'altered'}")
+    rows = [_change_facts(change) for change in plan]
+    show(Report("", {"dry_run": dry_run}, [Rows("topics", PLAN_COLUMNS, rows)]), output)
+
+
+def declared(file: str) -> tuple[str, str, str]:
+    """Return the text of a file that declares topics, its form, and its name. Raises InvalidRequest."""
+    if file == "-":
+        return sys.stdin.read(), "yaml", "standard input"
+    form = FORMATS.get(Path(file).suffix.lower())
+    if form is None:
+        raise InvalidRequest(f"{file}: the name of the file must end in {', '.join(FORMATS)}")
+    try:
+        return Path(file).read_text(encoding="utf-8"), form, file
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{file} cannot be read: {error}") from error
+
+
+def _change_facts(change: ledgermq.TopicChange) -> dict[str, Any]:
+    return {
+        "topic": change.name,
+        "action": change.action,
+        "partitions": change.partitions or None,
+        "settings": dict(change.settings),
+        "unset": list(change.unset),
+    }
 
 
 async def delete(

@@ -22,6 +22,7 @@ import pyarrow as pa
 from ledgermq.client.admin.access import Access
 from ledgermq.client.admin.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.admin.quotas import Quotas
+from ledgermq.client.admin.topic_plan import TopicChange, TopicSpec, plan_topics
 from ledgermq.client.admin.topics import Admin
 from ledgermq.client.connection.connections import Connections
 from ledgermq.client.connection.credentials import credential_of
@@ -220,6 +221,26 @@ class Client:
         Raises UnknownTopic, InvalidConfig, Unavailable.
         """
         return await self._admin.alter_topic(name, partitions, settings or {}, unset)
+
+    async def plan_topics(self, topics: Iterable[TopicSpec]) -> list[TopicChange]:
+        """Return what has to change for the cluster to have these topics, in their order; change nothing.
+
+        A plan never removes a topic, a partition or a record. Raises InvalidTopicName, InvalidConfig (fewer
+        partitions than a topic has, a topic twice), Unavailable.
+        """
+        return plan_topics(topics, await self.list_topics())
+
+    async def apply_topic(self, change: TopicChange) -> TopicDescription:
+        """Carry out one change of a plan. A change that was carried out already changes nothing more.
+
+        Raises TopicExists if another program has created the topic since the plan was made, and what
+        `create_topic` and `alter_topic` raise.
+        """
+        if change.action == "create":
+            return await self.create_topic(change.name, change.partitions, change.settings)
+        if change.action == "alter":
+            return await self.alter_topic(change.name, change.partitions, change.settings, change.unset)
+        return await self.describe_topic(change.name)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records.

@@ -614,3 +614,30 @@ def test_records_are_copied_whole_by_a_pipe(shell: Shell) -> None:
     assert shell("consume", "copy", "--from", "earliest", "-e", "-o", "json").out.count("\n") == 3
     refused = shell("produce", "copy", "-f", "records", stdin='{"value": 1}\n')
     assert (refused.code, "stdin, line 1: field 'value' must be text" in refused.err) == (2, True)
+
+
+def test_topics_are_applied_from_a_file(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "topics.yaml"
+    file.write_text(
+        "topics:\n  - {name: applied, partitions: 2, settings: {retention.ms: 7d}}\n  - {name: applied-2}\n"
+    )
+
+    def apply(*options: str) -> list[tuple[str, str]]:
+        found = shell("topic", "apply", "--file", file, "--output", "json", *options).json()
+        return [(change["topic"], change["action"]) for change in found["topics"]]
+
+    assert apply("--dry-run") == [("applied", "create"), ("applied-2", "create")]
+    assert shell("topic", "describe", "applied").code != 0, "a dry run creates nothing"
+    assert apply() == [("applied", "create"), ("applied-2", "create")]
+    assert apply() == [("applied", "unchanged"), ("applied-2", "unchanged")]
+    file.write_text("topics:\n  - {name: applied, partitions: 3, settings: {max.message.bytes: 2000}}\n")
+    assert apply() == [("applied", "alter")]
+    found = shell("topic", "describe", "applied", "--output", "json").json()
+    assert (found["partitions"], found["settings"]) == (3, {"max.message.bytes": "2000"})
+    file.write_text("topics:\n  - {name: applied, partitions: 1}\n")
+    refused = shell("topic", "apply", "--file", file)
+    assert refused.code == 2
+    assert "partitions cannot be removed" in refused.err
+    refused = shell("topic", "apply", "--file", tmp_path / "topics.txt")
+    assert refused.code == 2
+    assert "must end in .yaml, .yml, .json, .toml" in refused.err

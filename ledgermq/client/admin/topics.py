@@ -60,7 +60,7 @@ class Admin:
         request = pb.CreateTopicRequest(
             name=check_topic_text(name),
             partitions=_whole("partitions", partitions),
-            settings=_texts(settings),
+            settings=setting_texts(settings),
             nonce=self._sources.new_id(),
         )
         attempts, backoff, deadline = 0, self._connections.backoff(), self._connections.deadline()
@@ -119,7 +119,7 @@ class Admin:
         request = pb.AlterTopicRequest(
             name=check_topic_text(name),
             partitions=_whole("partitions", partitions),
-            set=_texts(settings),
+            set=setting_texts(settings),
             unset=[_text(setting) for setting in unset],
         )
         answer = await self._connections.ask(lambda at: at.alter_topic(request), self._connections.deadline())
@@ -296,7 +296,7 @@ def _whole(name: str, number: int) -> int:
     return number
 
 
-def _texts(settings: Mapping[str, object]) -> dict[str, str]:
+def setting_texts(settings: Mapping[str, object]) -> dict[str, str]:
     """Return topic settings as they are sent: text; true and false in small letters; durations in
     milliseconds.
     """

@@ -9,6 +9,7 @@ from typing import Any, Literal, Unpack, cast, overload
 import pyarrow as pa
 
 from ledgermq.client.admin.deletion import Before, DeletedRecords
+from ledgermq.client.admin.topic_plan import TopicChange, TopicSpec
 from ledgermq.client.client import READ_BYTES_MAX
 from ledgermq.client.client import Client as AsyncClient
 from ledgermq.client.consuming.consumer import Consumer as AsyncConsumer
@@ -97,6 +98,22 @@ class ClientCalls:
         Raises UnknownTopic, InvalidConfig, Unavailable.
         """
         return self._background.run(self._inner.alter_topic(name, partitions, settings, unset))
+
+    def plan_topics(self, topics: Iterable[TopicSpec]) -> list[TopicChange]:
+        """Return what has to change for the cluster to have these topics, in their order; change nothing.
+
+        A plan never removes a topic, a partition or a record. Raises InvalidTopicName, InvalidConfig (fewer
+        partitions than a topic has, a topic twice), Unavailable.
+        """
+        return self._background.run(self._inner.plan_topics(topics))
+
+    def apply_topic(self, change: TopicChange) -> TopicDescription:
+        """Carry out one change of a plan. A change that was carried out already changes nothing more.
+
+        Raises TopicExists if another program has created the topic since the plan was made, and what
+        `create_topic` and `alter_topic` raise.
+        """
+        return self._background.run(self._inner.apply_topic(change))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records.
