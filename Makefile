@@ -12,7 +12,7 @@ WORKERS ?= 4
 # Some machines forbid Python to keep compiled modules: each of the hundreds of processes that tests start would compile all of them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup lint format proto pages quick test test-fast test-spark test-slow test-real test-nightly test-pythons compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit clean
+.PHONY: help setup lint format proto kafka-messages pages quick test test-fast test-spark test-slow test-real test-nightly test-pythons compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,7 @@ lint: $(STAMP) ## ruff, mypy --strict, import rules, generated code up to date, 
 	$(BIN)/lint-imports --no-cache
 	$(PYTHON) -m infra.protobuf --check $(PROTOS)
 	$(PYTHON) -m infra.sync_client --check
+	$(PYTHON) -m infra.kafka_messages --check
 	$(PYTHON) infra/plain_english.py
 
 format: $(STAMP) ## Let ruff format and repair what it can
@@ -38,6 +39,9 @@ format: $(STAMP) ## Let ruff format and repair what it can
 
 proto: $(STAMP) ## Generate the protobuf modules again
 	$(PYTHON) -m infra.protobuf $(PROTOS)
+
+kafka-messages: $(STAMP) ## Generate the messages of the Kafka protocol again from Kafka's definitions
+	$(PYTHON) -m infra.kafka_messages
 
 pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md, the Grafana dashboard, the types of settings and ledgermq.sync again
 	$(PYTHON) -m infra.setting_types > .setting_types && mv .setting_types ledgermq/client/setting_types.py

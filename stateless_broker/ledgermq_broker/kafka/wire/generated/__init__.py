@@ -1,0 +1,1 @@
+"""Generated messages of the Kafka protocol: `make kafka-messages`."""

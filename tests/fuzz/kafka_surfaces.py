@@ -1,0 +1,116 @@
+"""What a client of the Kafka protocol sends, and what it reads: frames, and each message in each version."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tracemalloc
+from functools import partial
+
+from ledgermq.errors import CorruptFrame, LedgerMQError
+from ledgermq_broker.kafka.wire.frames import FrameBuffer, read_head, request_frame
+from ledgermq_broker.kafka.wire.messages import Api, Message, api_of, read_whole, written
+from ledgermq_broker.kafka.wire.primitives import Reader
+from tests.fuzz.surface import Surface, Untyped
+from tests.unit.kafka.drawn_messages import every_message, message
+
+_rng = random.Random(1)
+
+
+def frame_seeds() -> list[bytes]:
+    """Requests of every version, some of them behind each other, each with its number of pieces in the first byte."""
+    frames = [
+        request_frame(api, version, 7, "client", [message(_rng, kind, version)[1]])
+        for api, kind, version in every_message()
+        if kind is api.request
+    ]
+    pairs = [_rng.choice(frames) + _rng.choice(frames) for _ in range(20)]
+    return [bytes([n % 7]) + frame for n, frame in enumerate(frames + pairs)]
+
+
+def check_frames(data: bytes) -> None:
+    """Cut a stream into frames in pieces, and read each request."""
+    if not data:
+        return
+    size = max(1, len(data) // (1 + data[0] % 7))
+    buffer = FrameBuffer()
+    for at in range(1, len(data), size):
+        for frame in _only_corrupt(partial(buffer.feed, data[at : at + size])):
+            _only_corrupt(partial(_read_request, frame))
+        if buffer.held_bytes > 2 * (64 * 1024 + len(data)):
+            raise Untyped(f"{buffer.held_bytes} bytes are held for {len(data)} that arrived")
+
+
+def _read_request(frame: memoryview) -> list[memoryview]:
+    head, reader = read_head(frame)
+    api = api_of(head.api_key)
+    if api is not None and api.reads(head.version):
+        read_whole(api.request, reader, head.version)
+    return []
+
+
+def _only_corrupt(work: partial[list[memoryview]]) -> list[memoryview]:
+    try:
+        return work()
+    except CorruptFrame:
+        raise
+    except LedgerMQError as error:
+        raise Untyped(f"not CorruptFrame but {error.code}") from error
+
+
+def message_seeds() -> list[bytes]:
+    """Messages of every version: place in `every_message`, then the bytes."""
+    return [
+        struct.pack(">H", number) + message(_rng, kind, version)[1]
+        for number, (_, kind, version) in enumerate(every_message())
+    ]
+
+
+def spoil_message(rng: random.Random, data: bytes) -> bytes:
+    """Keep the kind, and change what follows; sometimes a byte becomes one that is an extreme length."""
+    body = bytearray(data[2:])
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        place = rng.randrange(len(body) + 1)
+        if rng.random() < 0.5 and body:
+            body[place % len(body)] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        elif rng.random() < 0.5:
+            body[place:place] = rng.choice((b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x80" * 6, b"\0"))
+        else:
+            del body[place : place + rng.choice((1, 2, 8))]
+    return data[:2] + bytes(body)
+
+
+def check_message(data: bytes) -> None:
+    """A message that can be read is written again as the same message."""
+    if len(data) < 2:
+        return
+    every = every_message()
+    api, kind, version = every[struct.unpack_from(">H", data)[0] % len(every)]
+    _check_message(api, kind, version, data[2:])
+
+
+def _check_message(api: Api, kind: type[Message], version: int, data: bytes) -> None:
+    found = read_whole(kind, Reader(data), version)
+    again = b"".join(written(found, version))
+    if read_whole(kind, Reader(again), version) != found:
+        raise Untyped(f"{kind.__name__} {version} is another message after it was written again")
+
+
+def peak_bytes(data: bytes) -> int:
+    """Return the memory that reading an input takes at its peak."""
+    tracemalloc.start()
+    try:
+        check_message(data)
+    except CorruptFrame:
+        pass
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return peak
+
+
+def surfaces() -> list[Surface]:
+    return [
+        Surface("kafka-frames", frame_seeds(), check_frames, weight=2),
+        Surface("kafka-messages", message_seeds(), check_message, spoil_message, weight=3),
+    ]
