@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from ledgermq.client.admin.deletion import DeletedRecords
     from ledgermq.client.admin.quotas import QuotaDescription, Quotas, QuotaUse
     from ledgermq.client.admin.topic_plan import TopicChange, TopicSpec
-    from ledgermq.client.client import Client, connect
+    from ledgermq.client.client import Client
+    from ledgermq.client.connecting import connect
     from ledgermq.client.consuming.consumer import Consumer
     from ledgermq.client.consuming.message import Message
     from ledgermq.client.consuming.reader import FilterCounts
@@ -203,10 +204,8 @@ _MODULES = {
         "NewToken",
         "TokenDescription",
     ),
-    "client.client": (
-        "Client",
-        "connect",
-    ),
+    "client.client": ("Client",),
+    "client.connecting": ("connect",),
     "client.consuming.consumer": ("Consumer",),
     "client.consuming.message": ("Message",),
     "client.consuming.reader": ("FilterCounts",),

@@ -1,16 +1,12 @@
 """The client: holds one cluster's connections and topic metadata, and makes producers and
-consumers.
-
-`connect` is the composition root of the SDK. It turns a target into a connector (gRPC, or an
-embedded broker found through the entry point group "ledgermq.embedded") and closes everything at
-the end.
+consumers. At the end it closes everything.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import AsyncExitStack, nullcontext, suppress
 from datetime import datetime
 from functools import partial
@@ -24,12 +20,9 @@ from ledgermq.client.admin.deletion import Before, DeletedRecords, Deletion, cho
 from ledgermq.client.admin.quotas import Quotas
 from ledgermq.client.admin.topic_plan import TopicChange, TopicSpec, plan_topics
 from ledgermq.client.admin.topics import Admin
-from ledgermq.client.connection.connections import Connections
-from ledgermq.client.connection.credentials import credential_of
-from ledgermq.client.connection.grpc_connection import GrpcConnector, refuse_after_fork
-from ledgermq.client.connection.home import refuse_green_threads
+from ledgermq.client.connection.connections import CallerConnector, Connections
 from ledgermq.client.connection.routing import Routing
-from ledgermq.client.connection.target import Embedding, is_root_url, parse_addresses
+from ledgermq.client.connection.target import Embedding
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import TABLE_SCHEMA, Message
 from ledgermq.client.consuming.start import Start
@@ -91,7 +84,6 @@ from ledgermq.client.queues.runner import (
 )
 from ledgermq.client.requests import Requests
 from ledgermq.client.setting_types import (
-    ClientOptions,
     ConsumerOptions,
     HandlerOptions,
     MemberOptions,
@@ -101,7 +93,6 @@ from ledgermq.client.setting_types import (
     TableOptions,
 )
 from ledgermq.client.settings.serializers import V
-from ledgermq.client.settings.tls import Tls, chosen_tls
 from ledgermq.client.settings.values import (
     ClientSettings,
     ConsumerSettings,
@@ -120,16 +111,12 @@ from ledgermq.client.transactions.transactions import TransactionClient, Transac
 from ledgermq.client.transactions.two_phase import TwoPhase
 from ledgermq.errors import InvalidConfig, LedgerMQError, ResourceExhausted
 from ledgermq.protocol.api import Connector
+from ledgermq.protocol.tokens import bearer
 from ledgermq.runtime.stop_signals import stop_signals
 from ledgermq.runtime.tasks import first_of
 from ledgermq.sources import Sources
 
 READ_BYTES_MAX = 2**30
-
-DECODING_THREADS = 2
-"""Threads of one client, shared by all its consumers; started when the first batch is decoded
-ahead.
-"""
 
 
 class Client:
@@ -145,12 +132,14 @@ class Client:
         settings: ClientSettings | None = None,
         sources: Sources | None = None,
         threads: Executor | None = None,
-        embedding: Embedding | None = None,
+        embedding: Embedding | CallerConnector | None = None,
+        *,
+        owns_threads: bool = False,
     ) -> None:
         self.settings = settings or ClientSettings()
         self._sources = sources or Sources()
         self._embedding = embedding
-        self._own_threads: Executor | None = None
+        self._own_threads = threads if owns_threads else None
         """Threads that end with this client."""
         self._connections = Connections(connector, addresses, self.settings, self._sources, threads, embedding)
         self._routing = Routing(self._connections, self.settings.metadata_age_s_max)
@@ -176,8 +165,40 @@ class Client:
         self.transactions = TransactionClient(self._context, self._keep)
         """Transactions: records of any topics, and offsets of groups, all or nothing."""
         self._made: list[
-            Producer | Consumer | GroupConsumer | Queue | Table | Transactions | TwoPhase | HalfMessages | Requests
+            Producer
+            | Consumer
+            | GroupConsumer
+            | Queue
+            | Table
+            | Transactions
+            | TwoPhase
+            | HalfMessages
+            | Requests
+            | Client
         ] = [self._requests]
+
+    def as_caller(self, token: str) -> Client:
+        """Return a view of this client for another caller: every call carries `token`, and never the client's own.
+
+            async with client.as_caller(token) as alice:
+                await alice.describe_topic("orders")      # judged by alice's rights
+
+        The view shares this client's connections and settings, and nothing else: producers, transactions, what is
+        known about topics, and calls under way are its own. A consumer of a view has its own connections. Close it,
+        which closes what it made and leaves the connections open; it ends with this client at the latest. "anonymous"
+        is a token of no principal. The token of a view never changes: make a view for each. Raises InvalidConfig for a
+        text that is no token.
+        """
+        self._forget_closed()
+        connector = CallerConnector(self._connections, bearer(token))
+        addresses, threads = self._connections.candidates(), self._connections.threads
+        made = Client(connector, addresses, self.settings, self._sources, threads, connector)
+        self._made.append(made)
+        return made
+
+    @property
+    def closed(self) -> bool:
+        return self._connections.closed
 
     async def create_topic(
         self,
@@ -902,7 +923,7 @@ class Client:
         """
         self._connections.home.check()
         for made in list(self._made):
-            if isinstance(made, Producer):
+            if isinstance(made, Producer | Client):
                 await made.abort()
             elif isinstance(made, GroupConsumer | Queue):
                 with suppress(LedgerMQError):
@@ -925,38 +946,3 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await (self.close() if kind is None else self.abort())
-
-
-def connect(target: str, *, sources: Sources | None = None, **settings: Unpack[ClientOptions]) -> Client:
-    """Connect to a cluster: `async with ledgermq.connect("localhost:9650") as client`, or
-    `client = ledgermq.connect("localhost:9650")` and at the end `await client.close()`.
-
-    `target`: "host:port[,host:port]" of any brokers of a cluster, or a root URL (file:///…, s3://…,
-    hdfs://…, memory://) for a broker inside this process, which needs the extra "broker". Settings:
-    the fields of `ClientSettings`. No request is sent before the first call. With a root URL `async with`
-    and `await` start the broker, otherwise the first call does. Raises InvalidConfig; the start of a
-    broker may fail, too.
-    """
-    refuse_after_fork()
-    refuse_green_threads()
-    parsed = settings_from(ClientSettings, settings)
-    threads = ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding")  # none starts before it is needed
-    if is_root_url(target):
-        if parsed.tls is True or isinstance(parsed.tls, Tls):
-            raise InvalidConfig(
-                f"tls is for connections to brokers, and {target} starts one in this process: leave tls out"
-            )
-        embedding = Embedding(target, must_exist=parsed.must_exist)
-        return _with_threads(Client(embedding, [target], parsed, sources, threads, embedding), threads)
-    connector = GrpcConnector(
-        request_timeout_s=parsed.attempt_timeout_s,
-        tls=chosen_tls(parsed.tls),
-        credential=credential_of(parsed.token, parsed.token_file),
-        client_id=parsed.client_id,
-    )
-    return _with_threads(Client(connector, parse_addresses(target), parsed, sources, threads), threads)
-
-
-def _with_threads(client: Client, threads: Executor) -> Client:
-    client._own_threads = threads
-    return client

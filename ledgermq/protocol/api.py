@@ -32,6 +32,12 @@ class Connection(BrokerApi, Protocol):
         """
         return ""
 
+    def as_caller(self, credential: str) -> Connection:
+        """Return this connection with another credential, for all its calls and streams; itself, if its calls carry
+        none. Closing what is returned closes nothing.
+        """
+        return self
+
     async def wait_lost(self) -> bool:
         """Return when the peer is found to be gone: True if it refuses connections, False if only
         the line was lost.

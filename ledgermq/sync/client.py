@@ -53,14 +53,19 @@ class Client(ClientCalls):
         connection: AbstractAsyncContextManager[ledgermq.Client],
         inner: ledgermq.Client,
         sources: Sources,
+        *,
+        is_view: bool = False,
     ) -> None:
+        """`is_view`: the thread belongs to the client of which this is a view."""
         super().__init__(background, inner)
         self._connection = connection
+        self._is_view = is_view
         self._sources = sources
         self._lock = threading.RLock()
         """Guards the lists of what was made, as several threads may make objects at a time."""
         self._producers: list[Producer] = []
         self._listeners: list[Listener] = []
+        self._views: list[Client] = []
         self.settings = inner.settings
         self.groups = GroupAdmin(background, inner.groups)
         """Administration of consumer groups: list, describe, reset, delete."""
@@ -75,6 +80,14 @@ class Client(ClientCalls):
         self._callers = Callers()
         self._closed = False
         _open.add(self)
+
+    def as_caller(self, token: str) -> Client:
+        """See `ledgermq.Client.as_caller`."""
+        inner = self._background.run(as_coroutine(lambda: self._inner.as_caller(token)))
+        view = Client(self._background, inner, inner, self._sources, is_view=True)
+        with self._lock:
+            self._views = [*(made for made in self._views if not made.closed), view]
+        return view
 
     def producer(self, **settings: Unpack[ProducerOptions]) -> Producer:
         """See `ledgermq.Client.producer`."""
@@ -162,11 +175,12 @@ class Client(ClientCalls):
 
         May be called again.
         """
-        self._end([listener.close for listener in self._listeners if not listener.reported], None)
+        listeners = [listener.close for listener in self._listeners if not listener.reported]
+        self._end([*listeners, *(view.close for view in self._views)], None)
 
     def abort(self) -> None:
         """See `ledgermq.Client.abort`."""
-        self._end([], self._inner.abort)
+        self._end([view.abort for view in self._views], self._inner.abort)
 
     def _end(self, first: Sequence[Callable[[], None]], abort: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
         self._background.home.check_process()
@@ -180,7 +194,8 @@ class Client(ClientCalls):
         self._closed = True
         _open.discard(self)
         with ExitStack() as last:  # callbacks run in reverse order, and an error of one does not skip the others
-            last.callback(self._background.stop)
+            if not self._is_view:
+                last.callback(self._background.stop)
             last.callback(lambda: self._background.run(self._leave(abort)))
             for step in first:
                 last.callback(step)

@@ -133,6 +133,9 @@ class Line(Calls, Connection):
         self._timeout_s = timeout_s
         self._proof = credential
 
+    def as_caller(self, credential: str) -> Connection:
+        return Line(self._network, self._who, self.address, self._timeout_s, lambda address: credential)
+
     def _credential(self) -> str:
         """What a call that begins now carries."""
         if self._network.credential_of is None:

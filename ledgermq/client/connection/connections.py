@@ -7,13 +7,13 @@ brokers is bounded; a broker that does not answer is tried last next time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import aclosing
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ledgermq.client.connection.home import Home
-from ledgermq.client.connection.target import Embedding
 from ledgermq.client.messages.record import datetime_of
 from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import (
@@ -28,6 +28,7 @@ from ledgermq.errors import (
     Unavailable,
 )
 from ledgermq.protocol.api import Connection, Connector
+from ledgermq.protocol.methods import Calls, Method
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 
@@ -37,9 +38,17 @@ LEARNED_BROKERS_MAX = 64
 OPEN_MAX = 256
 
 
+class Brokers(Protocol):
+    """Knows the brokers of a client that was given no addresses."""
+
+    def open(self) -> Awaitable[Sequence[str]]:
+        """Start what has to be started, and return the addresses. Raises the errors of starting it, Closed."""
+        ...
+
+
 class Connections:
     """`threads`: executor of work that need not block the loop; None, as in a simulation: such
-    work runs in place. `embedding`: the broker in this process to which they lead.
+    work runs in place. `embedding`: says, and starts if need be, to which brokers they lead.
     """
 
     def __init__(
@@ -49,7 +58,7 @@ class Connections:
         settings: ClientSettings,
         sources: Sources,
         threads: Executor | None = None,
-        embedding: Embedding | None = None,
+        embedding: Brokers | None = None,
     ) -> None:
         if not bootstrap:
             raise InvalidConfig("no broker address given")
@@ -65,6 +74,10 @@ class Connections:
         self._last_good: str | None = None
         self._in_trouble = False
         self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def check_open(self) -> None:
         """Raise Closed after `close`."""
@@ -210,3 +223,61 @@ class Connections:
         connections, self._open = list(self._open.values()), {}
         for connection in connections:
             await connection.close()
+
+
+class CallerConnector:
+    """Opens connections of a view of a client (`Client.as_caller`) over the client's lines. `credential`: what each of
+    its calls carries, whichever task makes the call and whenever: it is a field, and no context variable.
+    """
+
+    def __init__(self, shared: Connections, credential: str) -> None:
+        self._shared = shared
+        self._credential = credential
+
+    async def open(self) -> Sequence[str]:
+        """Return the brokers that the client knows now. Raises Closed, and the errors of starting one."""
+        self._shared.check_open()
+        await self._shared.ready()
+        return self._shared.candidates()
+
+    def connect(self, address: str) -> Connection:
+        return CallerConnection(self._shared, address, self._credential)
+
+    def proving(self, credential: Callable[[str], str]) -> Connector:
+        """See `Connector.proving`; what these connections carry is settled."""
+        return self
+
+    async def close(self) -> None:
+        """Close nothing: the lines are the client's."""
+
+
+class CallerConnection(Calls, Connection):
+    """The client's line to an address, found for each call: the client closes lines that it does not use."""
+
+    def __init__(self, shared: Connections, address: str, credential: str) -> None:
+        self.address = address
+        self._shared = shared
+        self._credential = credential
+
+    def _line(self) -> Connection:
+        return self._shared.at(self.address).as_caller(self._credential)
+
+    async def ask(self, method: Method, request: Any) -> Any:
+        return await getattr(self._line(), method.attribute)(request)
+
+    async def stream(self, method: Method, requests: Any) -> AsyncIterator[Any]:
+        async with aclosing(getattr(self._line(), method.attribute)(requests)) as answers:
+            async for answer in answers:
+                yield answer
+
+    def as_caller(self, credential: str) -> Connection:
+        return CallerConnection(self._shared, self.address, credential)
+
+    def credential(self) -> str:
+        return self._credential
+
+    async def wait_lost(self) -> bool:
+        return await self._shared.at(self.address).wait_lost()
+
+    async def close(self) -> None:
+        """Close nothing: the line is the client's."""

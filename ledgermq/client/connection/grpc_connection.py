@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import aclosing, contextmanager
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -137,11 +137,17 @@ class GrpcConnection(Calls):
         return self._channel.stream_stream(method.path, bytes, bytes)
 
     async def ask(self, method: Method, request: Any) -> Any:
+        return await self.ask_as(self.credential(), method, request)
+
+    async def ask_as(self, credential: str, method: Method, request: Any) -> Any:
+        """Make a unary call that carries this credential."""
         timeout_s = self._timeout_s + method.wait_s(request)
         try:
             with self._typed_errors():
                 call = self._call(method)
-                answer = await call(method.encode_request(request), timeout=timeout_s, metadata=self._metadata())
+                answer = await call(
+                    method.encode_request(request), timeout=timeout_s, metadata=self._metadata(credential)
+                )
         except Unavailable as error:
             raise await self._explained(error) from error.__cause__
         return method.decode_response(answer)
@@ -150,9 +156,18 @@ class GrpcConnection(Calls):
         """See `Connection.credential`."""
         return self._credential(self.address) if self._credential is not None else ""
 
-    def _metadata(self) -> tuple[tuple[str, str], ...] | None:
-        found = self.credential()
-        return ((AUTHORIZATION, found), *self._named) if found else self._named or None
+    def as_caller(self, credential: str) -> GrpcCaller:
+        """See `Connection.as_caller`."""
+        return GrpcCaller(self, credential)
+
+    def apart(self, credential: str) -> GrpcConnection:
+        """Return a separate connection to the same broker, whose calls carry this credential. Close it at the end."""
+        made = GrpcConnection(self.address, self._timeout_s, self._credentials, lambda address: credential)
+        made._named = self._named
+        return made
+
+    def _metadata(self, credential: str) -> tuple[tuple[str, str], ...] | None:
+        return ((AUTHORIZATION, credential), *self._named) if credential else self._named or None
 
     async def _explained(self, error: Unavailable) -> Unavailable:
         """Return TlsFailed if TLS is why no connection was made, otherwise the error itself."""
@@ -182,9 +197,9 @@ class GrpcConnection(Calls):
                 raise
             raise Unavailable(f"the connection to {self.address} is closed") from error.with_traceback(None)
 
-    async def _stream(self, method: Method, request: Any) -> AsyncIterator[Any]:
+    async def _stream(self, credential: str, method: Method, request: Any) -> AsyncIterator[Any]:
         with self._typed_errors():
-            call = self._call(method)(request, metadata=self._metadata())
+            call = self._call(method)(request, metadata=self._metadata(credential))
         try:
             with self._typed_errors():
                 async for data in call:
@@ -200,9 +215,13 @@ class GrpcConnection(Calls):
             del call  # as long as one is left, gRPC does not close its connection
 
     def stream(self, method: Method, requests: Any) -> AsyncIterator[Any]:
+        return self.stream_as(self.credential(), method, requests)
+
+    def stream_as(self, credential: str, method: Method, requests: Any) -> AsyncIterator[Any]:
+        """Begin a stream that carries this credential to its end."""
         if method.kind is Kind.SERVER_STREAM:
-            return self._stream(method, method.encode_request(requests))
-        return self._stream(method, _encoded(method, requests))
+            return self._stream(credential, method, method.encode_request(requests))
+        return self._stream(credential, method, _encoded(method, requests))
 
     async def wait_lost(self) -> bool:
         """See `Connection.wait_lost`.
@@ -251,6 +270,50 @@ class GrpcConnection(Calls):
         await self._channel.close(None)
         if self._watch is not None:
             await asyncio.wait([self._watch], timeout=_PROBE_TIMEOUT_S)
+
+
+class GrpcCaller(Calls):
+    """A connection with another credential. Its unary calls, and streams of requests, go over the connection's channel.
+    A stream of answers has its own channel, because a broker cuts the line of a reader that takes nothing: other
+    callers' calls would end with it.
+    """
+
+    def __init__(self, line: GrpcConnection, credential: str) -> None:
+        self.address = line.address
+        self._line = line
+        self._credential = credential
+
+    async def ask(self, method: Method, request: Any) -> Any:
+        return await self._line.ask_as(self._credential, method, request)
+
+    def stream(self, method: Method, requests: Any) -> AsyncIterator[Any]:
+        if method.kind is Kind.SERVER_STREAM:
+            return self._apart(method, requests)
+        return self._line.stream_as(self._credential, method, requests)
+
+    async def _apart(self, method: Method, requests: Any) -> AsyncIterator[Any]:
+        own = self._line.apart(self._credential)
+        try:
+            async with aclosing(cast(Any, own.stream(method, requests))) as answers:
+                async for answer in answers:
+                    yield answer
+        finally:
+            await own.close()
+
+    def as_caller(self, credential: str) -> GrpcCaller:
+        """See `Connection.as_caller`."""
+        return GrpcCaller(self._line, credential)
+
+    def credential(self) -> str:
+        """See `Connection.credential`."""
+        return self._credential
+
+    async def wait_lost(self) -> bool:
+        """See `Connection.wait_lost`."""
+        return await self._line.wait_lost()
+
+    async def close(self) -> None:
+        """Close nothing: the channel is the connection's."""
 
 
 def refuse_after_fork() -> None:

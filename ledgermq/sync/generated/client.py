@@ -54,6 +54,10 @@ class ClientCalls:
         self._background = background
         self._inner = inner
 
+    @property
+    def closed(self) -> bool:
+        return self._inner.closed
+
     def create_topic(
         self,
         name: str,

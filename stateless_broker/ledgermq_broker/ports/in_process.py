@@ -95,6 +95,9 @@ class InProcessConnection(Calls, Connection):
     def credential(self) -> str:
         return self._credential(self.address)
 
+    def as_caller(self, credential: str) -> Connection:
+        return InProcessConnection(self._network, self.address, lambda address: credential, self._client_id)
+
     async def wait_lost(self) -> bool:
         try:
             _, gone = self._network.at(self.address)

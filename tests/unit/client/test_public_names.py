@@ -37,7 +37,6 @@ def test_every_public_type_is_in_a_signature_of_another_one() -> None:
         "Access",
         "BatchResult",
         "CheckedMessage",
-        "Client",
         "FilterMessage",
         "GroupAdmin",
         "Like",
