@@ -1,0 +1,1 @@
+"""Record batches of the Kafka protocol, and Arrow."""
