@@ -59,17 +59,6 @@ SHARES_TOPIC = "__shares"
 """The state of queue groups."""
 HOLDERS_TOPIC = "__holders"
 """Which exclusive producers have partitions for themselves."""
-CREATED_AT_FIRST_USE = (
-    OFFSETS_TOPIC,
-    TRANSACTIONS_TOPIC,
-    STAGED_TOPIC,
-    TIMERS_TOPIC,
-    DELAYED_TOPIC,
-    DELAYED_FAR_TOPIC,
-    SHARES_TOPIC,
-    HOLDERS_TOPIC,
-)
-"""The internal topics that a broker asks the controller to create."""
 NEAR_PARTITIONS = 17
 """Partitions of `__delayed` in each user bundle: the first takes what producers send."""
 FAR_PARTITIONS = 128

@@ -26,19 +26,18 @@ from ledgermq_broker.admission.fair_window import FairWindow
 from ledgermq_broker.backlogs.counts import BacklogCounts
 from ledgermq_broker.backlogs.quotas import Backlogs
 from ledgermq_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
-from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.cluster.directory import Directory
-from ledgermq_broker.cluster.heartbeat import ENFORCING, FEATURES, RULES
+from ledgermq_broker.cluster.heartbeat import ENFORCING, RULES
 from ledgermq_broker.cluster.membership import Membership
 from ledgermq_broker.cluster.ownership import Ownership, OwnershipTimes
 from ledgermq_broker.cluster.peers import Peers
-from ledgermq_broker.exclusive.counts import HolderCounts
-from ledgermq_broker.exclusive.holders import open_holders
-from ledgermq_broker.exclusive.partition import HeldPartitions
+from ledgermq_broker.exclusive.holders import EXCLUSIVE
+from ledgermq_broker.features import ANNOUNCED, FEATURES
 from ledgermq_broker.filter_functions.judging import FilterFunctions, NoFilterFunctions
-from ledgermq_broker.groups.groups import open_groups
+from ledgermq_broker.groups.groups import GROUPS
 from ledgermq_broker.health import Alarms
 from ledgermq_broker.internal.bundle_calls import BundleCalls
+from ledgermq_broker.internal.feature import BrokerParts, one_of
 from ledgermq_broker.internal.term import TermParts
 from ledgermq_broker.internal.terms import InternalTerms
 from ledgermq_broker.logs import get_logger
@@ -52,8 +51,7 @@ from ledgermq_broker.paths.find_path import FindPath
 from ledgermq_broker.paths.giving_way import GivingWay
 from ledgermq_broker.paths.produce_path import ProducePath
 from ledgermq_broker.paths.received_batches import BatchChecks
-from ledgermq_broker.queues.counts import ShareCounts
-from ledgermq_broker.queues.shares import open_shares
+from ledgermq_broker.queues.shares import QUEUES
 from ledgermq_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
 from ledgermq_broker.settings.processes import (
     BrokerConstants,
@@ -62,14 +60,9 @@ from ledgermq_broker.settings.processes import (
     giving_way_share,
     shared_within_s,
 )
-from ledgermq_broker.timed.counts import TimerCounts
-from ledgermq_broker.timed.partition import TimerPartition
-from ledgermq_broker.timed.store_clock import StoreClock
-from ledgermq_broker.timed.timers import open_timers
-from ledgermq_broker.transactions.counts import TransactionCounts
-from ledgermq_broker.transactions.partition import TransactionPartition
+from ledgermq_broker.timed.timers import TIMED
 from ledgermq_broker.transactions.stage_path import StagePath
-from ledgermq_broker.transactions.transactions import open_transactions
+from ledgermq_broker.transactions.transactions import TRANSACTIONS
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.cluster import ClusterSettings, open_cluster
@@ -78,6 +71,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.root.copies import copies_of
+from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.root.two_clocks import TwoClocks
 from ledgermq_ledger.topics.catalog import Topic
 
@@ -85,7 +79,7 @@ log = get_logger(__name__)
 
 
 class Broker:
-    """One broker; clients and other brokers call `service`.
+    """One broker; clients and other brokers call `service`. `opened`: its features, by `ledgermq_broker.features`.
 
     `failed` is the error that ended the broker, if it ended because of an error.
     """
@@ -101,12 +95,7 @@ class Broker:
         run_blocking: RunBlocking = asyncio.to_thread,
         metrics: BundleMetrics | None = None,
         constants: BrokerConstants | None = None,
-        transaction_counts: TransactionCounts | None = None,
-        timer_counts: TimerCounts | None = None,
-        share_counts: ShareCounts | None = None,
-        holder_counts: HolderCounts | None = None,
-        quota_counts: QuotaCounts | None = None,
-        backlog_counts: BacklogCounts | None = None,
+        counts: Sequence[object] = (),
         functions: FilterFunctions | None = None,
     ) -> None:
         self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
@@ -117,11 +106,7 @@ class Broker:
         interval_s = settings.heartbeat_interval_s(store.url)
         self._settings = settings
         self._constants = constants or BrokerConstants()
-        self.transaction_counts = transaction_counts or TransactionCounts()
-        self.timer_counts = timer_counts or TimerCounts()
-        self.share_counts = share_counts or ShareCounts()
-        self.holder_counts = holder_counts or HolderCounts()
-        self.backlog_counts = backlog_counts or BacklogCounts()
+        self._counts = counts
         self._functions = functions or NoFilterFunctions()
         self._clocks = TwoClocks(store, sources)
         self._store_clock = StoreClock(store)
@@ -182,6 +167,7 @@ class Broker:
             self.metadata,
             self.ownership,
             from_settings(TopicLimits, settings),
+            FEATURES,
             self.membership.lacking,
             self._prepare_move,
         )
@@ -189,7 +175,7 @@ class Broker:
         self.service = self._put_service_together(run_blocking)
         proofs = BrokerProofs(self.membership, self._store_clock.now_us)
         self.door = Door(
-            self.service, self.rules, proofs, sources, quota_counts or QuotaCounts(), self.transactions.has_staged
+            self.service, self.rules, proofs, sources, one_of(counts, QuotaCounts), self.transactions.has_staged
         )
         self._run: asyncio.Task[None] | None = None
 
@@ -204,16 +190,11 @@ class Broker:
         run_blocking: RunBlocking = asyncio.to_thread,
         metrics: BundleMetrics | None = None,
         constants: BrokerConstants | None = None,
-        transaction_counts: TransactionCounts | None = None,
-        timer_counts: TimerCounts | None = None,
-        share_counts: ShareCounts | None = None,
-        holder_counts: HolderCounts | None = None,
-        quota_counts: QuotaCounts | None = None,
-        backlog_counts: BacklogCounts | None = None,
+        counts: Sequence[object] = (),
         functions: FilterFunctions | None = None,
     ) -> Broker:
         """Start a broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
-        Parquet work (default: in threads).
+        Parquet work (default: in threads). `counts`: observers of features, such as `QuotaCounts`.
 
         Raises FormatNotSupported, DataDamaged, the store's errors.
         """
@@ -229,12 +210,7 @@ class Broker:
             run_blocking,
             metrics,
             constants,
-            transaction_counts,
-            timer_counts,
-            share_counts,
-            holder_counts,
-            quota_counts,
-            backlog_counts,
+            counts,
             functions,
         )
         if settings.security == "auto":
@@ -261,11 +237,7 @@ class Broker:
             await self.ownership.stop()
         await self.ownership.close()
         await self.internal.close()
-        await self.groups.close()
-        await self.transactions.close()
-        await self.timers.close()
-        await self.shares.close()
-        await self.holders.close()
+        await self.opened.close()
         await self._functions.close()
         log.info("broker stopped", broker=self.broker_id, graceful=graceful)
 
@@ -318,68 +290,32 @@ class Broker:
                 lambda: self.metadata.catalog, self.context.sources, lambda: self.ownership.times.damaged_retry_s
             ),
         )
-        self.groups = open_groups(
-            self.address,
-            settings,
-            self.ownership,
-            self.metadata,
-            self.controller,
-            at_controller,
-            self.internal,
-            self._clocks,
-            self._broker,
-            self._rack_of,
+        parts = BrokerParts(
+            address=self.address,
+            settings=lambda: self._settings,
+            constants=self._constants,
+            counts=self._counts,
+            context=self.context,
+            ownership=self.ownership,
+            metadata=self.metadata,
+            controller=self.controller,
+            at_controller=at_controller,
+            terms=self.internal,
+            clocks=self._clocks,
+            store_clock=self._store_clock,
+            calls=self._calls,
+            asked=self._asked,
+            rack_of=self._rack_of,
+            checks=checks,
+            produce_path=produce_path,
         )
-        self.transactions = open_transactions(
-            self.address,
-            self.ownership,
-            self.metadata,
-            self.controller,
-            at_controller,
-            self.internal,
-            self.groups,
-            self.context.sources,
-            self._clocks,
-            self._calls,
-            self._constants.transactions,
-            self.transaction_counts,
-            self._constants.carry_slots,
-            self._store_clock,
-        )
-        self.timers = open_timers(
-            self.context,
-            self.ownership,
-            self.metadata,
-            self.controller,
-            at_controller,
-            self.internal,
-            checks,
-            produce_path,
-            self._store_clock,
-            self._constants.timers,
-            self.timer_counts,
-        )
-        self.alarms.add(self.timers.alarms)
-        self.shares = open_shares(
-            self.context,
-            self.ownership,
-            self.metadata,
-            self.controller,
-            at_controller,
-            self.internal,
-            self._constants.shares,
-            self.share_counts,
-            lambda: self._settings.fetch_wait_ms_max / 1000,
-        )
-        self.holders = open_holders(
-            self.ownership,
-            self.metadata,
-            self.controller,
-            at_controller,
-            self.internal,
-            self._constants.holders,
-            self.holder_counts,
-        )
+        self.opened = parts.opened
+        self.opened.open_all(FEATURES, parts)
+        self.groups, self.transactions = self.opened.of(GROUPS), self.opened.of(TRANSACTIONS)
+        self.timers, self.shares = self.opened.of(TIMED), self.opened.of(QUEUES)
+        self.holders = self.opened.of(EXCLUSIVE)
+        for serving in self.opened:
+            self.alarms.add(serving.alarms)
         self.backlogs = Backlogs(
             self.metadata,
             self.ownership,
@@ -387,7 +323,7 @@ class Broker:
             self.groups,
             self.shares,
             self._passed_us,
-            self.backlog_counts,
+            one_of(self._counts, BacklogCounts),
         )
         rule_path = RulePath(
             self.controller,
@@ -438,14 +374,8 @@ class Broker:
         """Return what a principal (a hash of its name) has of the tables that all share, in all bundles of this
         broker.
         """
-        tables: tuple[BundleOwner | TransactionPartition | TimerPartition | HeldPartitions, ...] = (
-            *self.ownership.terms.opened.values(),
-            *self.transactions.served(),
-            *self.timers.served(),
-            *self.holders.served(),
-        )
         found: Counter[str] = Counter()
-        for table in tables:
+        for table in (*self.ownership.terms.opened.values(), *self.opened):
             found.update(table.used_by(principal))
         return {name: found[name] for name in sorted(found)}
 
@@ -456,7 +386,7 @@ class Broker:
         others = [heartbeat for name, heartbeat in self.membership.present().items() if name != self.broker_id]
         if self._settings.security == "auto" and any(ENFORCING in heartbeat.features for heartbeat in others):
             self.rules.enforced, self.rules.undecided = True, False
-        return (*FEATURES, ENFORCING) if self.rules.enforced and not self.rules.undecided else FEATURES
+        return (*ANNOUNCED, ENFORCING) if self.rules.enforced and not self.rules.undecided else ANNOUNCED
 
     def _refuse_to_enforce_beside_old_brokers(self) -> None:
         """Raise InvalidConfig if rules are to be enforced while a broker is present that ignores them."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -19,11 +20,8 @@ from ledgermq.filters.functions import installed
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 from ledgermq_broker.access.jwt import Issuer, SignedTokens, fetch_by_http
-from ledgermq_broker.access.quota_counts import QuotaCounts
-from ledgermq_broker.backlogs.counts import BacklogCounts
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.bundle.context import BundleMetrics
-from ledgermq_broker.exclusive.counts import HolderCounts
 from ledgermq_broker.filter_functions.judging import FilterFunctionCounts
 from ledgermq_broker.filter_functions.processes import ProcessFunctions
 from ledgermq_broker.health import Health
@@ -31,11 +29,8 @@ from ledgermq_broker.logs import get_logger
 from ledgermq_broker.ports.call_meter import CallMeter
 from ledgermq_broker.ports.grpc_server import CALLS_MAX, GrpcServer
 from ledgermq_broker.ports.tls import Certificates, tls_to_peers
-from ledgermq_broker.queues.counts import ShareCounts
 from ledgermq_broker.settings.processes import BrokerSettings
 from ledgermq_broker.store_wait import when_store_answers
-from ledgermq_broker.timed.counts import TimerCounts
-from ledgermq_broker.transactions.counts import TransactionCounts
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.metered import StoreMeter
 from ledgermq_ledger.object_store.probe import probe_store
@@ -49,17 +44,14 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Observers of the parts of a node; no-ops by default."""
+    """Observers of the parts of a node; no-ops by default. `counts`: of features, by their types, such as
+    `QuotaCounts`.
+    """
 
     store: StoreMeter | None = None
     calls: CallMeter = field(default_factory=CallMeter)
     owners: BundleMetrics = field(default_factory=BundleMetrics)
-    transactions: TransactionCounts = field(default_factory=TransactionCounts)
-    timers: TimerCounts = field(default_factory=TimerCounts)
-    shares: ShareCounts = field(default_factory=ShareCounts)
-    holders: HolderCounts = field(default_factory=HolderCounts)
-    quotas: QuotaCounts = field(default_factory=QuotaCounts)
-    backlogs: BacklogCounts = field(default_factory=BacklogCounts)
+    counts: Sequence[object] = ()
     functions: FilterFunctionCounts = field(default_factory=FilterFunctionCounts)
 
 
@@ -114,12 +106,7 @@ class Node:
                     address,
                     connector,
                     metrics=observers.owners,
-                    transaction_counts=observers.transactions,
-                    timer_counts=observers.timers,
-                    share_counts=observers.shares,
-                    holder_counts=observers.holders,
-                    quota_counts=observers.quotas,
-                    backlog_counts=observers.backlogs,
+                    counts=observers.counts,
                     functions=ProcessFunctions(
                         installed(), lambda: settings.filter_message_ms_max / 1000, observers.functions
                     ),

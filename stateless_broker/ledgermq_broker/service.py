@@ -218,7 +218,7 @@ class TopicPath:
     async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
         async def here() -> pb.CreateTopicResponse:
             # another broker's wish; its caller chooses nothing about it
-            if request.forwarded and request.name in keys.CREATED_AT_FIRST_USE:
+            if request.forwarded and self._controller.creates(request.name):
                 topic = await self._controller.create_internal_topic(request.name)
                 return pb.CreateTopicResponse(topic=self._info(topic))
             settings = dict(request.settings)

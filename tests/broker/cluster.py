@@ -22,15 +22,10 @@ from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.protocol.tokens import bearer
-from ledgermq_broker.access.quota_counts import QuotaCounts
-from ledgermq_broker.backlogs.counts import BacklogCounts
 from ledgermq_broker.bundle.context import BundleMetrics
 from ledgermq_broker.filter_functions.judging import FilterFunctions
 from ledgermq_broker.ports.in_process import InProcessConnector
-from ledgermq_broker.queues.counts import ShareCounts
 from ledgermq_broker.settings.processes import BrokerConstants, load_settings
-from ledgermq_broker.timed.counts import TimerCounts
-from ledgermq_broker.transactions.counts import TransactionCounts
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper
@@ -84,11 +79,7 @@ class Cluster(VirtualCluster):
         self.views: dict[str, PausableStore] = {}
         self.metrics: dict[str, BundleMetrics] = {}
         """Observers of the broker at an address."""
-        self.transaction_counts: dict[str, TransactionCounts] = {}
-        self.timer_counts: dict[str, TimerCounts] = {}
-        self.share_counts: dict[str, ShareCounts] = {}
-        self.quota_counts: dict[str, QuotaCounts] = {}
-        self.backlog_counts: dict[str, BacklogCounts] = {}
+        self.counts: dict[str, list[object]] = {}
         self.functions: dict[str, FilterFunctions] = {}
 
     def view_of_store(self, address: str) -> ObjectStore:
@@ -98,11 +89,7 @@ class Cluster(VirtualCluster):
     def observers(self, address: str) -> dict[str, object]:
         return {
             "metrics": self.metrics.get(address),
-            "transaction_counts": self.transaction_counts.get(address),
-            "timer_counts": self.timer_counts.get(address),
-            "share_counts": self.share_counts.get(address),
-            "quota_counts": self.quota_counts.get(address),
-            "backlog_counts": self.backlog_counts.get(address),
+            "counts": self.counts.get(address, []),
             "functions": self.functions.get(address),
         }
 

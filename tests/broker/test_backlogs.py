@@ -120,7 +120,7 @@ async def test_a_held_producer_gets_the_reason_when_its_time_is_over(cluster: Cl
 
 @in_cluster("a:1")
 async def test_producers_are_refused_at_once_where_the_policy_says_so(cluster: Cluster) -> None:
-    counts = cluster.backlog_counts["b:1"] = Counted()
+    cluster.counts["b:1"] = [counts := Counted()]
     await cluster.start("b:1")
     await cluster.stop("a:1")
     await cluster.settled()
@@ -149,7 +149,7 @@ async def test_producers_are_refused_at_once_where_the_policy_says_so(cluster: C
 
 @in_cluster("a:1")
 async def test_the_oldest_records_go_where_the_policy_says_so(cluster: Cluster) -> None:
-    counts = cluster.backlog_counts["b:1"] = Counted()
+    cluster.counts["b:1"] = [counts := Counted()]
     await cluster.start("b:1")
     await cluster.stop("a:1")
     await cluster.settled()

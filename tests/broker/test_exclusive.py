@@ -26,7 +26,8 @@ from ledgermq.protocol.api import Connection
 from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.status import error_from_proto
-from ledgermq_broker.cluster.heartbeat import FEATURES, HOLDERS
+from ledgermq_broker.exclusive.holders import EXCLUSIVE
+from ledgermq_broker.features import ANNOUNCED
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, batch_header, cluster_of, encoded, frame_of, in_cluster
@@ -321,7 +322,7 @@ async def test_the_topic_waits_until_every_broker_knows_exclusive_producers() ->
     async with cluster_of("a:1", "b:1", store=store) as cluster:
         await cluster.create(TOPIC, 1)
         old = cluster.brokers["b:1"].membership
-        old.me = replace(old.me, features=tuple(each for each in FEATURES if each != HOLDERS))
+        old.me = replace(old.me, features=tuple(each for each in ANNOUNCED if each != EXCLUSIVE.announced))
         await asyncio.sleep(3)
         request = pb.HoldPartitionsRequest(producer_id=A, partitions=[wanted(0)])
         line = cluster.line(await cluster.owner_of(TOPIC, 0))

@@ -18,7 +18,8 @@ from ledgermq.protocol.status import error_from_status
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.bundle.context import BundleMetrics
 from ledgermq_broker.bundle.loads import LoadTimes
-from ledgermq_broker.cluster.heartbeat import FEATURES, LOADS, decode_heartbeat
+from ledgermq_broker.cluster.heartbeat import LOADS, decode_heartbeat
+from ledgermq_broker.features import ANNOUNCED
 from ledgermq_broker.settings.processes import BrokerConstants
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import ObjectStore
@@ -157,7 +158,7 @@ async def test_idle_clusters_change_no_heartbeat(cluster: Watched) -> None:
 def as_before(broker: Broker) -> None:
     """Let the broker announce what the release before did."""
     me = broker.membership.me
-    broker.membership.me = replace(me, features=tuple(feature for feature in FEATURES if feature != LOADS))
+    broker.membership.me = replace(me, features=tuple(feature for feature in ANNOUNCED if feature != LOADS))
 
 
 @pytest.mark.slow

@@ -17,7 +17,8 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq_broker.bundle.moving import LEAVING_S
 from ledgermq_broker.bundle.owner import BundleOwner
-from ledgermq_broker.cluster.heartbeat import FEATURES, MOVES
+from ledgermq_broker.cluster.heartbeat import MOVES
+from ledgermq_broker.features import ANNOUNCED
 from ledgermq_broker.metadata.controller import Controller
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
@@ -95,7 +96,7 @@ async def test_nothing_moves_beside_a_broker_that_does_not_know_moves(cluster: M
     async with cluster.client(timeout_s=20) as client:
         await client.create_topic("t", 2)
         older = cluster.brokers["c:1"]
-        features = tuple(feature for feature in FEATURES if feature != MOVES)
+        features = tuple(feature for feature in ANNOUNCED if feature != MOVES)
         older.membership.me = replace(older.membership.me, features=features, release="0.0.9")
         await until(lambda: all(broker.membership.lacking(MOVES) for broker in cluster.brokers.values()))
         with pytest.raises(Unavailable, match=r"moves need every broker, but broker .* runs 0\.0\.9"):

@@ -22,7 +22,7 @@ from tests.virtual_time import virtual, virtual_sources
 @in_cluster()
 async def test_leases_and_words_are_counted_and_what_is_left_is_shown(cluster: Cluster) -> None:
     registry = CollectorRegistry()
-    cluster.share_counts["a:1"] = ShareMetrics(registry)
+    cluster.counts["a:1"] = [ShareMetrics(registry)]
     broker = await cluster.start("a:1")
     await cluster.settled()
     registry.register(BrokerCollector(lambda: broker, TopicTotals(10)))

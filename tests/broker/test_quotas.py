@@ -22,7 +22,8 @@ from ledgermq_broker.access.state.quotas import Quota, StoredQuota, Subject
 from ledgermq_broker.access.state.records import encode_quota, quota_key
 from ledgermq_broker.access.state.usage import TokenBucket, Usage, Usages
 from ledgermq_broker.access.throttled import HELD_S_MAX, NEVER_REFUSED
-from ledgermq_broker.cluster.heartbeat import FEATURES, QUOTAS, Heartbeat, encode_heartbeat
+from ledgermq_broker.cluster.heartbeat import QUOTAS, Heartbeat, encode_heartbeat
+from ledgermq_broker.features import ANNOUNCED
 from ledgermq_broker.metrics.quota_metrics import OTHERS, PRINCIPALS_MAX, QuotaMetrics
 from ledgermq_ledger import keys
 from ledgermq_ledger.topics.catalog import Catalog
@@ -164,7 +165,7 @@ async def test_a_producer_waits_and_loses_nothing_and_keeps_the_order(cluster: C
 @in_cluster("a:1")
 async def test_a_reader_is_held_back_and_gets_everything(cluster: Cluster) -> None:
     """Its stream gets signs of life meanwhile, so that it is not taken for dead, and goes on where it was."""
-    counts = cluster.quota_counts["b:1"] = Counted()
+    cluster.counts["b:1"] = [counts := Counted()]
     await cluster.start("b:1")
     await cluster.stop("a:1")
     await cluster.settled()
@@ -314,7 +315,7 @@ async def _flood_beside_a_calm_one(cluster: Cluster) -> None:
     """The flood is bounded to its quota. The calm one sends just below its own all the time: nothing of it is
     refused or late.
     """
-    counts = cluster.quota_counts["b:1"] = Counted()
+    cluster.counts["b:1"] = [counts := Counted()]
     await cluster.start("b:1")
     await cluster.stop("a:1")
     await cluster.settled()
@@ -392,8 +393,7 @@ async def test_a_client_id_that_is_none_is_refused(cluster: Cluster) -> None:
 
 @in_cluster("a:1")
 async def test_no_quota_is_stored_beside_a_broker_that_ignores_quotas(cluster: Cluster) -> None:
-    others = tuple(feature for feature in FEATURES if feature != QUOTAS)
-    old = Heartbeat("old", "old:1", 1, "s", features=others)
+    old = Heartbeat("old", "old:1", 1, "s", features=tuple(each for each in ANNOUNCED if each != QUOTAS))
     cluster.network.listen(old.address, cluster.brokers["a:1"].service)  # it lives
     await cluster.store.put(keys.broker("old"), encode_heartbeat(old))
     await until(lambda: bool(cluster.brokers["a:1"].membership.lacking(QUOTAS)))

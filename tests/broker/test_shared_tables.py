@@ -186,7 +186,7 @@ async def filled(caller: Caller, fill: Fill, begin: int = 0) -> tuple[int, pb.Er
 async def test_one_principal_fills_its_share_and_the_others_go_on(cluster: Cluster, table: str) -> None:
     registry = CollectorRegistry()
     await cluster.stop("a:1")
-    cluster.quota_counts["b:1"] = QuotaMetrics(registry)
+    cluster.counts["b:1"] = [QuotaMetrics(registry)]
     await cluster.start("b:1")
     await cluster.settled()
     tokens = await tokens_of(cluster)

@@ -11,8 +11,8 @@ import pytest
 
 from ledgermq.errors import InvalidRequest, StoreFull
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker import pulse
 from ledgermq_broker.bundle import write_gate
+from ledgermq_broker.cluster import pulse
 from ledgermq_broker.timed.counts import TimerCounts
 from ledgermq_broker.timed.state.places import MARGINS_US, WIDTHS_US
 from ledgermq_ledger import keys
@@ -573,7 +573,7 @@ class Counts(TimerCounts):
 
 @in_cluster(**BUNDLES)
 async def test_a_broker_counts_what_it_takes_in_delivers_and_drops(cluster: Cluster) -> None:
-    counts = cluster.timer_counts["a:1"] = Counts()
+    cluster.counts["a:1"] = [counts := Counts()]
     await cluster.start("a:1")
     await cluster.settled()
     await cluster.create("t", 1)

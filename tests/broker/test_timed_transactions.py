@@ -431,7 +431,7 @@ async def test_each_call_takes_only_branches_of_its_kind_and_due_times_within_th
         raise error_from_proto(refused.error)
 
 
-@in_cluster("a:1", constants=replace(FAST_CONSTANTS, timers=TimerLimits(waiting_bytes_max=50)), **BUNDLES)
+@in_cluster("a:1", constants=replace(FAST_CONSTANTS, limits=(TimerLimits(waiting_bytes_max=50),)), **BUNDLES)
 async def test_a_bundle_without_room_refuses_delayed_batches_when_they_are_staged(cluster: Cluster) -> None:
     await cluster.create("t", 1)
     producer = await beginner(cluster, "orders")

@@ -10,7 +10,8 @@ import pytest
 from ledgermq.errors import InvalidRequest, InvalidTopicName, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_proto
-from ledgermq_broker.cluster.heartbeat import TIMERS, TRANSACTIONS
+from ledgermq_broker.timed.timers import TIMED
+from ledgermq_broker.transactions.transactions import TRANSACTIONS
 from ledgermq_ledger import keys
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster
 from tests.broker.test_transaction_topics import controller_of, wish
@@ -49,9 +50,11 @@ async def test_a_broker_of_a_release_without_timed_messages_keeps_them_from_bein
     controller = controller_of(cluster)
     older = next(broker for broker in cluster.brokers.values() if broker is not controller)
     name = older.broker_id
-    older.membership.me = replace(older.membership.me, features=(TRANSACTIONS,), release="0.1.9")
+    older.membership.me = replace(older.membership.me, features=(TRANSACTIONS.announced,), release="0.1.9")
     await until(lambda: controller.membership.present()[name].release == "0.1.9", 10)
-    with pytest.raises(Unavailable, match=rf"{TIMERS} need every broker, but broker {name} .* runs 0\.1\.9") as refused:
+    with pytest.raises(
+        Unavailable, match=rf"{TIMED.announced} need every broker, but broker {name} .* runs 0\.1\.9"
+    ) as refused:
         await wish(cluster, keys.TIMERS_TOPIC)
     assert refused.value.retry_after_ms
     assert not any(topic in controller.metadata.catalog.topics_by_name for topic in NAMES)

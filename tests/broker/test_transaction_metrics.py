@@ -37,7 +37,7 @@ class Measured:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.registry = CollectorRegistry()
-        cluster.transaction_counts[ME] = TransactionMetrics(self.registry)
+        cluster.counts[ME] = [TransactionMetrics(self.registry)]
         self.registry.register(BrokerCollector(lambda: cluster.brokers.get(ME), TopicTotals(2)))
 
     def value(self, name: str, **labels: object) -> float:

@@ -25,12 +25,7 @@ class Observed(Cluster):
         hooks = self._hooks
         return {
             "metrics": hooks.owners,
-            "transaction_counts": hooks.transactions,
-            "timer_counts": hooks.timers,
-            "share_counts": hooks.shares,
-            "holder_counts": hooks.holders,
-            "quota_counts": hooks.quotas,
-            "backlog_counts": hooks.backlogs,
+            "counts": hooks.counts,
         }
 
 

@@ -30,7 +30,7 @@ Timed = tuple[bytes, float]
 
 
 def constants_of(**limits: int) -> BrokerConstants:
-    return replace(FAST_CONSTANTS, timers=TimerLimits(**limits))
+    return replace(FAST_CONSTANTS, limits=(TimerLimits(**limits),))
 
 
 def now_s() -> float:

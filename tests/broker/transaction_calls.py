@@ -174,7 +174,7 @@ class Producer:
 
 def constants_of(carry_slots: int = 2048, **limits: int) -> BrokerConstants:
     """`limits`: of transactions."""
-    return replace(FAST_CONSTANTS, carry_slots=carry_slots, transactions=TransactionLimits(**limits))
+    return replace(FAST_CONSTANTS, carry_slots=carry_slots, limits=(TransactionLimits(**limits),))
 
 
 async def beginner(cluster: Cluster, name: str, **more: object) -> Producer:

@@ -178,7 +178,7 @@ class ExclusiveRun(ClusterRun):
             self.cluster,
             seconds=min(self.cluster.seconds, 40.0),
             settings=settings,
-            constants=replace(self.cluster.constants, holders=HolderLimits(lease_ms=round(self.own.lease_s * 1000))),
+            constants=replace(self.cluster.constants, limits=(HolderLimits(lease_ms=round(self.own.lease_s * 1000)),)),
         )
         self.truth = ExclusiveTruth(self.world, self.own.lease_s)
         self.network.on_call = self._arrived

@@ -164,7 +164,7 @@ class QueuesRun(ClusterRun):
             self.cluster,
             seconds=min(self.cluster.seconds, 30.0),
             settings=settings,
-            constants=replace(self.cluster.constants, shares=self.own.limits),
+            constants=replace(self.cluster.constants, limits=(self.own.limits,)),
         )
         if self.own.levels > 1:
             self.cluster.topic_settings[TOPIC]["priority.levels"] = str(self.own.levels)

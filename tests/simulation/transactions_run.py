@@ -68,7 +68,7 @@ class TransactionsRun(ClusterRun):
             seconds=min(self.cluster.seconds, 30.0),
             settings=settings,
             topic_settings=topics,
-            constants=replace(self.cluster.constants, transactions=self.own.limits, carry_slots=self.own.carry_slots),
+            constants=replace(self.cluster.constants, limits=(self.own.limits,), carry_slots=self.own.carry_slots),
         )
         if roams(seed):
             self.cluster = with_moves(self.cluster)

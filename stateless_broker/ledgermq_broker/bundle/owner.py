@@ -475,7 +475,7 @@ class BundleOwner:
         slots_max, end = self._context.limits.parked_slots_max, self._writer.durable.slot + 1
         if end - view.checkpoint.trim_slot <= slots_max:
             return
-        for topic in filter(None, map(catalog.topics_by_name.get, keys.CREATED_AT_FIRST_USE)):
+        for topic in filter(None, map(catalog.topics_by_name.get, _STAGED)):
             for partition in topic.partitions_in(self.bundle) if topic.staged else ():
                 first = first_staged_slot(view, PartitionId(topic.id, partition), topic)
                 if first is not None and end - first > slots_max:

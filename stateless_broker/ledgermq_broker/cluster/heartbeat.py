@@ -23,14 +23,6 @@ VERSION = 1
 LOAD_MAX = 2**53
 """Larger than that of any broker; a damaged heartbeat may have any number."""
 
-TRANSACTIONS = "transactions"
-"""Stages, completes and reads records of transactions, and takes the topics that they need."""
-TIMERS = "timers"
-"""Stores timed messages and delivers them, and takes the topics that they need."""
-SHARES = "shares"
-"""Serves queue groups, and takes the topic that they need."""
-HOLDERS = "exclusive producers"
-"""Lets one producer have a partition for itself, and takes the topic that this needs."""
 RULES = "rules"
 """Knows access rules and tokens, and proves to other brokers that it is one."""
 QUOTAS = "quotas"
@@ -38,14 +30,15 @@ QUOTAS = "quotas"
 ADDED_BUNDLES = "added bundles"
 """Follows the number of bundles of the cluster, which may grow."""
 ENFORCING = "rules enforced"
-"""Judges every call by the rules. It depends on a setting, so it is not among `FEATURES`."""
+"""Judges every call by the rules. It depends on a setting, so it is not among `COMMON`."""
 LOADS = "loads"
 """Announces the loads of its bundles, and lets them move for load while every live broker does."""
 MOVES = "moves"
 """Carries moves of partitions between bundles through."""
-FEATURES = (TRANSACTIONS, TIMERS, SHARES, RULES, QUOTAS, ADDED_BUNDLES, HOLDERS, LOADS, MOVES)
-"""What a broker of this release has and earlier ones lack. The controller puts into the catalog what
-needs a feature only when every broker has it.
+COMMON = (RULES, QUOTAS, ADDED_BUNDLES, LOADS, MOVES)
+"""What a broker of this release has and earlier ones lack, besides the features of internal topics, which their
+declarations name (`ledgermq_broker.features`). The controller puts into the catalog what needs a feature only when
+every broker has it.
 """
 
 
@@ -60,7 +53,7 @@ class Heartbeat:
     `peer_address`: where other brokers reach it, if not at `address`, which remains its name among
     them. `alarms`: problems of what it does serve. `rack`: where it runs, ""
     if not set. `release`: of LedgerMQ, "" if it is one that does not announce it. `features`: see
-    `FEATURES`. `public_key`: Ed25519, in hexadecimal; the broker signs its calls to other brokers with the
+    `COMMON`. `public_key`: Ed25519, in hexadecimal; the broker signs its calls to other brokers with the
     private half, which only its process has. `loads`: of the owned bundles that are not idle, see `loads`.
     `promised`: bundles that this broker hands over for load, each with the broker that is to take it.
     """

@@ -21,7 +21,7 @@ from typing import Any
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
 from ledgermq_broker.bundle.write_gate import REFUSALS
-from ledgermq_broker.cluster.heartbeat import FEATURES, Heartbeat, decode_heartbeat, encode_heartbeat
+from ledgermq_broker.cluster.heartbeat import COMMON, Heartbeat, decode_heartbeat, encode_heartbeat
 from ledgermq_broker.cluster.takeover import Evidence, has_ended, is_gone, stands_still, stands_still_at
 from ledgermq_ledger import keys
 from ledgermq_ledger.garbage import heartbeats
@@ -64,7 +64,7 @@ class Membership:
         rack: str = "",
         alarms: Callable[[], tuple[str, ...]] = tuple,
         release: str = "",
-        features: tuple[str, ...] = FEATURES,
+        features: tuple[str, ...] = COMMON,
         on_store_time_reached: Callable[[int, float], None] = lambda store_ms, at_s: None,
         public_key: str = "",
     ) -> None:

@@ -28,10 +28,10 @@ from ledgermq_broker.cluster.membership import Membership, Superseded
 from ledgermq_broker.cluster.peers import Peers
 from ledgermq_broker.cluster.placement.bundles import place, relief
 from ledgermq_broker.cluster.placement.load_moves import LoadMoves, promised_in
+from ledgermq_broker.cluster.pulse import Pulse
 from ledgermq_broker.cluster.takeover import may_claim_back
 from ledgermq_broker.cluster.terms import Terms
 from ledgermq_broker.logs import get_logger
-from ledgermq_broker.pulse import Pulse
 
 HANDOVER_AFTER_INTERVALS = 2
 SILENT_INTERVALS = 2

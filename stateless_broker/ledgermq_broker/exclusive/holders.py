@@ -16,35 +16,34 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.exclusive_ids import is_exclusive
 from ledgermq.protocol.limits import PARTITIONS_PER_CALL_MAX, PRODUCER_NAME_CHARS_MAX
 from ledgermq_broker.cluster.ownership import Ownership
-from ledgermq_broker.exclusive.counts import HolderCounts
+from ledgermq_broker.exclusive.counts import HolderCounts, gauges
 from ledgermq_broker.exclusive.partition import HeldPartitions, HolderParts
 from ledgermq_broker.exclusive.state.bundle_holders import BundleHolders, Claim
 from ledgermq_broker.exclusive.state.limits import HolderLimits
 from ledgermq_broker.internal.core import CoreKind
+from ledgermq_broker.internal.feature import BrokerParts, Feature, Serving
 from ledgermq_broker.internal.terms import InternalTerms
 from ledgermq_broker.internal.topic import InternalTopic
-from ledgermq_broker.metadata.at_controller import AtController
-from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.followed import Lookup, Metadata
+from ledgermq_broker.metadata.topic_changes import TopicSpec
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.settings import HOLDERS, INTERNAL_KIND
 
 HolderKind = CoreKind[BundleHolders, HeldPartitions]
 A = TypeVar("A")
 
 
-class Holders:
-    """`topic`: `__holders`. `terms` serves `kind`."""
+class Holders(Serving[HeldPartitions]):
+    """`topic`: `__holders`."""
 
     def __init__(
         self, topic: InternalTopic, metadata: Metadata, ownership: Ownership, terms: InternalTerms, kind: HolderKind
     ) -> None:
-        self._topic = topic
+        super().__init__(topic, terms, kind)
         self._metadata = metadata
         self._ownership = ownership
-        self._terms = terms
-        self._kind = kind
 
     # Calls of clients
 
@@ -69,19 +68,7 @@ class Holders:
             partitions=await asyncio.gather(*(self._release(lookup, request, each) for each in request.partitions))
         )
 
-    # For other parts of this broker
-
-    def served(self) -> list[HeldPartitions]:
-        """Return the bundles whose exclusive producers this broker knows now, for metrics."""
-        return self._terms.ready(self._kind)
-
-    def refused(self) -> dict[int, LedgerMQError]:
-        """Return the partitions of `__holders` that this broker owns but cannot read, with the errors."""
-        return self._terms.refused(keys.HOLDERS_TOPIC)
-
-    async def close(self) -> None:
-        """Leave no task behind."""
-        await self._topic.close()
+    # Inside
 
     async def _hold(
         self, lookup: Lookup, request: pb.HoldPartitionsRequest, wanted: pb.WantedPartition
@@ -148,27 +135,30 @@ def _check_id(producer_id: bytes) -> None:
         raise InvalidRequest(f"{producer_id.hex()[:64]!r} is not the id of an exclusive producer")
 
 
-def open_holders(
-    ownership: Ownership,
-    metadata: Metadata,
-    controller: Controller,
-    at_controller: AtController,
-    terms: InternalTerms,
-    limits: HolderLimits,
-    counts: HolderCounts,
-) -> Holders:
+def open_holders(parts: BrokerParts) -> Holders:
     """Build the exclusive producers of a broker, and add them to its internal topics."""
+    metadata, limits = parts.metadata, parts.limits_of(HolderLimits)
 
     def name_of(key: PartitionId) -> str:
         topic = metadata.catalog.topics_by_id.get(key.topic_id)
         return str(key) if topic is None else f"{topic.name}/{key.partition}"
 
-    parts = HolderParts(lambda: metadata.catalog, counts)
+    shared = HolderParts(lambda: metadata.catalog, parts.counts_of(HolderCounts))
     kind: HolderKind = CoreKind(
         keys.HOLDERS_TOPIC,
         lambda partition: BundleHolders(limits, name_of),
-        lambda holders, opening: HeldPartitions(holders, opening, parts),
+        lambda holders, opening: HeldPartitions(holders, opening, shared),
     )
-    terms.add(kind)
-    topic = InternalTopic(keys.HOLDERS_TOPIC, metadata, at_controller, controller.create_holders_topic)
-    return Holders(topic, metadata, ownership, terms, kind)
+    parts.terms.add(kind)
+    return Holders(parts.topic(keys.HOLDERS_TOPIC), metadata, parts.ownership, parts.terms, kind)
+
+
+EXCLUSIVE = Feature(
+    "exclusive producers",
+    (TopicSpec(keys.HOLDERS_TOPIC, settings={INTERNAL_KIND: HOLDERS}),),
+    open_holders,
+    announced="exclusive producers",
+    if_refused=", whose bundle takes no records",
+    gauges=gauges,
+)
+"""Earlier releases would store what an exclusive producer keeps others from writing."""

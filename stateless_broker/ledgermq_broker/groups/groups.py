@@ -12,24 +12,21 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from ledgermq.errors import LedgerMQError, Unavailable, UnknownGroup, UnknownPartition
+from ledgermq.errors import Unavailable, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
-from ledgermq_broker.cluster.ownership import Ownership
+from ledgermq_broker.groups.counts import gauges
 from ledgermq_broker.groups.ends import PartitionEnds
 from ledgermq_broker.groups.offsets_topic import CatalogView, partition_of
 from ledgermq_broker.groups.partition import PartitionCoordinator
 from ledgermq_broker.internal.core import CoreKind
+from ledgermq_broker.internal.feature import BrokerParts, Feature, Serving
 from ledgermq_broker.internal.terms import InternalTerms
 from ledgermq_broker.internal.topic import InternalTopic
-from ledgermq_broker.metadata.at_controller import AtController
-from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.followed import Metadata
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.metadata.topic_changes import TopicSpec
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.root.two_clocks import TwoClocks
 from ledgermq_offsets.coordinator import EndWanted, GroupCoordinator
 from ledgermq_offsets.limits import GroupLimits
 from ledgermq_offsets.names import check_group_name
@@ -62,8 +59,8 @@ class GroupFailures:
     dead_letters: int
 
 
-class Groups:
-    """`address`: the address of this broker. `topic`: `__consumer_offsets`. `terms` serves `kind`."""
+class Groups(Serving[PartitionCoordinator]):
+    """`address`: the address of this broker. `topic`: `__consumer_offsets`."""
 
     def __init__(
         self,
@@ -75,10 +72,8 @@ class Groups:
         ends: PartitionEnds,
     ) -> None:
         self._address = address
-        self._topic = topic
+        super().__init__(topic, terms, kind)
         self._metadata = metadata
-        self._terms = terms
-        self._kind = kind
         self._ends = ends
         self._on_busy: Callable[[int], None] = _ignore
 
@@ -227,54 +222,33 @@ class Groups:
             return ()
         return [EndWanted(topic, found.id, number) for number in range(found.partitions)]
 
-    def refused(self) -> dict[int, LedgerMQError]:
-        """Return the partitions of `__consumer_offsets` that this broker coordinates and cannot
-        read, with the reason; their groups are not served.
-        """
-        return self._terms.refused(keys.OFFSETS_TOPIC)
-
-    async def close(self) -> None:
-        """Leave no task behind."""
-        await self._topic.close()
-
 
 def _ignore(bundle: int) -> None:
     """Used while no transactions are served."""
 
 
-def open_groups(
-    address: str,
-    settings: BrokerSettings,
-    ownership: Ownership,
-    metadata: Metadata,
-    controller: Controller,
-    at_controller: AtController,
-    terms: InternalTerms,
-    clocks: TwoClocks,
-    broker: Callable[[str], BrokerApi],
-    rack_of: Callable[[int], str],
-) -> Groups:
-    """Compose the groups of a broker, and add them to its internal topics.
-
-    `broker(address)`: the broker at this address, which may be this one. `rack_of(bundle)`: the
-    rack of its owner, "" if it has none.
-    """
+def open_groups(parts: BrokerParts) -> Groups:
+    """Build the groups of a broker, and add them to its internal topics."""
+    metadata, settings = parts.metadata, parts.settings()
     limits = GroupLimits(
         members_max=settings.group_members_max,
         session_timeout_ms=settings.group_session_timeout_ms,
         retention_ms=settings.offsets_retention_ms,
     )
-
-    def asked(bundle: int, named: str) -> tuple[str, BrokerApi]:
-        whom = named or ownership.address_of(bundle) or address
-        return whom, broker(whom)
-
-    ends = PartitionEnds(lambda: metadata.catalog, asked)
+    ends = PartitionEnds(lambda: metadata.catalog, parts.asked)
     kind = CoreKind(
         keys.OFFSETS_TOPIC,
-        lambda partition: GroupCoordinator(limits, CatalogView(lambda: metadata.catalog, rack_of)),
-        lambda core, opening: PartitionCoordinator(core, opening, clocks, ends),
+        lambda partition: GroupCoordinator(limits, CatalogView(lambda: metadata.catalog, parts.rack_of)),
+        lambda core, opening: PartitionCoordinator(core, opening, parts.clocks, ends),
     )
-    terms.add(kind)
-    topic = InternalTopic(keys.OFFSETS_TOPIC, metadata, at_controller, controller.create_offsets_topic)
-    return Groups(address, topic, metadata, terms, kind, ends)
+    parts.terms.add(kind)
+    return Groups(parts.address, parts.topic(keys.OFFSETS_TOPIC), metadata, parts.terms, kind, ends)
+
+
+GROUPS = Feature(
+    "groups",
+    (TopicSpec(keys.OFFSETS_TOPIC, spread=lambda limits: limits.offsets_partitions),),
+    open_groups,
+    gauges=gauges,
+)
+"""Groups are spread over the partitions by their names, so the number of these never changes."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from ledgermq.errors import LedgerMQError
 from ledgermq_broker.bundle.owner import BundleOwner
@@ -40,6 +40,14 @@ class Hosted(Protocol):
 
     def close(self, error: LedgerMQError) -> None:
         """Stop serving: later calls are refused, and `lost` is the first `error`. Idempotent."""
+
+
+@runtime_checkable
+class Tabled(Protocol):
+    """A loaded partition with tables of which each principal has a share."""
+
+    def used_by(self, principal: int) -> dict[str, int]:
+        """Return what a principal (a hash of its name) has of the tables, by their names."""
 
 
 class Follower(Hosted, Protocol):

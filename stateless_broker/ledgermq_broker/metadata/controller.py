@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -24,27 +24,16 @@ from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_for
 from ledgermq_broker.bundle.moving import LEAVING_S
 from ledgermq_broker.bundle.owner import BundleOwner
-from ledgermq_broker.cluster.heartbeat import (
-    ADDED_BUNDLES,
-    HOLDERS,
-    MOVES,
-    RULES,
-    SHARES,
-    TIMERS,
-    TRANSACTIONS,
-    Heartbeat,
-)
+from ledgermq_broker.cluster.heartbeat import ADDED_BUNDLES, MOVES, RULES, Heartbeat
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_broker.metadata.topic_changes import (
     TopicLimits,
+    TopicSpec,
     altered,
     created,
-    created_bundle_topic,
-    created_offsets_topic,
-    created_timer_topic,
-    created_transaction_topic,
+    created_internal,
     deleted,
     move_ended,
     moved,
@@ -64,9 +53,6 @@ from ledgermq_ledger.topics.facts import concern_protection
 
 Decide = Callable[[Catalog], list[tuple[bytes, bytes | None]]]
 """Decides on records of `__metadata` that are no topic's: (key, value, or None to delete the key)."""
-TRANSACTION_TOPICS = (keys.STAGED_TOPIC, keys.TRANSACTIONS_TOPIC)
-TIMER_TOPICS = (keys.DELAYED_TOPIC, keys.DELAYED_FAR_TOPIC, keys.TIMERS_TOPIC)
-"""Created in this order: what holds bytes is there before anything can refer to it."""
 REMOVAL_PAUSE_S_MIN = 0.5
 REMOVAL_PAUSE_S_MAX = 60.0
 MOVING_PAUSE_S_MAX = 5.0
@@ -77,9 +63,24 @@ T = TypeVar("T")
 log = get_logger(__name__)
 
 
+class InternalTopics(Protocol):
+    """Internal topics that are created together, at the first use of one of them, in this order.
+
+    `announced`: the feature that a broker announces if it can read the catalog with these topics, and serve them;
+    "" if every release does.
+    """
+
+    @property
+    def topics(self) -> Sequence[TopicSpec]: ...
+
+    @property
+    def announced(self) -> str: ...
+
+
 class Controller:
-    """`lacking(feature)` returns the brokers that are present without it. `prepare_move(bundle, partition, dry_run)`
-    asks the owner of a bundle to let a partition go (`BundleOwner.prepare_move`).
+    """`internal`: all internal topics that this release knows, except `__metadata`. `lacking(feature)` returns the
+    brokers that are present without it. `prepare_move(bundle, partition, dry_run)` asks the owner of a bundle to let a
+    partition go (`BundleOwner.prepare_move`).
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Controller:
         metadata: Metadata,
         ownership: Ownership,
         limits: TopicLimits,
+        internal: Sequence[InternalTopics],
         lacking: Callable[[str], Sequence[Heartbeat]],
         prepare_move: Callable[[int, PartitionId, bool], Awaitable[None]],
     ) -> None:
@@ -97,6 +99,8 @@ class Controller:
         self._metadata = metadata
         self._ownership = ownership
         self.limits = limits
+        self._internal = [spec for each in internal for spec in each.topics]
+        self._together = {spec.name: each for each in internal for spec in each.topics}
         self._lacking = lacking
         self._prepare_move = prepare_move
         self._lock = asyncio.Lock()
@@ -117,78 +121,30 @@ class Controller:
 
         return await self._change(decide)
 
+    def creates(self, name: str) -> bool:
+        """Return whether brokers ask the controller to create this topic, at its first use."""
+        return name in self._together
+
     async def create_internal_topic(self, name: str) -> Topic:
-        """Create one of `keys.CREATED_AT_FIRST_USE` if it does not exist, with what belongs to it; the
-        caller chooses nothing about it. Raises NotOwner, Unavailable.
+        """Create an internal topic if it does not exist, and before it what belongs to it; the caller chooses nothing
+        about it. A controller that ends between two topics leaves the first, and the next call creates the others.
+
+        Raises NotOwner, and Unavailable while a broker is present that lacks the feature of these topics: one that
+        cannot read the catalog with them would stop with all that it serves, and one that does not serve them would
+        refuse calls for the bundles that it owns, or store what an exclusive producer keeps others from writing.
         """
-        if name == keys.OFFSETS_TOPIC:
-            return await self.create_offsets_topic()
-        if name in TRANSACTION_TOPICS:
-            await self.create_transaction_topics()
-        elif name == keys.SHARES_TOPIC:
-            await self.create_shares_topic()
-        elif name == keys.HOLDERS_TOPIC:
-            await self.create_holders_topic()
-        else:
-            await self.create_timer_topics()
-        return self._metadata.catalog.living(name)
+        wanted = self._together[name]
 
-    async def create_offsets_topic(self) -> Topic:
-        """Create `__consumer_offsets` if it does not exist; the caller chooses nothing about it."""
-
-        def decide(catalog: Catalog) -> Topic:
-            return created_offsets_topic(catalog, self._bundles(), self.limits, self._sources.now_ms())
-
-        try:
-            return await self._change(decide)
-        except TopicExists:
-            return self._metadata.catalog.living(keys.OFFSETS_TOPIC)
-
-    async def create_transaction_topics(self) -> None:
-        """Create `__staged` and `__transactions` where they do not exist. A controller that ends
-        between the two leaves the first, and the next call creates the other.
-
-        Raises NotOwner, and Unavailable while a broker is present that could not read the catalog
-        with these topics: it would stop with all that it serves.
-        """
-
-        await self._create_where_missing(TRANSACTION_TOPICS, created_transaction_topic, TRANSACTIONS)
-
-    async def create_timer_topics(self) -> None:
-        """Create `__delayed`, `__delayed_far` and `__timers` where they do not exist. A controller that
-        ends between two of them leaves the first, and the next call creates the others.
-
-        Raises as `create_transaction_topics` does.
-        """
-        await self._create_where_missing(TIMER_TOPICS, created_timer_topic, TIMERS)
-
-    async def create_shares_topic(self) -> None:
-        """Create `__shares` if it does not exist.
-
-        Raises NotOwner, and Unavailable while a broker is present that does not serve queue groups: it
-        would refuse calls for the bundles that it owns.
-        """
-        await self._create_where_missing((keys.SHARES_TOPIC,), created_bundle_topic, SHARES)
-
-    async def create_holders_topic(self) -> None:
-        """Create `__holders` if it does not exist.
-
-        Raises NotOwner, and Unavailable while a broker is present that does not know exclusive producers: it would
-        store what such a producer keeps others from writing.
-        """
-        await self._create_where_missing((keys.HOLDERS_TOPIC,), created_bundle_topic, HOLDERS)
-
-    async def _create_where_missing(
-        self, names: Sequence[str], create: Callable[[Catalog, str, int, int], Topic], feature: str
-    ) -> None:
-        def decide(catalog: Catalog, name: str) -> Topic:
-            wish = create(catalog, name, self._bundles(), self._sources.now_ms())
-            self._require(feature)
+        def decide(catalog: Catalog, spec: TopicSpec) -> Topic:
+            wish = created_internal(catalog, spec, self._bundles(), self.limits, self._sources.now_ms())
+            if wanted.announced:
+                self._require(wanted.announced)
             return wish
 
-        for name in names:
+        for spec in wanted.topics:
             with suppress(TopicExists):
-                await self._change(partial(decide, name=name))
+                await self._change(partial(decide, spec=spec))
+        return self._metadata.catalog.living(name)
 
     async def alter_topic(self, name: str, partitions: int, change: dict[str, str], unset: list[str]) -> Topic:
         """Change settings or partitions of a topic. When this returns, settings that protect or
@@ -226,7 +182,8 @@ class Controller:
             async with self._lock:
                 owner = await self._ready()
                 before = self._bundles()
-                wish = with_more_bundles(self._metadata.catalog, before, bundles, self._sources.now_ms())
+                now_ms = self._sources.now_ms()
+                wish = with_more_bundles(self._metadata.catalog, before, bundles, now_ms, self._internal)
                 if not wish:
                     await owner.check_fence()  # another controller may have added some since
                     return before, before

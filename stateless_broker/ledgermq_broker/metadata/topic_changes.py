@@ -4,8 +4,8 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ledgermq.errors import (
     InvalidConfig,
@@ -28,35 +28,15 @@ from ledgermq_ledger.topics.archive_location import archive_urls_of, check_archi
 from ledgermq_ledger.topics.catalog import METADATA, Catalog, PartitionMove, Topic
 from ledgermq_ledger.topics.settings import (
     CLUSTER_BUNDLES,
-    HIDDEN,
-    HOLDERS,
-    INTERNAL_KIND,
     NAMES,
     PARTITIONS_MOVED,
-    STAGED,
     SYSTEM_NAMES,
-    TRANSACTION_COORDINATORS,
     check_together,
     parse_settings,
     parse_stored_settings,
 )
 
 SETTING_CHARS_MAX = 200
-HIDDEN_FILES = {"parquet.max.lag.ms": str(60 * 60 * 1000), "parquet.target.bytes": str(128 * 1024 * 1024)}
-"""Timed messages that move on within the hour never become Parquet."""
-IN_EACH_BUNDLE = (
-    keys.STAGED_TOPIC,
-    keys.TRANSACTIONS_TOPIC,
-    keys.DELAYED_TOPIC,
-    keys.DELAYED_FAR_TOPIC,
-    keys.TIMERS_TOPIC,
-    keys.SHARES_TOPIC,
-    keys.HOLDERS_TOPIC,
-)
-"""Internal topics that have the same number of partitions in each user bundle, in ascending order of the
-bundles; `keys.near_partition` and its like count on the order. `__consumer_offsets` is none of them:
-groups are spread over its partitions, so their number never changes.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,56 +105,35 @@ def created(
     return Topic(-1, name, assign(catalog, wanted, bundles), raw, checked, now_ms, nonce=nonce)
 
 
-def created_offsets_topic(catalog: Catalog, bundles: int, limits: TopicLimits, now_ms: int) -> Topic:
-    """Return the new topic `__consumer_offsets`. Raises TopicExists."""
-    return created_internal_topic(
-        catalog, keys.OFFSETS_TOPIC, assign(catalog, limits.offsets_partitions, bundles), {}, now_ms
-    )
+@dataclass(frozen=True)
+class TopicSpec:
+    """An internal topic: where its partitions lie, and the settings that it has from the system.
 
-
-def created_transaction_topic(catalog: Catalog, name: str, bundles: int, now_ms: int) -> Topic:
-    """Return the new topic `__transactions` or `__staged`. Raises TopicExists.
-
-    Partition i is in bundle i+1, so that every user bundle has one: what happens to a transaction
-    in a bundle is in the segments that hold its records.
+    `in_each_bundle`: its number of partitions in each user bundle, in ascending order of the bundles;
+    `keys.bundle_partition` and its like count on the order. Added bundles get theirs. `spread`: returns the number
+    of its partitions instead, which lie as those of a user's topic do and whose number never changes. `counted_in`:
+    the setting that keeps the number of partitions that the topic was created with.
     """
-    placement = _in_each_user_bundle(bundles, name)
-    of_name = {
-        keys.STAGED_TOPIC: {INTERNAL_KIND: STAGED},
-        keys.TRANSACTIONS_TOPIC: {TRANSACTION_COORDINATORS: str(len(placement))},
-    }
-    return created_internal_topic(catalog, name, placement, of_name[name], now_ms)
+
+    name: str
+    in_each_bundle: int = 1
+    settings: Mapping[str, str] = field(default_factory=dict)
+    counted_in: str = ""
+    spread: Callable[[TopicLimits], int] | None = None
+
+    def bundles(self, first: int, end: int) -> tuple[int, ...]:
+        """Return the placement of its partitions in the bundles from `first` to `end - 1`, if each has some."""
+        return tuple(bundle for bundle in range(first, end) for _ in range(self.in_each_bundle))
 
 
-def created_timer_topic(catalog: Catalog, name: str, bundles: int, now_ms: int) -> Topic:
-    """Return the new topic `__delayed`, `__delayed_far` or `__timers`. Raises TopicExists.
-
-    Each user bundle has the same number of partitions (`keys.near_partition`, `keys.far_partition`),
-    so that a timed message waits in the segments of the bundle in which it is delivered.
-    """
-    settings = {
-        keys.DELAYED_TOPIC: {INTERNAL_KIND: STAGED},
-        keys.DELAYED_FAR_TOPIC: {INTERNAL_KIND: HIDDEN, **HIDDEN_FILES},
-        keys.TIMERS_TOPIC: {},
-    }[name]
-    return created_internal_topic(catalog, name, _in_each_user_bundle(bundles, name), settings, now_ms)
-
-
-def created_bundle_topic(catalog: Catalog, name: str, bundles: int, now_ms: int) -> Topic:
-    """Return the new topic `__shares` or `__holders`, with one partition in each user bundle. Raises TopicExists."""
-    kind = {keys.SHARES_TOPIC: {}, keys.HOLDERS_TOPIC: {INTERNAL_KIND: HOLDERS}}[name]
-    return created_internal_topic(catalog, name, _in_each_user_bundle(bundles, name), kind, now_ms)
-
-
-def _in_each_user_bundle(bundles: int, name: str) -> tuple[int, ...]:
-    """Return the placement of one of `IN_EACH_BUNDLE`."""
-    return _in_user_bundles(keys.METADATA_BUNDLE + 1, bundles, name)
-
-
-def _in_user_bundles(first: int, end: int, name: str) -> tuple[int, ...]:
-    """Return the placement of what one of `IN_EACH_BUNDLE` has in the bundles from `first` to `end - 1`."""
-    partitions = {keys.DELAYED_TOPIC: keys.NEAR_PARTITIONS, keys.DELAYED_FAR_TOPIC: keys.FAR_PARTITIONS}.get(name, 1)
-    return tuple(bundle for bundle in range(first, end) for _ in range(partitions))
+def created_internal(catalog: Catalog, spec: TopicSpec, bundles: int, limits: TopicLimits, now_ms: int) -> Topic:
+    """Return the new topic. Raises TopicExists."""
+    if spec.spread is not None:
+        placement = assign(catalog, spec.spread(limits), bundles)
+    else:
+        placement = spec.bundles(keys.METADATA_BUNDLE + 1, bundles)
+    counted = {spec.counted_in: str(len(placement))} if spec.counted_in else {}
+    return created_internal_topic(catalog, spec.name, placement, {**spec.settings, **counted}, now_ms)
 
 
 def created_internal_topic(
@@ -296,9 +255,11 @@ def _check_ended(topic: Topic, partition: int, move: PartitionMove) -> None:
         )
 
 
-def with_more_bundles(catalog: Catalog, before: int, bundles: int, now_ms: int) -> list[Topic]:
+def with_more_bundles(
+    catalog: Catalog, before: int, bundles: int, now_ms: int, internal: Iterable[TopicSpec]
+) -> list[Topic]:
     """Return the topics as they are once the cluster has so many bundles: `__metadata`, which says so, and
-    each internal topic that has partitions in every user bundle, with those of the added ones.
+    each of the `internal` topics that has partitions in every user bundle, with those of the added ones.
 
     One batch has them all, so no process sees a bundle without its internal partitions. Partitions that
     exist stay where they are, and groups and transactional ids with them. `before`: the number in force;
@@ -309,9 +270,9 @@ def with_more_bundles(catalog: Catalog, before: int, bundles: int, now_ms: int) 
     founded = catalog.topics_by_name[METADATA.name]
     raw = founded.raw_settings | {CLUSTER_BUNDLES: str(bundles)}
     changed = [replace(founded, raw_settings=raw, settings=parse_stored_settings(raw), altered_ms=now_ms)]
-    for name in IN_EACH_BUNDLE:
-        if (topic := catalog.topics_by_name.get(name)) is not None:
-            added = _in_user_bundles(before, bundles, name)
+    for spec in internal:
+        if spec.spread is None and (topic := catalog.topics_by_name.get(spec.name)) is not None:
+            added = spec.bundles(before, bundles)
             changed.append(replace(topic, bundles=topic.bundles + added, altered_ms=now_ms))
     return changed
 

@@ -36,8 +36,12 @@ from ledgermq_broker.ports.tls import TlsMeter
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, of no use here
 
 
+COUNTS = (TransactionMetrics, TimerMetrics, ShareMetrics, HolderMetrics, QuotaMetrics, BacklogMetrics)
+"""Observers of features."""
+
+
 class ProcessMetrics:
-    """`store`, `calls`, `owners`: the hooks.
+    """`store`, `calls`, `owners`, `counts`: the hooks.
 
     `broker`: set once it is up. `is_ready`: read for the gauge.
     """
@@ -50,12 +54,7 @@ class ProcessMetrics:
         self.store = StoreMetrics(self.registry, prices_for(root_url), asyncio.get_running_loop().time())
         self.calls = CallMetrics(self.registry)
         self.owners = OwnerMetrics(self.registry)
-        self.transactions = TransactionMetrics(self.registry)
-        self.timers = TimerMetrics(self.registry)
-        self.shares = ShareMetrics(self.registry)
-        self.holders = HolderMetrics(self.registry)
-        self.quotas = QuotaMetrics(self.registry)
-        self.backlogs = BacklogMetrics(self.registry)
+        self.counts = tuple(kind(self.registry) for kind in COUNTS)
         self.functions = FunctionMetrics(self.registry)
         self.tls = TlsMetrics(self.registry)
         self.lines = LogLines(self.registry)
@@ -65,18 +64,7 @@ class ProcessMetrics:
 
     @property
     def hooks(self) -> Hooks:
-        return Hooks(
-            self.store,
-            self.calls,
-            self.owners,
-            self.transactions,
-            self.timers,
-            self.shares,
-            self.holders,
-            self.quotas,
-            self.backlogs,
-            self.functions,
-        )
+        return Hooks(self.store, self.calls, self.owners, self.counts, self.functions)
 
     def render(self, *, is_ready: bool) -> bytes:
         self.ready.set(is_ready)

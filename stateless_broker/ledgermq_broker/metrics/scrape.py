@@ -12,15 +12,12 @@ from collections.abc import Callable, Iterable
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ledgermq.errors import LedgerMQError
 from ledgermq_broker.broker import Broker
+from ledgermq_broker.features import FEATURES
+from ledgermq_broker.internal.feature import BUNDLES_MAX
 from ledgermq_broker.metrics import names
 from ledgermq_broker.metrics.topic_totals import TopicTotals
 
-BUNDLES_MAX = 256
-"""Bundles of one broker that have their own metrics."""
-QUEUES_MAX = 256
-"""Queue groups of one broker that have their own metrics."""
 BACKLOGS_MAX = 100
 """Topics with a backlog quota that have their own metrics: those that are farthest above it."""
 
@@ -183,124 +180,13 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
     yield from (trouble, epoch, slot, untrimmed, parked, moving, age, backlog, ids)
 
 
-def _refused(name: str, text: str, errors: Iterable[LedgerMQError]) -> Metric:
-    """Return how many partitions are refused, by the codes of their errors."""
-    family = GaugeMetricFamily(name, text, labels=("code",))
-    for code, count in Counter(error.code for error in errors).items():
-        family.add_metric((code,), count)
-    return family
-
-
-def _groups(broker: Broker | None) -> Iterable[Metric]:
-    yield _refused(
-        "ledgermq_refused_group_partitions",
-        "Partitions of __consumer_offsets whose records cannot be read: their groups are not served; the label"
-        " says why",
-        broker.groups.refused().values() if broker else (),
-    )
-
-
-def _transactions(broker: Broker | None) -> Iterable[Metric]:
-    def gauge(name: str, text: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"ledgermq_{name}", text, labels=("bundle",))
-
-    families = {
-        "ids": gauge("transactional_ids", "Transactional ids of the coordinator in this bundle"),
-        "prepared": gauge(
-            "prepared_transactions", "Two-phase transactions and half messages that are prepared and not decided yet"
-        ),
-        "incomplete": gauge(
-            "incomplete_transactions", "Transactions that are decided and not complete in all their bundles"
-        ),
-        "incomplete_s": gauge(
-            "incomplete_transactions_seconds",
-            "Time since the last change of the incomplete transaction that waits longest; `ledgermq transaction list`"
-            " shows why it waits",
-        ),
-        "staged": gauge("staged_transactions", "Transactions that have staged batches in the bundle"),
-        "staged_batches": gauge("staged_batches", "Batches that are staged in the bundle: invisible until a commit"),
-        "staged_bytes": gauge("staged_bytes", "Bytes of the batches that are staged in the bundle"),
-        "staged_s": gauge("staged_seconds", "Age of the oldest batch or offset that is staged in the bundle"),
-    }
-    served = sorted(broker.transactions.served(), key=lambda one: one.bundle)[:BUNDLES_MAX] if broker else ()
-    for partition in served:
-        for name, value in partition.sizes()._asdict().items():
-            families[name].add_metric((str(partition.bundle),), value)
-    yield from families.values()
-    yield _refused(
-        "ledgermq_refused_transaction_partitions",
-        "Partitions of __transactions whose records cannot be read: nothing is staged or completed in their bundles;"
-        " the label says why",
-        broker.transactions.refused().values() if broker else (),
-    )
-
-
-def _timed(broker: Broker | None) -> Iterable[Metric]:
-    def gauge(name: str, text: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"ledgermq_timed_{name}", text, labels=("bundle",))
-
-    families = {
-        "messages": gauge("messages", "Timed messages that wait in the bundle, with those that were recalled"),
-        "size_bytes": gauge("waiting_bytes", "Bytes of the timed messages that wait in the bundle, about"),
-        "in_memory": gauge("messages_in_memory", "Timed messages that wait and are in the index in memory"),
-        "body_bytes": gauge("body_bytes", "Bytes of timed messages that are held in memory"),
-        "ranges": gauge("ranges", "Ranges of time that have a hidden partition in the bundle"),
-        "recalls": gauge("recalls_remembered", "Recalls of timed messages that are remembered in the bundle"),
-        "overdue_s": gauge(
-            "overdue_seconds", "Time since the oldest timed message of the bundle was due that is not delivered"
-        ),
-        "troubles": gauge("troubles", "Kinds of work on timed messages that an error delays; the log names the errors"),
-    }
-    served = sorted(broker.timers.served(), key=lambda one: one.bundle)[:BUNDLES_MAX] if broker else ()
-    for partition in served:
-        for name, value in partition.sizes()._asdict().items():
-            families[name].add_metric((str(partition.bundle),), value)
-    yield from families.values()
-    yield _refused(
-        "ledgermq_refused_timer_partitions",
-        "Partitions of __timers whose records cannot be read: no timed message of their bundles is taken in or"
-        " delivered; the label says why",
-        broker.timers.refused().values() if broker else (),
-    )
-
-
-def _queues(broker: Broker | None) -> Iterable[Metric]:
-    def gauge(name: str, text: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"ledgermq_queue_{name}", text, labels=("group", "topic"))
-
-    families = (
-        gauge("backlog_messages", "Messages of the partitions served here that the queue group has not finished"),
-        gauge("leased_messages", "Messages that are leased to members of the queue group"),
-        gauge("waiting_messages", "Messages that members gave back with a delay that is not over"),
-    )
-    totals: dict[tuple[str, str], list[int]] = {}
-    for queues in broker.shares.served() if broker else ():
-        for sizes in queues.sizes():
-            total = totals.setdefault(sizes[:2], [0, 0, 0])
-            for at, value in enumerate(sizes[2:]):
-                total[at] += value
-    for labels, total in sorted(totals.items())[:QUEUES_MAX]:
-        for family, value in zip(families, total, strict=True):
-            family.add_metric(labels, value)
-    yield from families
-    yield _refused(
-        "ledgermq_refused_queue_partitions",
-        "Partitions of __shares whose records cannot be read: no queue group of their bundles is served; the label"
-        " says why",
-        broker.shares.refused().values() if broker else (),
-    )
-
-
-def _exclusive(broker: Broker | None) -> Iterable[Metric]:
-    held = sum(len(each.held()) for each in broker.holders.served()) if broker else 0
-    yield GaugeMetricFamily(
-        "ledgermq_exclusive_partitions", "Partitions served here that an exclusive producer has for itself", value=held
-    )
-    yield _refused(
-        "ledgermq_refused_exclusive_partitions",
-        "Partitions of __holders whose records cannot be read: their bundles take no records; the label says why",
-        broker.holders.refused().values() if broker else (),
-    )
+def _features(broker: Broker | None) -> Iterable[Metric]:
+    for feature in FEATURES:
+        for gauge in feature.gauges(broker.opened.of(feature) if broker else None):
+            family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+            for labels, value in gauge.samples:
+                family.add_metric(labels, value)
+            yield family
 
 
 def _backlogs(broker: Broker | None) -> Iterable[Metric]:
@@ -369,10 +255,6 @@ _FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (
     _compaction,
     _membership,
     _bundles,
-    _groups,
-    _transactions,
-    _timed,
-    _queues,
-    _exclusive,
+    _features,
     _backlogs,
 )

@@ -33,7 +33,6 @@ from ledgermq_broker.node import Node
 from ledgermq_broker.ports.tls import Certificates, followed_certificates
 from ledgermq_broker.process.reload import LiveSettings
 from ledgermq_broker.settings.processes import BrokerSettings, ProcessSettings, is_reached_from_elsewhere
-from ledgermq_ledger import keys
 
 STALE_INTERVALS = 3
 END_ANYWAY_AFTER_S = 3.0
@@ -151,28 +150,7 @@ def _notes(node: Node) -> list[str]:
     if age_s > STALE_INTERVALS * ownership.times.interval_s:
         notes.append(f"no heartbeat has reached the object store for {age_s:.1f} s")
     notes += node.broker.service.problems()
-    refused = sorted(node.broker.groups.refused().items())
-    notes += [
-        f"groups of partition {partition} of {keys.OFFSETS_TOPIC}: {error.message}" for partition, error in refused
-    ]
-    notes += [
-        f"transactions of partition {partition} of {keys.TRANSACTIONS_TOPIC}: {error.message}"
-        for partition, error in sorted(node.broker.transactions.refused().items())
-    ]
-    notes += [
-        f"timed messages of partition {partition} of {keys.TIMERS_TOPIC}: {error.message}"
-        for partition, error in sorted(node.broker.timers.refused().items())
-    ]
-    notes += [
-        f"queues of partition {partition} of {keys.SHARES_TOPIC}: {error.message}"
-        for partition, error in sorted(node.broker.shares.refused().items())
-    ]
-    notes += [
-        f"exclusive producers of partition {partition} of {keys.HOLDERS_TOPIC}, whose bundle takes no records:"
-        f" {error.message}"
-        for partition, error in sorted(node.broker.holders.refused().items())
-    ]
-    return notes
+    return [*notes, *node.broker.opened.refusals()]
 
 
 def stop_signals(settings: Callable[[], ProcessSettings]) -> asyncio.Event:

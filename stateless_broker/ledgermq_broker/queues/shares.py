@@ -15,12 +15,12 @@ from ledgermq.protocol.frames import ShareFetchFrame
 from ledgermq_broker.bundle.context import BundleContext
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.internal.core import CoreKind
+from ledgermq_broker.internal.feature import BrokerParts, Feature, Serving
 from ledgermq_broker.internal.terms import InternalTerms
 from ledgermq_broker.internal.topic import InternalTopic
-from ledgermq_broker.metadata.at_controller import AtController
-from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.followed import Lookup, Metadata
-from ledgermq_broker.queues.counts import ShareCounts
+from ledgermq_broker.metadata.topic_changes import TopicSpec
+from ledgermq_broker.queues.counts import ShareCounts, gauges
 from ledgermq_broker.queues.fetching import PARTITIONS_MAX, ShareFetching, check_readable
 from ledgermq_broker.queues.partition import WORDS, BundleQueues, ShareParts
 from ledgermq_broker.queues.state.bundle_shares import BundleShares
@@ -35,8 +35,8 @@ SPANS_MAX = 10_000
 ShareKind = CoreKind[BundleShares, BundleQueues]
 
 
-class Shares:
-    """`topic`: `__shares`. `terms` serves `kind`."""
+class Shares(Serving[BundleQueues]):
+    """`topic`: `__shares`."""
 
     def __init__(
         self,
@@ -50,11 +50,9 @@ class Shares:
         counts: ShareCounts,
         wait_s_max: Callable[[], float],
     ) -> None:
-        self._topic = topic
+        super().__init__(topic, terms, kind)
         self._metadata = metadata
         self._ownership = ownership
-        self._terms = terms
-        self._kind = kind
         self._fetching = ShareFetching(
             metadata, ownership, self._in_bundle, limits, context.answers, context.metrics, counts, wait_s_max
         )
@@ -103,19 +101,7 @@ class Shares:
         )
         return pb.ListSharesResponse(shares=found)
 
-    # For other parts of this broker
-
-    def served(self) -> list[BundleQueues]:
-        """Return the bundles whose queues this broker serves now, for metrics."""
-        return self._terms.ready(self._kind)
-
-    def refused(self) -> dict[int, LedgerMQError]:
-        """Return the partitions of `__shares` that this broker owns but cannot read, with the errors."""
-        return self._terms.refused(keys.SHARES_TOPIC)
-
-    async def close(self) -> None:
-        """Leave no task behind."""
-        await self._topic.close()
+    # Inside
 
     async def _answer(self, lookup: Lookup, group: str, wanted: pb.SharePartitionAnswer) -> pb.SharePartitionResult:
         bundle = None
@@ -167,25 +153,30 @@ def _check_partitions(count: int) -> None:
         raise InvalidRequest(f"a call names 1 to {PARTITIONS_MAX} partitions, not {count}")
 
 
-def open_shares(
-    context: BundleContext,
-    ownership: Ownership,
-    metadata: Metadata,
-    controller: Controller,
-    at_controller: AtController,
-    terms: InternalTerms,
-    limits: ShareLimits,
-    counts: ShareCounts,
-    wait_s_max: Callable[[], float],
-) -> Shares:
+def open_shares(parts: BrokerParts) -> Shares:
     """Build the queues of a broker, and add them to its internal topics."""
-    parts = ShareParts(limits, lambda: metadata.catalog, counts)
+    metadata, limits = parts.metadata, parts.limits_of(ShareLimits)
+    counts = parts.counts_of(ShareCounts)
+    shared = ShareParts(limits, lambda: metadata.catalog, counts)
     kind: ShareKind = CoreKind(
         keys.SHARES_TOPIC,
         lambda partition: BundleShares(limits),
-        lambda shares, opening: BundleQueues(shares, opening, parts),
+        lambda shares, opening: BundleQueues(shares, opening, shared),
         follows=True,
     )
-    terms.add(kind)
-    topic = InternalTopic(keys.SHARES_TOPIC, metadata, at_controller, controller.create_shares_topic)
-    return Shares(topic, metadata, ownership, terms, kind, context, limits, counts, wait_s_max)
+    parts.terms.add(kind)
+    return Shares(
+        parts.topic(keys.SHARES_TOPIC),
+        metadata,
+        parts.ownership,
+        parts.terms,
+        kind,
+        parts.context,
+        limits,
+        counts,
+        lambda: parts.settings().fetch_wait_ms_max / 1000,
+    )
+
+
+QUEUES = Feature("queues", (TopicSpec(keys.SHARES_TOPIC),), open_shares, announced="shares", gauges=gauges)
+"""Earlier releases do not serve queue groups."""

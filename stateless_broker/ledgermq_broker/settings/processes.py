@@ -22,11 +22,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from ledgermq.buffers import KIB, MIB
 from ledgermq_broker.bundle.loads import LoadTimes
-from ledgermq_broker.exclusive.state.limits import HolderLimits
-from ledgermq_broker.queues.state.limits import ShareLimits
 from ledgermq_broker.settings.sources import names_of, read_sources, settle
-from ledgermq_broker.timed.state.limits import TimerLimits
-from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_ledger.cluster import BUNDLES_MAX, ClusterDefaults
 from ledgermq_ledger.topics.archive_location import archive_urls_of
 from ledgermq_offsets.limits import GroupLimits
@@ -475,18 +471,15 @@ class BrokerConstants:
     `damaged_retry_s`: pause before a bundle with damaged data is opened again. `ownership_wait_s`:
     how long a request waits for a bundle that this broker is taking over. `carry_slots`: how many
     slots staged batches may be behind before they are carried forward. `url_life_ms` and
-    `parquet_min_age_ms` go into the `cluster.json` of a new cluster. `loads`: how loads are measured, and
-    when bundles move for them.
+    `parquet_min_age_ms` go into the `cluster.json` of a new cluster. `limits`: those of features that are not the
+    defaults of their types (`BrokerParts.limits_of`). `loads`: how loads are measured, and when bundles move.
     """
 
     damaged_retry_s: float = 30.0
     ownership_wait_s: float = 3.0
     url_life_ms: int = ClusterDefaults().url_life_ms
     parquet_min_age_ms: int = ClusterDefaults().parquet_min_age_ms
-    transactions: TransactionLimits = field(default_factory=TransactionLimits)
-    timers: TimerLimits = field(default_factory=TimerLimits)
-    shares: ShareLimits = field(default_factory=ShareLimits)
-    holders: HolderLimits = field(default_factory=HolderLimits)
+    limits: tuple[object, ...] = ()
     carry_slots: int = 2048
     loads: LoadTimes = field(default_factory=LoadTimes)
 

@@ -1,8 +1,13 @@
-"""Define what a broker counts about timed messages for its metrics; every method may be overridden."""
+"""Define what a broker counts about timed messages for its metrics, where every method may be overridden, and the
+values that are read at each scrape.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ledgermq_broker.internal.feature import Gauge, Serving, by_bundle, refused
 
 DROPS = ("recalled", "removed")
 """Why a message was dropped instead of delivered. removed: its topic was."""
@@ -48,3 +53,28 @@ class TimerCounts:
 
     def moved(self, bundle: int, messages: int, size_bytes: int) -> None:
         """Count messages that were written again, into the range of their time."""
+
+
+SIZES = {
+    "messages": ("messages", "Timed messages that wait in the bundle, with those that were recalled"),
+    "size_bytes": ("waiting_bytes", "Bytes of the timed messages that wait in the bundle, about"),
+    "in_memory": ("messages_in_memory", "Timed messages that wait and are in the index in memory"),
+    "body_bytes": ("body_bytes", "Bytes of timed messages that are held in memory"),
+    "ranges": ("ranges", "Ranges of time that have a hidden partition in the bundle"),
+    "recalls": ("recalls_remembered", "Recalls of timed messages that are remembered in the bundle"),
+    "overdue_s": (
+        "overdue_seconds",
+        "Time since the oldest timed message of the bundle was due that is not delivered",
+    ),
+    "troubles": ("troubles", "Kinds of work on timed messages that an error delays; the log names the errors"),
+}
+
+
+def gauges(timed: Serving[Any] | None) -> Iterator[Gauge]:
+    yield from by_bundle("ledgermq_timed_", SIZES, timed)
+    yield refused(
+        "ledgermq_refused_timer_partitions",
+        "Partitions of __timers whose records cannot be read: no timed message of their bundles is taken in or"
+        " delivered; the label says why",
+        timed,
+    )

@@ -23,9 +23,9 @@ from ledgermq_broker.timed.state.blocks import end_of
 from ledgermq_broker.timed.state.cut import batches
 from ledgermq_broker.timed.state.rows import Rows
 from ledgermq_broker.timed.state.waiting import Chunk
-from ledgermq_broker.timed.store_clock import StoreClock
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.topics.catalog import Catalog
 
 CHUNK_BYTES = 128 * 1024

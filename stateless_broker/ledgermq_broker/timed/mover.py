@@ -22,7 +22,7 @@ from ledgermq_broker.timed.state.cut import Moved, range_blocks
 from ledgermq_broker.timed.state.places import PLACES, Range, RangeId, flush_horizon, place
 from ledgermq_broker.timed.state.rows import Rows, rows_of
 from ledgermq_broker.timed.state.waiting import FlushPiece
-from ledgermq_broker.timed.store_clock import StoreClock
+from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.topics.catalog import Catalog
 
 LACKING_RETRY_MS = 1000

@@ -32,9 +32,9 @@ from ledgermq_broker.timed.pace import Pace
 from ledgermq_broker.timed.state.blocks import Id
 from ledgermq_broker.timed.state.bundle_timers import BundleTimers, RecallAnswer
 from ledgermq_broker.timed.state.limits import DAY_US, TimerLimits
-from ledgermq_broker.timed.store_clock import StoreClock
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 
 RETRY_FIRST_S, RETRY_S_MAX = 0.1, 5.0

@@ -22,8 +22,8 @@ from ledgermq_broker.paths.produce_path import Admitted, Entry, ProducePath, ses
 from ledgermq_broker.paths.received_batches import BatchChecks, let_go_of_frame, side_by_side, split_payload
 from ledgermq_broker.timed.intake import Sent
 from ledgermq_broker.timed.partition import TimerPartition
-from ledgermq_broker.timed.store_clock import StoreClock
 from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.topics.catalog import Topic
 
 CheckDue = Callable[[Sent, int], None]

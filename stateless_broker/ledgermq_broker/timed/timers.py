@@ -8,33 +8,34 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from ledgermq.errors import InvalidRequest, LedgerMQError, UnknownTopic
+from ledgermq.errors import InvalidRequest, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
-from ledgermq_broker.bundle.context import BundleContext
 from ledgermq_broker.bundle.group_commit import BUNDLE_SHARE
-from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.internal.core import CoreKind
+from ledgermq_broker.internal.feature import BrokerParts, Feature, Serving
 from ledgermq_broker.internal.terms import InternalTerms
 from ledgermq_broker.internal.topic import InternalTopic
-from ledgermq_broker.metadata.at_controller import AtController
-from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.followed import Metadata
+from ledgermq_broker.metadata.topic_changes import TopicSpec
 from ledgermq_broker.paths.produce_path import ProducePath
 from ledgermq_broker.paths.received_batches import BatchChecks
-from ledgermq_broker.timed.counts import TimerCounts
+from ledgermq_broker.timed.counts import TimerCounts, gauges
 from ledgermq_broker.timed.intake import Sent, check_due
 from ledgermq_broker.timed.partition import TimerPartition, TimerParts
 from ledgermq_broker.timed.send_path import SendPath
 from ledgermq_broker.timed.state.blocks import OFFSET_END, ROW_END, Id
 from ledgermq_broker.timed.state.bundle_timers import BundleTimers, RecallAnswer
 from ledgermq_broker.timed.state.limits import TimerLimits
-from ledgermq_broker.timed.store_clock import StoreClock
 from ledgermq_ledger import keys
+from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.settings import HIDDEN, INTERNAL_KIND, STAGED
 
 DELIVERY_SHARE = 4
 """Deliveries of a bundle take this share of its memory for producing at most: one quarter."""
+HIDDEN_FILES = {"parquet.max.lag.ms": str(60 * 60 * 1000), "parquet.target.bytes": str(128 * 1024 * 1024)}
+"""Timed messages that move on within the hour never become Parquet."""
 OUTCOMES = {
     RecallAnswer.RECALLED: pb.RECALLED,
     RecallAnswer.TOO_LATE: pb.TOO_LATE,
@@ -44,8 +45,8 @@ OUTCOMES = {
 TimerKind = CoreKind[BundleTimers, TimerPartition]
 
 
-class Timers:
-    """`topic`: `__timers`. `terms` serves `kind`."""
+class Timers(Serving[TimerPartition]):
+    """`topic`: `__timers`."""
 
     def __init__(
         self,
@@ -58,10 +59,8 @@ class Timers:
         clock: StoreClock,
         limits: TimerLimits,
     ) -> None:
-        self._topic = topic
+        super().__init__(topic, terms, kind)
         self._metadata = metadata
-        self._terms = terms
-        self._kind = kind
         self._clock = clock
         self._limits = limits
         self._path = SendPath(metadata, checks, answers, clock, topic.find_or_create, self._in_bundle, self.check_due)
@@ -132,21 +131,9 @@ class Timers:
         """Check the due times of a batch. Raises InvalidRecord."""
         check_due(sent, now_us, self._limits.horizon_days)
 
-    def served(self) -> list[TimerPartition]:
-        """Return the bundles whose timed messages this broker serves now, for metrics."""
-        return self._terms.ready(self._kind)
-
-    def refused(self) -> dict[int, LedgerMQError]:
-        """Return the partitions of `__timers` that this broker owns but cannot read, with the errors."""
-        return self._terms.refused(keys.TIMERS_TOPIC)
-
     def alarms(self) -> list[str]:
         """Return why timed messages are not delivered, where damage is the reason."""
         return [f"timed messages of bundle {found.bundle}: {found.damage}" for found in self.served() if found.damage]
-
-    async def close(self) -> None:
-        """Leave no task behind."""
-        await self._topic.close()
 
     async def _in_bundle(self, topic: Topic, bundle: int) -> TimerPartition:
         async def itself(found: TimerPartition) -> TimerPartition:
@@ -155,36 +142,42 @@ class Timers:
         return await self._terms.call(self._kind, topic, keys.bundle_partition(bundle), itself)
 
 
-def open_timers(
-    context: BundleContext,
-    ownership: Ownership,
-    metadata: Metadata,
-    controller: Controller,
-    at_controller: AtController,
-    terms: InternalTerms,
-    checks: BatchChecks,
-    answers: ProducePath,
-    clock: StoreClock,
-    limits: TimerLimits,
-    counts: TimerCounts,
-) -> Timers:
+def open_timers(parts: BrokerParts) -> Timers:
     """Build the timed messages of a broker, and add them to its internal topics."""
-    parts = TimerParts(
+    context, ownership, metadata = parts.context, parts.ownership, parts.metadata
+    limits = parts.limits_of(TimerLimits)
+    shared = TimerParts(
         limits=limits,
         sources=context.sources,
-        clock=clock,
+        clock=parts.store_clock,
         catalog=lambda: metadata.catalog,
         near=lambda: metadata.catalog.living(keys.DELAYED_TOPIC),
         far=lambda: metadata.catalog.living(keys.DELAYED_FAR_TOPIC),
-        counts=counts,
+        counts=parts.counts_of(TimerCounts),
         delivery_bytes_max=lambda: context.produce_memory.bytes_max // BUNDLE_SHARE // DELIVERY_SHARE,
         damaged_retry_s=lambda: ownership.times.damaged_retry_s,
     )
     kind: TimerKind = CoreKind(
         keys.TIMERS_TOPIC,
         lambda partition: BundleTimers(limits),
-        lambda timers, opening: TimerPartition(timers, opening, parts),
+        lambda timers, opening: TimerPartition(timers, opening, shared),
     )
-    terms.add(kind)
-    topic = InternalTopic(keys.TIMERS_TOPIC, metadata, at_controller, controller.create_timer_topics)
-    return Timers(topic, metadata, terms, kind, checks, answers, clock, limits)
+    parts.terms.add(kind)
+    topic = parts.topic(keys.TIMERS_TOPIC)
+    return Timers(topic, metadata, parts.terms, kind, parts.checks, parts.produce_path, parts.store_clock, limits)
+
+
+TIMED = Feature(
+    "timed messages",
+    (
+        TopicSpec(keys.DELAYED_TOPIC, keys.NEAR_PARTITIONS, {INTERNAL_KIND: STAGED}),
+        TopicSpec(keys.DELAYED_FAR_TOPIC, keys.FAR_PARTITIONS, {INTERNAL_KIND: HIDDEN, **HIDDEN_FILES}),
+        TopicSpec(keys.TIMERS_TOPIC),
+    ),
+    open_timers,
+    announced="timers",
+    gauges=gauges,
+)
+"""A timed message waits in the segments of the bundle in which it is delivered. Earlier releases cannot read a
+catalog with these topics.
+"""

@@ -15,18 +15,14 @@ from crc32c import crc32c
 
 from ledgermq.errors import InvalidRequest, LedgerMQError, TransactionUnknown, Unavailable, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.sources import Sources
-from ledgermq_broker.cluster.ownership import Ownership
-from ledgermq_broker.groups.groups import Groups
-from ledgermq_broker.internal.bundle_calls import BundleCalls
+from ledgermq_broker.groups.groups import GROUPS, Groups
 from ledgermq_broker.internal.core import CoreKind
+from ledgermq_broker.internal.feature import BrokerParts, Feature, Serving
 from ledgermq_broker.internal.terms import InternalTerms
 from ledgermq_broker.internal.topic import InternalTopic
-from ledgermq_broker.metadata.at_controller import AtController
-from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.followed import Metadata
-from ledgermq_broker.timed.store_clock import StoreClock
-from ledgermq_broker.transactions.counts import TransactionCounts
+from ledgermq_broker.metadata.topic_changes import TopicSpec
+from ledgermq_broker.transactions.counts import TransactionCounts, gauges
 from ledgermq_broker.transactions.from_wire import (
     kind_of,
     outcome_of,
@@ -43,8 +39,9 @@ from ledgermq_broker.transactions.state.types import Part, State, Transaction
 from ledgermq_broker.transactions.state.wire import state_to_proto
 from ledgermq_broker.transactions.unresolved import UnresolvedTopics
 from ledgermq_ledger import keys
-from ledgermq_ledger.root.two_clocks import TwoClocks
+from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.settings import INTERNAL_KIND, STAGED, TRANSACTION_COORDINATORS
 
 RETRY_AFTER_MS = 500
 
@@ -53,8 +50,8 @@ A = TypeVar("A")
 TransactionKind = CoreKind[TransactionCores, TransactionPartition]
 
 
-class Transactions:
-    """`address`: the address of this broker. `topic`: `__transactions`. `terms` serves `kind`."""
+class Transactions(Serving[TransactionPartition]):
+    """`address`: the address of this broker. `topic`: `__transactions`."""
 
     def __init__(
         self,
@@ -66,11 +63,9 @@ class Transactions:
         groups: Groups,
         store_clock: StoreClock,
     ) -> None:
+        super().__init__(topic, terms, kind)
         self._address = address
-        self._topic = topic
         self._metadata = metadata
-        self._terms = terms
-        self._kind = kind
         self._groups = groups
         self._store_clock = store_clock
 
@@ -240,23 +235,11 @@ class Transactions:
             with suppress(LedgerMQError):  # not served at present: the next owner asks
                 self._terms.hosted(self._kind, topic, _partition_in(topic, bundle)).note_busy()
 
-    def served(self) -> list[TransactionPartition]:
-        """Return the partitions that this broker serves now, for metrics."""
-        return self._terms.ready(self._kind)
-
     def has_staged(self, transaction: tuple[bytes, int, int]) -> bool:
         """Return whether a transaction, as producer id, epoch and number, has anything staged in the bundles
         of this broker.
         """
         return any(found.participant.has_staged(*transaction) for found in self.served())
-
-    def refused(self) -> dict[int, LedgerMQError]:
-        """Return the partitions that this broker owns but cannot read, with the errors."""
-        return self._terms.refused(keys.TRANSACTIONS_TOPIC)
-
-    async def close(self) -> None:
-        """Leave no task behind."""
-        await self._topic.close()
 
     async def _existing(self, transactional_id: str) -> Topic:
         """Return the topic for a call about an id that was initialized."""
@@ -297,48 +280,48 @@ def _partition_in(topic: Topic, bundle: int) -> int:
     return topic.bundles.index(bundle)
 
 
-def open_transactions(
-    address: str,
-    ownership: Ownership,
-    metadata: Metadata,
-    controller: Controller,
-    at_controller: AtController,
-    terms: InternalTerms,
-    groups: Groups,
-    sources: Sources,
-    clocks: TwoClocks,
-    calls: BundleCalls,
-    limits: TransactionLimits,
-    counts: TransactionCounts,
-    carry_slots: int,
-    store_clock: StoreClock,
-) -> Transactions:
-    """Build the transactions of a broker, and add them to its internal topics."""
+def open_transactions(parts: BrokerParts) -> Transactions:
+    """Build the transactions of a broker, and add them to its internal topics. Groups are open before them."""
+    metadata, limits, groups = parts.metadata, parts.limits_of(TransactionLimits), parts.opened.of(GROUPS)
+    sources = parts.context.sources
 
     def bundle_of(coordinator: int) -> int:
         return metadata.catalog.living(keys.TRANSACTIONS_TOPIC).bundles[coordinator]
 
-    parts = TransactionParts(
+    shared = TransactionParts(
         limits=limits,
         sources=sources,
-        clocks=clocks,
+        clocks=parts.clocks,
         catalog=lambda: metadata.catalog,
-        calls=calls,
+        calls=parts.calls,
         bundle_of=bundle_of,
         staged=lambda: metadata.catalog.living(keys.STAGED_TOPIC),
-        unresolved=UnresolvedTopics(metadata, at_controller, controller).find_or_create,
-        counts=counts,
-        carry_slots=carry_slots,
+        unresolved=UnresolvedTopics(metadata, parts.at_controller, parts.controller).find_or_create,
+        counts=parts.counts_of(TransactionCounts),
+        carry_slots=parts.constants.carry_slots,
     )
     kind: TransactionKind = CoreKind(
         keys.TRANSACTIONS_TOPIC,
-        lambda partition: TransactionCores(
-            partition, metadata.catalog.living(keys.TRANSACTIONS_TOPIC).bundles[partition], limits, sources
-        ),
-        lambda cores, opening: TransactionPartition(cores, opening, parts),
+        lambda partition: TransactionCores(partition, bundle_of(partition), limits, sources),
+        lambda cores, opening: TransactionPartition(cores, opening, shared),
     )
-    terms.add(kind)
-    topic = InternalTopic(keys.TRANSACTIONS_TOPIC, metadata, at_controller, controller.create_transaction_topics)
-    transactions = Transactions(address, topic, metadata, terms, kind, groups, store_clock)
+    parts.terms.add(kind)
+    topic = parts.topic(keys.TRANSACTIONS_TOPIC)
+    transactions = Transactions(parts.address, topic, metadata, parts.terms, kind, groups, parts.store_clock)
     groups.when_busy(transactions.note_busy)
     return transactions
+
+
+TRANSACTIONS = Feature(
+    "transactions",
+    (
+        TopicSpec(keys.STAGED_TOPIC, settings={INTERNAL_KIND: STAGED}),
+        TopicSpec(keys.TRANSACTIONS_TOPIC, counted_in=TRANSACTION_COORDINATORS),
+    ),
+    open_transactions,
+    announced="transactions",
+    gauges=gauges,
+)
+"""What happens to a transaction in a bundle is in the segments that hold its records. Earlier releases cannot read a
+catalog with these topics.
+"""

@@ -12,6 +12,7 @@ import pytest
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
 from ledgermq_broker.cluster.heartbeat import LOAD_MAX, Heartbeat, decode_heartbeat, encode_heartbeat
 from ledgermq_broker.cluster.membership import Membership, Superseded
+from ledgermq_broker.features import ANNOUNCED
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import ObjectInfo
 from ledgermq_ledger.object_store.memory import MemoryStore
@@ -40,7 +41,8 @@ class ContentStore(StoreWrapper):
 
 
 def member(store: StoreWrapper | MemoryStore, name: str, address: str = "") -> Membership:
-    return Membership(store, virtual_sources(sum(name.encode())), name, address or f"{name}:1", INTERVAL_S)
+    sources = virtual_sources(sum(name.encode()))
+    return Membership(store, sources, name, address or f"{name}:1", INTERVAL_S, features=ANNOUNCED)
 
 
 async def joined(store: StoreWrapper | MemoryStore, name: str, address: str = "") -> Membership:

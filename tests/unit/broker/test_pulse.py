@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ledgermq_broker.pulse import Pulse
+from ledgermq_broker.cluster.pulse import Pulse
 from tests.simulation.loop import Process, SimulatedLoop, run_simulated
 
 

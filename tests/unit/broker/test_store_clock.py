@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from ledgermq.errors import Unavailable
-from ledgermq_broker.timed.store_clock import StoreClock
 from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.root.store_clock import StoreClock
 from tests.virtual_time import EPOCH_US, virtual, virtual_sources
 
 START_MS = EPOCH_US // 1000

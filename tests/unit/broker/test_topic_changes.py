@@ -19,15 +19,13 @@ from ledgermq.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from ledgermq_broker.features import FEATURES
 from ledgermq_broker.metadata.topic_changes import (
     TopicLimits,
     altered,
     created,
-    created_bundle_topic,
+    created_internal,
     created_internal_topic,
-    created_offsets_topic,
-    created_timer_topic,
-    created_transaction_topic,
     deleted,
     moved,
     with_more_bundles,
@@ -40,6 +38,7 @@ from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic, encode
 LIMITS = TopicLimits(default_partitions=4, partitions_max=100, topics_max=5)
 BUNDLES = 5
 CLUSTER = ClusterSettings(bundles=3)
+SPECS = {spec.name: spec for feature in FEATURES for spec in feature.topics}
 
 
 def put(catalog: Catalog, topic: Topic) -> Topic:
@@ -163,8 +162,8 @@ def test_an_altered_topic_keeps_its_moves(moves: Catalog) -> None:
 
 def test_topics_of_transactions_have_a_partition_in_each_user_bundle_and_unbalance_nothing(catalog: Catalog) -> None:
     users = [create(catalog, "a", 3)]
-    staged = put(catalog, created_transaction_topic(catalog, "__staged", BUNDLES, 7))
-    transactions = put(catalog, created_transaction_topic(catalog, "__transactions", BUNDLES, 8))
+    staged = put(catalog, created_internal(catalog, SPECS["__staged"], BUNDLES, LIMITS, now_ms=7))
+    transactions = put(catalog, created_internal(catalog, SPECS["__transactions"], BUNDLES, LIMITS, now_ms=8))
     assert staged.bundles == transactions.bundles == (1, 2, 3, 4)
     assert (staged.raw_settings, transactions.raw_settings) == (
         {"internal.kind": "staged"},
@@ -177,13 +176,13 @@ def test_topics_of_transactions_have_a_partition_in_each_user_bundle_and_unbalan
     assert load == {1: 4, 2: 4, 3: 4, 4: 4}
     for name in ("__staged", "__transactions"):
         with pytest.raises(TopicExists):
-            created_transaction_topic(catalog, name, BUNDLES, 9)
+            created_internal(catalog, SPECS[name], BUNDLES, LIMITS, now_ms=9)
 
 
 def test_topics_of_timed_messages_have_the_same_partitions_in_each_user_bundle(catalog: Catalog) -> None:
     create(catalog, "a", 3)
     near, far, timers = (
-        put(catalog, created_timer_topic(catalog, name, BUNDLES, 7))
+        put(catalog, created_internal(catalog, SPECS[name], BUNDLES, LIMITS, now_ms=7))
         for name in ("__delayed", "__delayed_far", "__timers")
     )
     assert timers.bundles == (1, 2, 3, 4)
@@ -200,7 +199,7 @@ def test_topics_of_timed_messages_have_the_same_partitions_in_each_user_bundle(c
     user = create(catalog, "b", 2)
     assert (user.compacted, user.staged, user.hidden) == (False, False, False)
     with pytest.raises(TopicExists):
-        created_timer_topic(catalog, "__delayed", BUNDLES, 9)
+        created_internal(catalog, SPECS["__delayed"], BUNDLES, LIMITS, now_ms=9)
 
 
 def test_existing_names_and_names_that_are_not_free_yet(catalog: Catalog) -> None:
@@ -288,18 +287,18 @@ def test_alterations_that_are_refused(
 
 
 def grow(catalog: Catalog, before: int, bundles: int) -> list[Topic]:
-    changed = with_more_bundles(catalog, before, bundles, now_ms=9)
+    changed = with_more_bundles(catalog, before, bundles, 9, SPECS.values())
     for topic in changed:
         put(catalog, topic)
     return changed
 
 
 def test_added_bundles_come_with_their_internal_partitions(catalog: Catalog) -> None:
-    put(catalog, created_transaction_topic(catalog, keys.STAGED_TOPIC, 3, now_ms=1))
-    put(catalog, created_transaction_topic(catalog, keys.TRANSACTIONS_TOPIC, 3, now_ms=1))
+    put(catalog, created_internal(catalog, SPECS[keys.STAGED_TOPIC], 3, LIMITS, now_ms=1))
+    put(catalog, created_internal(catalog, SPECS[keys.TRANSACTIONS_TOPIC], 3, LIMITS, now_ms=1))
     for name in (keys.DELAYED_TOPIC, keys.DELAYED_FAR_TOPIC, keys.TIMERS_TOPIC):
-        put(catalog, created_timer_topic(catalog, name, 3, now_ms=1))
-    put(catalog, created_offsets_topic(catalog, 3, LIMITS, now_ms=1))
+        put(catalog, created_internal(catalog, SPECS[name], 3, LIMITS, now_ms=1))
+    put(catalog, created_internal(catalog, SPECS[keys.OFFSETS_TOPIC], 3, LIMITS, now_ms=1))
     before = dict(catalog.topics_by_name)
     changed = grow(catalog, 3, 5)
     assert [topic.name for topic in changed] == [
@@ -325,18 +324,18 @@ def test_added_bundles_come_with_their_internal_partitions(catalog: Catalog) -> 
             (keys.DELAYED_FAR_TOPIC, keys.far_partition(bundle, 0)),
         ):
             assert catalog.topics_by_name[name].bundles[place] == bundle
-    whole = created_bundle_topic(catalog, keys.SHARES_TOPIC, catalog.bundles(CLUSTER), now_ms=2)
+    whole = created_internal(catalog, SPECS[keys.SHARES_TOPIC], catalog.bundles(CLUSTER), LIMITS, now_ms=2)
     assert whole.bundles == (1, 2, 3, 4), "a topic that comes later is made for all"
 
 
 def test_the_number_of_bundles_only_grows(catalog: Catalog) -> None:
     assert catalog.bundles(CLUSTER) == 3
     for wanted in (2, 3):
-        assert with_more_bundles(catalog, 3, wanted, now_ms=9) == []
+        assert with_more_bundles(catalog, 3, wanted, 9, SPECS.values()) == []
     grow(catalog, 3, 7)
     assert catalog.bundles(CLUSTER) == 7
     assert catalog.topics_by_id[keys.METADATA_TOPIC_ID].name == keys.METADATA_TOPIC
-    assert with_more_bundles(catalog, 7, 6, now_ms=9) == []
+    assert with_more_bundles(catalog, 7, 6, 9, SPECS.values()) == []
     [metadata] = grow(catalog, 7, 9)
     assert (metadata.bundles, catalog.bundles(CLUSTER)) == ((keys.METADATA_BUNDLE,), 9)
     assert catalog.bundles(ClusterSettings(bundles=12)) == 12, "never less than what the cluster began with"
