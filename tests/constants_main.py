@@ -34,8 +34,7 @@ def replace_constants(values: dict[str, int]) -> None:
     made = partial(
         BrokerConstants,
         **others,  # type: ignore[arg-type]
-        transactions=TransactionLimits(**transactions),
-        timers=TimerLimits(**timers),
+        limits=(TransactionLimits(**transactions), TimerLimits(**timers)),
     )
     for module in (ledgermq_broker.broker, ledgermq_broker.settings.processes):
         module.BrokerConstants = made  # type: ignore[assignment,misc]

@@ -10,9 +10,9 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import decode_checkpoint, newest_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.timestamps import from_ms
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.moves_table import moves_table
-from ledgermq_tools.ledger.timestamps import from_ms
 
 PARTITION_COLUMNS = (
     "topic_id",

@@ -22,11 +22,11 @@ from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.open_root import cluster_of
 from ledgermq_ledger.parquet.pages import decode_page
 from ledgermq_ledger.parquet.stored_file import list_files
+from ledgermq_ledger.timestamps import from_ms
 from ledgermq_ledger.topics.catalog import Catalog, grown, read_catalog
 from ledgermq_tools.ledger.checkpoint_report import note_parked
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.ledger_report import LedgerView, ledger_facts, view_ledger
-from ledgermq_tools.ledger.timestamps import from_ms
 
 BUNDLE_COLUMNS = (
     "bundle",

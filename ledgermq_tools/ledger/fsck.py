@@ -22,9 +22,6 @@ from ledgermq_ledger.fsck.check import Checked, check_root
 from ledgermq_ledger.fsck.problem import Problem, Severity
 from ledgermq_ledger.open_root import cluster_of, opened
 from ledgermq_tools.ledger.root import Root
-from ledgermq_tools.ledger.shares_check import add_shares
-from ledgermq_tools.ledger.timers_check import add_timers
-from ledgermq_tools.ledger.transactions_check import add_transactions
 
 Quick = Annotated[bool, typer.Option("--quick", help="Read indexes and footers only, not every batch and row.")]
 All = Annotated[bool, typer.Option("--notes", help="Show notes too: normal facts that are worth knowing.")]
@@ -72,9 +69,10 @@ async def fsck(
                     now_ms=sources.now_ms(),
                 )
                 if all(problem.code != "CONTRADICTED" for problem in checked.problems):
-                    await add_transactions(store, cluster, sources, checked)
-                    await add_timers(store, cluster, sources, checked, quick=quick)
-                    await add_shares(store, cluster, sources, checked)
+                    from ledgermq_broker.features import check_features  # late: it loads a whole broker
+                    from ledgermq_broker.internal.feature import StoredRoot
+
+                    await check_features(StoredRoot(store, cluster, sources, quick), checked)
     show(fsck_report(store.url, checked, notes=notes or output is OutputFormat.JSON), output)
     raise typer.Exit(EXIT_CODES[checked.worst])
 

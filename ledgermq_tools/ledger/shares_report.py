@@ -9,14 +9,14 @@ from ledgermq.cli.report import Report, Rows
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX
 from ledgermq.sources import Sources
 from ledgermq_broker.queues.state.records import Fate
+from ledgermq_broker.queues.stored.check import check_shares
+from ledgermq_broker.queues.stored.view import BundleView, read_shares
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.open_root import cluster_of
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_tools.ledger.findings import Findings
-from ledgermq_tools.ledger.shares_check import check_shares
-from ledgermq_tools.ledger.shares_view import BundleView, read_shares
 
 GROUP_COLUMNS = ("group", "topics", "partitions", "unfinished", "delivered", "dead_letters")
 PARTITION_COLUMNS = (

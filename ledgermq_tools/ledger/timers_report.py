@@ -7,14 +7,14 @@ from typing import Any
 
 from ledgermq.cli.report import Report, Rows
 from ledgermq.sources import Sources
+from ledgermq_broker.timed.stored.check import check_timers
+from ledgermq_broker.timed.stored.view import BundleView, read_timers
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.open_root import cluster_of
+from ledgermq_ledger.timestamps import from_us
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_tools.ledger.findings import Findings
-from ledgermq_tools.ledger.timers_check import check_timers
-from ledgermq_tools.ledger.timers_view import BundleView, read_timers
-from ledgermq_tools.ledger.timestamps import from_us
 
 BUNDLE_COLUMNS = ("bundle", "delivered_to", "intake_begin", "intake_end", "flushed", "ranges", "recalls")
 RANGE_COLUMNS = ("bundle", "topic", "partition", "from", "to", "turning", "messages", "bytes", "begin", "end")

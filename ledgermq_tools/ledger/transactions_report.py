@@ -8,13 +8,13 @@ from typing import Any
 from ledgermq.cli.report import Report, Rows
 from ledgermq.sources import Sources
 from ledgermq_broker.transactions.state.types import State
+from ledgermq_broker.transactions.stored.check import check_transactions
+from ledgermq_broker.transactions.stored.view import BundleTransactions, read_transactions
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.open_root import cluster_of
+from ledgermq_ledger.timestamps import from_ms
 from ledgermq_tools.ledger.findings import Findings
-from ledgermq_tools.ledger.timestamps import from_ms
-from ledgermq_tools.ledger.transactions_check import check_transactions
-from ledgermq_tools.ledger.transactions_view import BundleTransactions, read_transactions
 
 ID_COLUMNS = ("id", "kind", "state", "epoch", "number", "bundles_missing", "changed")
 STAGED_COLUMNS = (

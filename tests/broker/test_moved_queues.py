@@ -16,12 +16,12 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.queues.partition import BundleQueues
 from ledgermq_broker.queues.state.records import ShareKey
+from ledgermq_broker.queues.stored.view import read_shares
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.root.damage import CollectingDamage
 from ledgermq_ledger.topics.catalog import Catalog, Topic
-from ledgermq_tools.ledger.shares_view import read_shares
 from tests.broker.cluster import cluster_of, in_cluster
 from tests.broker.queue_calls import GROUP, TOPIC, Leased, answer, answer_at, fetch, shown
 from tests.broker.test_moves import BROKERS, CONSTANTS, FAILURES, SOURCE, TARGET, MovesCluster, kill

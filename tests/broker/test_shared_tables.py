@@ -36,9 +36,11 @@ MOST = 16
 WINDOW_MS = str(7 * 24 * 3600 * 1000)
 SMALL: BrokerConstants = replace(
     FAST_CONSTANTS,
-    transactions=TransactionLimits(ids_max=MOST, staged_batches_max=MOST, timeout_ms_max=900_000, ask_after_ms=900_000),
-    timers=TimerLimits(recalls_max=MOST),
-    holders=HolderLimits(partitions_max=MOST),
+    limits=(
+        TransactionLimits(ids_max=MOST, staged_batches_max=MOST, timeout_ms_max=900_000, ask_after_ms=900_000),
+        TimerLimits(recalls_max=MOST),
+        HolderLimits(partitions_max=MOST),
+    ),
 )
 TOPICS = {"mallory": "mine", "victim": "orders"}
 

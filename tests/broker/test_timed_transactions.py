@@ -32,8 +32,7 @@ from tests.waiting import until
 BUNDLES = {"bundles": 3}
 SMALL = replace(
     FAST_CONSTANTS,
-    timers=TimerLimits(flush_after_ms=1000, chunk_bytes=400, log_start_ms=5000),
-    transactions=TransactionLimits(chunk_bytes=900),
+    limits=(TimerLimits(flush_after_ms=1000, chunk_bytes=400, log_start_ms=5000), TransactionLimits(chunk_bytes=900)),
 )
 """Completions of several segments, and flushes at once in small pieces."""
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import ledgermq
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
+from ledgermq_broker.transactions.stored.view import read_transactions
 from ledgermq_ledger.open_root import cluster_of, opened
 from ledgermq_tools.ledger.findings import Findings
-from ledgermq_tools.ledger.transactions_view import read_transactions
 from tests.chaos.workload import OUTPUTS
 from tests.simulation.history import History, Outcome, Partition
 from tests.simulation.model import Violation

@@ -26,6 +26,8 @@ from ledgermq.protocol.records import encode_batch
 from ledgermq_broker.exclusive.state.records import Entry as HolderEntry
 from ledgermq_broker.exclusive.state.records import Holder
 from ledgermq_broker.exclusive.state.records import encode as encode_holder
+from ledgermq_broker.features import check_features
+from ledgermq_broker.internal.feature import StoredRoot
 from ledgermq_broker.queues.state.records import ChunkEntry, ShareKey, StartEntry
 from ledgermq_broker.queues.state.records import encode as encode_share
 from ledgermq_broker.timed.state.blocks import Id, Ids, Key, encode_block
@@ -49,11 +51,8 @@ from ledgermq_tools.ledger.cluster_report import cluster_report
 from ledgermq_tools.ledger.findings import Findings
 from ledgermq_tools.ledger.ledger_report import ledger_report, view_ledger
 from ledgermq_tools.ledger.segment_report import segment_report
-from ledgermq_tools.ledger.shares_check import add_shares
 from ledgermq_tools.ledger.shares_report import shares_report
-from ledgermq_tools.ledger.timers_check import add_timers
 from ledgermq_tools.ledger.timers_report import timers_report
-from ledgermq_tools.ledger.transactions_check import add_transactions
 from ledgermq_tools.ledger.transactions_report import transactions_report
 from tests.fuzz.ledger_surfaces import spoil_segment
 from tests.fuzz.mutation import mutate_sealed
@@ -216,9 +215,7 @@ async def _check(data: bytes) -> None:
     for name, content in {**objects, key: spoiled}.items():
         await store.put(name, content)
     checked = await check_root(store, root.cluster, run_blocking=run_inline)
-    await add_transactions(store, root.cluster, seeded_sources(), checked)
-    await add_timers(store, root.cluster, seeded_sources(), checked, quick=False)
-    await add_shares(store, root.cluster, seeded_sources(), checked)
+    await check_features(StoredRoot(store, root.cluster, seeded_sources()), checked)
     is_damaged = is_plain and spoiled != objects[key] and keys.parse_broker(key) is None
     if is_damaged and not any(key in problem.object_key for problem in checked.problems):
         raise Untyped(f"fsck says nothing of {key}, which was edited: {checked.problems}")

@@ -17,12 +17,12 @@ from ledgermq.client.queues.queue import Queue
 from ledgermq.errors import LedgerMQError, UnknownGroup
 from ledgermq.protocol.methods import SHARE_FETCH, Method
 from ledgermq_broker.queues.state.limits import ShareLimits
+from ledgermq_broker.queues.stored.check import check_shares
+from ledgermq_broker.queues.stored.view import read_shares
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.log.moves import SLOT_BITS
-from ledgermq_tools.ledger.shares_check import check_shares
-from ledgermq_tools.ledger.shares_view import read_shares
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.cluster_run import HEALING_S, ClusterRun

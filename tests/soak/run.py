@@ -30,10 +30,10 @@ import ledgermq
 from bench.ours import rss_bytes_of
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
+from ledgermq_broker.timed.stored.view import read_timers
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.root.open import open_store
-from ledgermq_tools.ledger.timers_view import read_timers
 from tests.chaos.children import LEDGERMQ, PROJECT, Child, Children
 from tests.chaos.judge import compact_all, fsck, judge_logs
 from tests.chaos.stores import FolderStore

@@ -19,10 +19,13 @@ import ledgermq
 from ledgermq.errors import FormatNotSupported, InvalidRequest
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources
+from ledgermq_broker.internal.feature import StoredRoot
 from ledgermq_broker.timed.state.blocks import encode_block
 from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as fmt
 from ledgermq_broker.timed.state.limits import DAY_US
 from ledgermq_broker.timed.state.places import WIDTHS_US
+from ledgermq_broker.timed.stored.check import add_timers
+from ledgermq_broker.timed.stored.view import read_timers
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings, read_cluster
 from ledgermq_ledger.fsck.check import check_root
@@ -31,8 +34,6 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.object_store.file import FileStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.topics.catalog import Topic, read_catalog
-from ledgermq_tools.ledger.timers_check import add_timers
-from ledgermq_tools.ledger.timers_view import read_timers
 from tests.broker.cluster import Cluster
 from tests.broker.timer_calls import pass_time
 from tests.e2e.test_delayed import Reader, client_of, reading
@@ -164,7 +165,7 @@ async def test_a_check_of_the_root_finds_delayed_messages_of_every_kind(of: str,
     async with FileStore(root, Sources()) as store:
         cluster = await read_cluster(store)
         checked = await check_root(store, cluster)
-        await add_timers(store, cluster, Sources(), checked, quick=False)
+        await add_timers(StoredRoot(store, cluster, Sources()), checked)
         assert checked.worst in (None, Severity.NOTE), checked.problems
         found, _ = await read_timers(store, cluster, Sources(), Problems().collecting, blocks=True)
     states = [bundle.state for bundle in found]

@@ -58,6 +58,17 @@ class Checked:
     def worst(self) -> Severity | None:
         return max((problem.severity for problem in self.problems), default=None)
 
+    def add(self, problems: Problems, unread: Problems) -> None:
+        """Add what another check has found. `unread`: what that could not read, which is left out where damage in
+        the same ledger is known.
+        """
+        new = [*problems.all, *(problem for problem in unread.all if not self._explains(problem))]
+        self.problems = sorted({*self.problems, *new}, key=lambda problem: (-problem.severity, problem))
+
+    def _explains(self, problem: Problem) -> bool:
+        ledger = "/".join(problem.object_key.split("/")[:2])
+        return any(known.severity is Severity.DAMAGE and known.object_key.startswith(ledger) for known in self.problems)
+
 
 async def check_root(
     store: ObjectStore,

@@ -32,3 +32,7 @@ class CollectingDamage:
         key = error.object_key or self._object_key
         self._found(key, error.code, error.message.removeprefix(f"{key}: "))
         return True
+
+
+Collecting = Callable[[str], CollectingDamage]
+"""Makes a block that turns damage inside it into findings; its argument names the object."""

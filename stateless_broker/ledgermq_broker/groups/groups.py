@@ -6,7 +6,7 @@ that partition's bundle (`ledgermq_broker.internal.terms`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -15,12 +15,11 @@ from typing import TypeVar
 from ledgermq.errors import Unavailable, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
-from ledgermq_broker.groups.counts import gauges
 from ledgermq_broker.groups.ends import PartitionEnds
 from ledgermq_broker.groups.offsets_topic import CatalogView, partition_of
 from ledgermq_broker.groups.partition import PartitionCoordinator
 from ledgermq_broker.internal.core import CoreKind
-from ledgermq_broker.internal.feature import BrokerParts, Feature, Serving
+from ledgermq_broker.internal.feature import BrokerParts, Feature, Gauge, Serving, refused
 from ledgermq_broker.internal.terms import InternalTerms
 from ledgermq_broker.internal.topic import InternalTopic
 from ledgermq_broker.metadata.followed import Metadata
@@ -243,6 +242,16 @@ def open_groups(parts: BrokerParts) -> Groups:
     )
     parts.terms.add(kind)
     return Groups(parts.address, parts.topic(keys.OFFSETS_TOPIC), metadata, parts.terms, kind, ends)
+
+
+def gauges(groups: Groups | None) -> Iterator[Gauge]:
+    """Yield the values for metrics that are read at each scrape. The lag of groups is sampled instead."""
+    yield refused(
+        "ledgermq_refused_group_partitions",
+        "Partitions of __consumer_offsets whose records cannot be read: their groups are not served; the label"
+        " says why",
+        groups,
+    )
 
 
 GROUPS = Feature(

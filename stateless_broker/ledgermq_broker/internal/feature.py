@@ -7,13 +7,14 @@ controllers, heartbeats, metrics and `ledgermq fsck` walk that list, and name no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.api import BrokerApi
+from ledgermq.sources import Sources
 from ledgermq_broker.bundle.context import BundleContext
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.internal.bundle_calls import BundleCalls
@@ -27,6 +28,9 @@ from ledgermq_broker.metadata.topic_changes import TopicSpec
 from ledgermq_broker.paths.produce_path import ProducePath
 from ledgermq_broker.paths.received_batches import BatchChecks
 from ledgermq_broker.settings.processes import BrokerConstants, BrokerSettings
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.fsck.check import Checked
+from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.root.two_clocks import TwoClocks
 
@@ -59,7 +63,8 @@ class Serving(Generic[H]):
     def used_by(self, principal: int) -> Counter[str]:
         """Return what a principal (a hash of its name) has of the feature's tables in this broker, by their names."""
         found: Counter[str] = Counter()
-        for partition in self.served():
+        partitions: Sequence[object] = self.served()
+        for partition in partitions:
             if isinstance(partition, Tabled):
                 found.update(partition.used_by(principal))
         return found
@@ -105,6 +110,16 @@ def by_bundle(prefix: str, texts: Mapping[str, tuple[str, str]], serving: Servin
         yield Gauge(prefix + name, text, ("bundle",), [((bundle,), getattr(size, of)) for bundle, size in sizes])
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRoot:
+    """A root to be checked without a broker. `quick`: indexes and records of states only."""
+
+    store: ObjectStore
+    cluster: ClusterSettings
+    sources: Sources
+    quick: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Feature(Generic[S]):
     """A feature of brokers with internal topics.
@@ -112,7 +127,8 @@ class Feature(Generic[S]):
     `what`: the word for it in texts, a plural; no two features have the same. `topics`, `announced`: see
     `ledgermq_broker.metadata.controller.InternalTopics`; the records are in the last topic. `open(parts)` builds the
     feature, and adds its kind to `parts.terms`. `if_refused`: what the loss of one of its partitions means. `gauges`:
-    values for metrics; of no broker (None): the same metrics without samples.
+    values for metrics; of no broker (None): the same metrics without samples. `check`: adds what is wrong with the
+    feature's part of a root to a check of the whole.
     """
 
     what: str
@@ -121,6 +137,7 @@ class Feature(Generic[S]):
     announced: str = ""
     if_refused: str = ""
     gauges: Callable[[S | None], Iterable[Gauge]] = lambda serving: ()
+    check: Callable[[StoredRoot, Checked], Awaitable[None]] | None = None
 
     def refusals(self, serving: S) -> list[str]:
         """Return a text for each partition that this broker cannot serve."""

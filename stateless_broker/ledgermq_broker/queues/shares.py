@@ -26,6 +26,7 @@ from ledgermq_broker.queues.partition import WORDS, BundleQueues, ShareParts
 from ledgermq_broker.queues.state.bundle_shares import BundleShares
 from ledgermq_broker.queues.state.limits import ShareLimits
 from ledgermq_broker.queues.state.records import ShareKey
+from ledgermq_broker.queues.stored.check import add_shares
 from ledgermq_ledger import keys
 from ledgermq_offsets.names import check_group_name
 
@@ -178,5 +179,12 @@ def open_shares(parts: BrokerParts) -> Shares:
     )
 
 
-QUEUES = Feature("queues", (TopicSpec(keys.SHARES_TOPIC),), open_shares, announced="shares", gauges=gauges)
+QUEUES = Feature(
+    "queues",
+    (TopicSpec(keys.SHARES_TOPIC),),
+    open_shares,
+    announced="shares",
+    gauges=gauges,
+    check=add_shares,
+)
 """Earlier releases do not serve queue groups."""

@@ -27,6 +27,7 @@ from ledgermq_broker.timed.send_path import SendPath
 from ledgermq_broker.timed.state.blocks import OFFSET_END, ROW_END, Id
 from ledgermq_broker.timed.state.bundle_timers import BundleTimers, RecallAnswer
 from ledgermq_broker.timed.state.limits import TimerLimits
+from ledgermq_broker.timed.stored.check import add_timers
 from ledgermq_ledger import keys
 from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.topics.catalog import Topic
@@ -177,6 +178,7 @@ TIMED = Feature(
     open_timers,
     announced="timers",
     gauges=gauges,
+    check=add_timers,
 )
 """A timed message waits in the segments of the bundle in which it is delivered. Earlier releases cannot read a
 catalog with these topics.

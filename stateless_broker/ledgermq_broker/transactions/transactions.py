@@ -37,6 +37,7 @@ from ledgermq_broker.transactions.state.checks import unresolved_topic
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_broker.transactions.state.types import Part, State, Transaction
 from ledgermq_broker.transactions.state.wire import state_to_proto
+from ledgermq_broker.transactions.stored.check import add_transactions
 from ledgermq_broker.transactions.unresolved import UnresolvedTopics
 from ledgermq_ledger import keys
 from ledgermq_ledger.root.store_clock import StoreClock
@@ -321,6 +322,7 @@ TRANSACTIONS = Feature(
     open_transactions,
     announced="transactions",
     gauges=gauges,
+    check=add_transactions,
 )
 """What happens to a transaction in a bundle is in the segments that hold its records. Earlier releases cannot read a
 catalog with these topics.

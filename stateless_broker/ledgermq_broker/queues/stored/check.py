@@ -1,33 +1,28 @@
 """Check the queue groups of a root: what is known of a message is known of one that was in the log, and
 each group says where it begins.
-
-This is not in `ledgermq_ledger.fsck`, because `ledger` may not import `shares`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledgermq.sources import Sources
+from ledgermq_broker.internal.feature import StoredRoot
 from ledgermq_broker.queues.state.records import Fate, ShareKey
 from ledgermq_broker.queues.state.share_partition import SharePartition
+from ledgermq_broker.queues.stored.view import BundleView, read_shares
 from ledgermq_ledger import keys
-from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.fsck.check import Checked
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.topics.catalog import Catalog
-from ledgermq_tools.ledger.shares_view import BundleView, read_shares
-from ledgermq_tools.ledger.transactions_check import add_new
 
 
-async def add_shares(store: ObjectStore, cluster: ClusterSettings, sources: Sources, checked: Checked) -> None:
+async def add_shares(root: StoredRoot, checked: Checked) -> None:
     """Add problems of queue groups to the check of a root."""
     unread, problems = Problems(), Problems()
-    found, catalog = await read_shares(store, cluster, sources, unread.collecting)
+    found, catalog = await read_shares(root.store, root.cluster, root.sources, unread.collecting)
     check_shares(found, catalog, problems)
-    add_new(checked, problems, unread)
+    checked.add(problems, unread)
 
 
 def check_shares(found: Sequence[BundleView], catalog: Catalog, problems: Problems) -> None:

@@ -1,48 +1,30 @@
 """Check the transactions of a root: each batch that may still become visible is in the ledger as it was
 staged, and each decided transaction is complete after a while.
-
-This is not in `ledgermq_ledger.fsck`, because `ledger` may not import `transactions`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ledgermq.sources import Sources
+from ledgermq_broker.internal.feature import StoredRoot
 from ledgermq_broker.transactions.state.checks import describe
 from ledgermq_broker.transactions.state.records import NoteValue, ReferencesValue
 from ledgermq_broker.transactions.state.staged import Staged
+from ledgermq_broker.transactions.stored.view import BundleTransactions, read_transactions
 from ledgermq_ledger import keys
-from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.fsck.check import Checked
-from ledgermq_ledger.fsck.problem import Problem, Problems, Severity
-from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_tools.ledger.transactions_view import BundleTransactions, read_transactions
+from ledgermq_ledger.fsck.problem import Problems
 
 INCOMPLETE_MS_MAX = 3_600_000
 """Time after which a decided transaction that is not complete is reported."""
 
 
-async def add_transactions(store: ObjectStore, cluster: ClusterSettings, sources: Sources, checked: Checked) -> None:
+async def add_transactions(root: StoredRoot, checked: Checked) -> None:
     """Add problems of transactions to the check of a root."""
     unread, problems = Problems(), Problems()
-    found = await read_transactions(store, cluster, sources, unread.collecting)
-    check_transactions(found, problems, sources.now_ms())
-    add_new(checked, problems, unread)
-
-
-def add_new(checked: Checked, problems: Problems, unread: Problems) -> None:
-    """Add problems to the check of a root. `unread`: what could not be read, which is left out where the
-    check has found damage in the same ledger.
-    """
-    new = [*problems.all, *(problem for problem in unread.all if not _is_known(problem, checked))]
-    checked.problems = sorted({*checked.problems, *new}, key=lambda problem: (-problem.severity, problem))
-
-
-def _is_known(problem: Problem, checked: Checked) -> bool:
-    """Return True if the check has found damage in the same ledger, which explains this problem."""
-    ledger = "/".join(problem.object_key.split("/")[:2])
-    return any(known.severity is Severity.DAMAGE and known.object_key.startswith(ledger) for known in checked.problems)
+    found = await read_transactions(root.store, root.cluster, root.sources, unread.collecting)
+    check_transactions(found, problems, root.sources.now_ms())
+    checked.add(problems, unread)
 
 
 def check_transactions(found: Sequence[BundleTransactions], problems: Problems, now_ms: int) -> None:

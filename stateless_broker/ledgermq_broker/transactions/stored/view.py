@@ -4,7 +4,7 @@ staged in groups, and the index entries of staged batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -19,14 +19,11 @@ from ledgermq_ledger.log.history import History, read_whole
 from ledgermq_ledger.log.internal_topic import read_internal
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.root.damage import CollectingDamage
+from ledgermq_ledger.root.damage import Collecting
 from ledgermq_ledger.topics.catalog import Catalog, Topic, read_catalog
 from ledgermq_offsets.pending import PendingTransaction
 from ledgermq_offsets.pending import transactions as with_offsets
 from ledgermq_offsets.state import OffsetsState
-
-Collecting = Callable[[str], CollectingDamage]
-"""Makes a block that turns damage inside it into findings; its argument names the object."""
 
 
 class StagedBatch(NamedTuple):

@@ -1,35 +1,29 @@
 """Check the timed messages of a root: each one that waits is in the ledger, where the state of its
 bundle says, and delivery has passed nothing that waits.
-
-This is not in `ledgermq_ledger.fsck`, because `ledger` may not import `timers`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ledgermq.sources import Sources
+from ledgermq_broker.internal.feature import StoredRoot
+from ledgermq_broker.timed.stored.view import BundleView, HiddenPartition, read_timers
 from ledgermq_ledger import keys
-from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.fsck.check import Checked
 from ledgermq_ledger.fsck.problem import Problems
-from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_tools.ledger.timers_view import BundleView, HiddenPartition, read_timers
-from ledgermq_tools.ledger.timestamps import from_us
-from ledgermq_tools.ledger.transactions_check import add_new
+from ledgermq_ledger.timestamps import from_us
 
 AHEAD_US_MAX = 3_600_000_000
 """How far a watermark may be ahead of this machine's clock, which may be wrong, before it is reported."""
 
 
-async def add_timers(
-    store: ObjectStore, cluster: ClusterSettings, sources: Sources, checked: Checked, *, quick: bool
-) -> None:
-    """Add problems of timed messages to the check of a root. `quick`: do not read the blocks."""
+async def add_timers(root: StoredRoot, checked: Checked) -> None:
+    """Add problems of timed messages to the check of a root. A quick one does not read the blocks."""
     unread, problems = Problems(), Problems()
-    found, _ = await read_timers(store, cluster, sources, unread.collecting, blocks=not quick)
-    check_timers(found, problems, sources.now_ms())
-    add_new(checked, problems, unread)
+    blocks = not root.quick
+    found, _ = await read_timers(root.store, root.cluster, root.sources, unread.collecting, blocks=blocks)
+    check_timers(found, problems, root.sources.now_ms())
+    checked.add(problems, unread)
 
 
 def check_timers(found: Sequence[BundleView], problems: Problems, now_ms: int) -> None:

@@ -4,7 +4,6 @@ hidden partitions that still count.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,11 +23,8 @@ from ledgermq_ledger.log.history import History, read_whole
 from ledgermq_ledger.log.internal_topic import read_batches, read_internal
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.root.damage import CollectingDamage
+from ledgermq_ledger.root.damage import Collecting
 from ledgermq_ledger.topics.catalog import Catalog, read_catalog
-
-Collecting = Callable[[str], CollectingDamage]
-"""Makes a block that turns damage inside it into findings; its argument names the object."""
 
 
 class StoredBlock(NamedTuple):

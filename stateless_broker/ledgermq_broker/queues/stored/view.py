@@ -21,11 +21,8 @@ from ledgermq_ledger.log.internal_topic import read_internal
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.moves import Moves
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.root.damage import CollectingDamage
+from ledgermq_ledger.root.damage import Collecting
 from ledgermq_ledger.topics.catalog import Catalog, Topic, read_catalog
-
-Collecting = Callable[[str], CollectingDamage]
-"""Makes a block that turns damage inside it into findings; its argument names the object."""
 
 
 @dataclass(slots=True)
