@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from ledgermq.errors import (
     GroupNotEmpty,
@@ -36,7 +36,7 @@ from ledgermq.errors import (
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_to_proto
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_offsets import commits, describe, members, pending, reconcile, resets
 from ledgermq_offsets.deadlines import Deadlines
 from ledgermq_offsets.expiry import expire, forget_removed, is_due
@@ -52,17 +52,6 @@ T = TypeVar("T")
 
 Ends = Mapping[PartitionId, int]
 """(topic id, partition) -> a durable end of it: the high watermark or a lower bound of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[T]):
-    """`records`: in order, may be empty. `woken`: (group, member id) of each member whose held
-    heartbeat has to be answered now.
-    """
-
-    records: list[LogRecord]
-    answer: T
-    woken: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.errors import NotOwner, Unavailable, UnknownMember
+from ledgermq.errors import InvalidRequest, NotOwner, Unavailable, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.groups.offsets_topic import partition_of
 from ledgermq_broker.groups.partition import PartitionCoordinator
@@ -163,3 +163,31 @@ async def test_an_owner_of_yesterday_refuses_no_commit(cluster: Cluster) -> None
     assert (await latest).results[0].error.code == NotOwner.code
     assert await Outsider(cluster, "g").commit(("t", partition, 2)) == [""]
     assert keys.OFFSETS_TOPIC in cluster.brokers[other].metadata.catalog.topics_by_name
+
+
+@in_cluster("a:1")
+async def test_a_former_owner_refuses_nothing_for_good_whatever_the_refusal_says(cluster: Cluster) -> None:
+    """A request may be wrong only for what the state says: here the member joined again, with an instance id, at an
+    owner of which this one has not heard. So an invalid request is refused after a fence check, as all others are.
+    """
+    await cluster.create("t", 1)
+    line = cluster.line("a:1")
+    await line.group_heartbeat(_joining("g", "m"))
+    leaving = pb.GroupHeartbeatRequest(group="g", member_id="m", step=pb.LEAVE_FOR_A_WHILE)
+    unknown = pb.GroupHeartbeatRequest(group="g", member_id="m", step=99)  # type: ignore[arg-type]
+    for wrong in (leaving, unknown):
+        with pytest.raises(InvalidRequest):
+            await line.group_heartbeat(wrong)
+    found = coordinator(cluster, "a:1", "g")
+    assert found is not None
+    looks: list[str] = []
+
+    async def fenced() -> None:
+        looks.append("look")
+        raise NotOwner("another broker has the bundle")
+
+    found.owner.check_fence = fenced  # type: ignore[method-assign]
+    for wrong in (leaving, unknown):
+        with pytest.raises(NotOwner):
+            await found.heartbeat(wrong)
+    assert len(looks) == 2

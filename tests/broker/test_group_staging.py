@@ -46,8 +46,8 @@ async def test_staged_offsets_outlive_their_coordinator_and_hold_readers_up(clus
     _, found, request = await prepared(cluster)
     answer = await found.stage_offsets(request(7), open_here)
     assert [result.HasField("error") for result in answer.results] == [False]
-    assert answer.bundle == found._owner.bundle
-    found._broken(RuntimeError("a bug"))  # the next coordinator begins from the log
+    assert answer.bundle == found.owner.bundle
+    found._state.broken(RuntimeError("a bug"))  # the next coordinator begins from the log
     await until(lambda: coordinator(cluster, "a:1", "g") not in (None, found))
     again = coordinator(cluster, "a:1", "g")
     assert again is not None
@@ -55,7 +55,7 @@ async def test_staged_offsets_outlive_their_coordinator_and_hold_readers_up(clus
     assert [each.groups for each in again.pending_transactions(0)] == [("g",)]
     [busy] = await committed(cluster, "g", ("t", 0))
     assert busy.error.code == "UNAVAILABLE"
-    again._log.append({again._place: again.settle_pending(*KEY, ["g"], id_of(KEY))})
+    again._state._log.append({again._place: again.settle_pending(*KEY, ["g"], id_of(KEY))})
     assert await committed_offset(cluster, "g", "t", 0) == 7
     with pytest.raises(NotOwner):
         found.has_pending("g", *KEY)
@@ -97,7 +97,7 @@ async def test_repeated_and_refused_stages_are_answered_only_by_the_current_owne
         checks.append("fence")
         raise NotOwner("another broker has the bundle")
 
-    found._owner.check_fence = fenced  # type: ignore[method-assign]
+    found.owner.check_fence = fenced  # type: ignore[method-assign]
     stale = request(8)
     stale.commits[0].epoch += 1
     for repeated in (request(7), stale):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ledgermq.client.groups.progress import Progress
-from ledgermq_broker.groups.partition import PartitionCoordinator
 from ledgermq_broker.internal.bundle_log import BundleLog
+from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.snapshot import InternalRecord, clean
 from ledgermq_ledger.parquet import snapshot_build
@@ -65,10 +65,7 @@ def coordinator_answers_from_a_stale_state(patch: Patch) -> None:
     the bundle.
     """
 
-    async def confirm(self: PartitionCoordinator) -> None:
-        await self._log.durable()
-
-    patch.setattr(PartitionCoordinator, "_confirm", confirm)
+    patch.setattr(IssuedState, "confirmed", IssuedState.durable)
 
 
 @mutant("groups")

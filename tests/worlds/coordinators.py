@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.log_record import LogRecord
-from ledgermq_offsets.coordinator import Decision, GroupCoordinator
+from ledgermq_ledger.log.log_record import Decision, LogRecord
+from ledgermq_offsets.coordinator import GroupCoordinator
 from ledgermq_offsets.limits import GroupLimits
 from ledgermq_offsets.records import PendingKey
 from ledgermq_offsets.topics import TopicSize

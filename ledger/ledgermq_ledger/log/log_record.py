@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from ledgermq.buffers import Buffer
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,13 @@ class LogRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision(Generic[T]):
+class Decision(Generic[T_co]):
     """An answer, and the records that have to be durable before it is sent.
 
-    `records` go into one segment. If there are none, the answer is final only after a fence check.
+    `records`, in order, go into one segment. If there are none, the answer is final only after a fence check.
+    `woken`: those whose held calls have to be answered now, such as (group, member id).
     """
 
     records: list[LogRecord]
-    answer: T
+    answer: T_co
+    woken: tuple[tuple[str, str], ...] = ()

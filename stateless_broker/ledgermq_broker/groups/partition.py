@@ -1,10 +1,8 @@
 """Coordinate the groups of one partition of `__consumer_offsets`, for one term of its bundle.
 
-`PartitionCoordinator` decides at once, on the state in memory. The records of decisions go to the
-log in the order of the decisions. No answer leaves before everything that it depends on is durable.
-Refusals that a client takes as final, and answers of calls that only read, also wait for a fence
-check, so a zombie answers no call (decisions 12 and 18). When an append fails, the state is
-dropped. Must not know: how a group finds its coordinator, what a group is.
+`PartitionCoordinator` decides at once, on the state in memory, and answers as `IssuedState` does. It
+holds heartbeats until there is something to report, and keeps the clock of the groups. Must not know:
+how a group finds its coordinator, what a group is.
 """
 
 from __future__ import annotations
@@ -14,15 +12,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
-from ledgermq.errors import BY_CODE, InvalidRequest, LedgerMQError, NotOwner, Unavailable
+from ledgermq.errors import BY_CODE, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.groups.ends import NamedPartition, PartitionEnds
 from ledgermq_broker.internal.core import Opening
+from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_broker.logs import get_logger
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_ledger.root.two_clocks import TwoClocks
-from ledgermq_offsets.coordinator import Decision, EndWanted, GroupCoordinator
+from ledgermq_offsets.coordinator import EndWanted, GroupCoordinator
 from ledgermq_offsets.group import Group
 from ledgermq_offsets.pending import PendingTransaction
 
@@ -46,15 +45,16 @@ log = get_logger(__name__)
 
 
 class PartitionCoordinator:
-    """Made when the state is loaded."""
+    """Made when the state is loaded. Groups go on while the store takes no records, because a heartbeat needs none
+    mostly; so the calls check for no room in the store.
+    """
 
     def __init__(self, core: GroupCoordinator, opening: Opening, clocks: TwoClocks, ends: PartitionEnds) -> None:
-        self.lost: LedgerMQError | None = None
+        self.owner = opening.owner
         self.held = HeldHeartbeats()
         self._core = core
-        self._owner = opening.owner
         self._place = opening.place
-        self._log = opening.log
+        self._state = IssuedState("groups", opening.owner, opening.log, opening.place, self._fail)
         self._clocks = clocks
         self._ends = ends
         self._on_failed = opening.on_failed
@@ -68,8 +68,12 @@ class PartitionCoordinator:
         self._arm()
 
     @property
+    def lost(self) -> LedgerMQError | None:
+        return self._state.lost
+
+    @property
     def bundle(self) -> int:
-        return self._owner.bundle
+        return self.owner.bundle
 
     @property
     def number(self) -> int:
@@ -78,33 +82,33 @@ class PartitionCoordinator:
 
     async def heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
         """Answer a heartbeat; it is held up to `max_wait_ms` while there is nothing to report."""
-        self._check_room()
+        self._state.check_room(0)
         answer = await self._decide(lambda: self._core.heartbeat(request, self._now_s(), self._clocks.stamp_ms()))
         member = (request.group, request.member_id)
         stays = request.step in (pb.STAY, pb.JOIN)
         if stays and request.max_wait_ms and not self._core.changed_for(*member, request.seen_epoch):
             hold_s = min(HOLD_S_MAX, request.max_wait_ms / 1000, answer.session_timeout_ms / 1000 / HOLDS_PER_SESSION)
             await self.held.wait(member, self._now_s() + hold_s)
-            answer = await self._ask(lambda: self._core.assignment(*member))
-        await self._log.durable()
+            answer = await self._state.judged(lambda: self._core.assignment(*member))
+        await self._state.durable()
         return answer
 
     async def commit(self, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
-        self._check_room()
-        wanted = await self._ask(lambda: self._core.ends_needed(request))
+        self._state.check_room(0)
+        wanted = await self._state.judged(lambda: self._core.ends_needed(request))
         highest = _highest((commit.topic, commit.partition, commit.offset) for commit in request.commits)
         ends = await self._ends.of(wanted, highest) if wanted else {}
-        self._check_room()
+        self._state.check_room(0)
         answer = await self._decide(lambda: self._core.commit(request, ends, self._now_s(), self._clocks.stamp_ms()))
         await self._confirm_results([result.error for result in answer.results])
         return answer
 
     async def reset(self, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsResponse:
-        self._check_room()
-        wanted = await self._ask(lambda: self._core.ends_needed(request))
+        self._state.check_room(0)
+        wanted = await self._state.judged(lambda: self._core.ends_needed(request))
         highest = _highest((reset.topic, reset.partition, reset.offset) for reset in request.resets)
         ends = await self._ends.of(wanted, highest) if wanted else {}
-        self._check_room()
+        self._state.check_room(0)
         answer = await self._decide(lambda: self._core.reset(request, ends, self._now_s(), self._clocks.stamp_ms()))
         await self._confirm_results([result.error for result in answer.results])
         return answer
@@ -115,34 +119,34 @@ class PartitionCoordinator:
         """Stage offsets of a transaction. `check_open` raises TransactionAborted if the transaction
         is over in this bundle; it is called in the turn in which the offsets are judged.
         """
-        self._check_room()
-        wanted = await self._ask(lambda: self._core.ends_needed(request))
+        self._state.check_room(0)
+        wanted = await self._state.judged(lambda: self._core.ends_needed(request))
         highest = _highest((commit.topic, commit.partition, commit.offset) for commit in request.commits)
         ends = await self._ends.of(wanted, highest) if wanted else {}
-        self._check_room()
+        self._state.check_room(0)
 
         def judge() -> Decision[pb.StageOffsetsResponse]:
             check_open()
             return self._core.stage_offsets(request, ends, self._clocks.stamp_ms())
 
-        decision = await self._ask(judge)
+        decision = await self._state.judged(judge)
         answer = self._take(decision)
-        answer.bundle = self._owner.bundle
+        answer.bundle = self.owner.bundle
         errors = [result.error for result in answer.results if result.HasField("error")]
         if decision.records or errors:
             await self._confirm_results(errors)
         else:  # staged before, which a successor may have dropped
-            await self._confirm()
+            await self._state.confirmed()
         return answer
 
     def has_pending(self, group: str, producer_id: bytes, epoch: int, number: int) -> bool:
         """Return True if exactly this transaction has staged offsets of the group. Raises NotOwner."""
-        self._check()
+        self._state.check()
         return self._core.has_pending(group, producer_id, epoch, number)
 
     def pending_names(self, producer_id: bytes) -> set[str]:
         """Return the transactional ids under which a producer id has staged offsets. Raises NotOwner."""
-        self._check()
+        self._state.check()
         return self._core.pending_names(producer_id)
 
     def settle_pending(
@@ -151,30 +155,30 @@ class PartitionCoordinator:
         """Complete a transaction here, and return the records. The caller appends them in this turn,
         with those that say that the transaction is complete. Raises NotOwner.
         """
-        self._check()
+        self._state.check()
         return self._core.settle_pending(
             producer_id, epoch, number, commit_groups, self._clocks.stamp_ms(), transactional_id
         ).records
 
     def pending_transactions(self, older_than_ms: int) -> list[PendingTransaction]:
         """Return the transactions whose offsets have been staged for so long. Raises NotOwner."""
-        self._check()
+        self._state.check()
         return self._core.pending_transactions(self._clocks.stamp_ms(), older_than_ms)
 
     async def delete(self, group: str) -> pb.DeleteGroupResponse:
-        self._check_room()
+        self._state.check_room(0)
         answer = await self._decide(lambda: self._core.delete(group, self._clocks.stamp_ms()))
-        await self._log.durable()
+        await self._state.durable()
         return answer
 
     async def committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
-        return await self._read(lambda: self._core.committed(request))
+        return await self._state.read(lambda: self._core.committed(request))
 
     async def describe(self, group: str) -> pb.GroupInfo:
-        return await self._read(lambda: self._core.describe(group, self._now_s()))
+        return await self._state.read(lambda: self._core.describe(group, self._now_s()))
 
     async def groups(self) -> list[pb.GroupInfo]:
-        return await self._read(self._core.groups)
+        return await self._state.read(self._core.groups)
 
     def committed_now(self) -> Iterator[tuple[Group, EndWanted, int]]:
         """Yield for metrics each group with each partition that it has committed, and the offset.
@@ -202,9 +206,9 @@ class PartitionCoordinator:
 
     def tick(self) -> None:
         """Apply whatever the time, or a change of the catalog, brings about."""
-        if self.lost is not None:
+        if self._state.is_lost():
             return
-        if not self._log.has_room:
+        if not self._state.has_room:
             self._arm_at(self._now_s() + LATE_S)
             return
         try:
@@ -215,11 +219,11 @@ class PartitionCoordinator:
             if wants_expiry and self._expiring is None:
                 self._expiring = asyncio.create_task(self._expire(), name="expiry of committed offsets")
         except Exception as bug:
-            self._broken(bug)
+            self._state.broken(bug)
 
     def close(self, error: LedgerMQError) -> None:
         """End the term: nothing is answered from this state any longer. Idempotent."""
-        self.lost = self.lost or error
+        self._state.close(error)
         self.held.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -230,60 +234,22 @@ class PartitionCoordinator:
 
     async def _decide(self, decide: Callable[[], Decision[T]]) -> T:
         """Return the answer, to be sent when the log is durable."""
-        return self._take(await self._ask(decide))
-
-    async def _ask(self, ask: Callable[[], T]) -> T:
-        """Return what the state says now. Refusals leave only after a check that they hold."""
-        self._check()
-        try:
-            return ask()
-        except LedgerMQError as error:
-            if not error.retriable and type(error) is not InvalidRequest:
-                await self._confirm()
-            raise
-        except Exception as bug:
-            self._broken(bug)
-            raise Unavailable(
-                "the coordinator has failed and restarts from its log; retry", retry_after_ms=500
-            ) from bug
+        return self._take(await self._state.judged(decide))
 
     def _take(self, decision: Decision[T]) -> T:
-        self._log.append({self._place: decision.records})
+        answer = self._state.take(decision)
         self.held.wake(decision.woken)
         self._arm()
-        return decision.answer
-
-    async def _read(self, read: Callable[[], T]) -> T:
-        found = await self._ask(read)
-        await self._confirm()
-        return found
-
-    async def _confirm(self) -> None:
-        """Wait until everything in the state is durable, and check that no other broker had claimed
-        the bundle after that. Raises NotOwner.
-        """
-        await self._log.durable()
-        self._check()
-        await self._owner.check_fence()
+        return answer
 
     async def _confirm_results(self, errors: list[pb.Error]) -> None:
         if any(error.code and not BY_CODE.get(error.code, LedgerMQError).retriable for error in errors):
-            await self._confirm()
+            await self._state.confirmed()
         else:
-            await self._log.durable()
+            await self._state.durable()
 
-    def _check(self) -> None:
-        if self.lost is not None:
-            raise NotOwner(f"the coordinator's term is over: {self.lost.message}", owner=self.lost.owner) from self.lost
-
-    def _check_room(self) -> None:
-        self._check()
-        self._log.check_room()
-
-    def _broken(self, bug: Exception) -> None:
-        """Drop the state after a bug, because its content is unknown."""
-        log.error("coordinator failed", bundle=self._owner.bundle, exc_info=bug)
-        self.close(NotOwner(f"the coordinator failed: {bug!r}", retry_after_ms=500))
+    def _fail(self, error: LedgerMQError) -> None:
+        self.close(error)
         self._on_failed()
 
     # Time
@@ -295,12 +261,12 @@ class PartitionCoordinator:
         """
         try:
             judged_ms = await self._clocks.earlier_ms()
-            if self.lost is None and self._log.has_room:
+            if self.lost is None and self._state.has_room:
                 self._take(self._core.expire(self._now_s(), judged_ms))
         except LedgerMQError as error:
-            log.warning("expiry of committed offsets has to wait", bundle=self._owner.bundle, error=repr(error))
+            log.warning("expiry of committed offsets has to wait", bundle=self.bundle, error=repr(error))
         except Exception as bug:
-            self._broken(bug)
+            self._state.broken(bug)
         finally:
             self._expiring = None
 

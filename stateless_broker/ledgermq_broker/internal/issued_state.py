@@ -2,14 +2,16 @@
 
 Records of decisions go to the log in the order of the decisions. An answer with records is sent when
 they are durable. An answer without records, and a final refusal, also waits for a fence check, so a
-zombie answers no call (decisions 12 and 18). After a failed append, or a bug, the state is dropped.
+zombie answers no call (decisions 12 and 18). That holds for every type of refusal, `InvalidRequest`
+too: a request may be wrong only for what this state says. After a failed append, or a bug, the state
+is dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ledgermq.errors import LedgerMQError, NotOwner, Unavailable
 from ledgermq.runtime.tasks import retrieve_error
@@ -17,25 +19,14 @@ from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.internal.bundle_log import BundleLog
 from ledgermq_broker.logs import get_logger
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_ledger.log.segment import Batch
 
 RETRY_AFTER_MS = 500
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 log = get_logger(__name__)
-
-
-class Decision(Protocol[T_co]):
-    """An answer, and the records that have to be durable before it is sent. They go into one segment."""
-
-    @property
-    def records(self) -> Sequence[LogRecord]: ...
-
-    @property
-    def answer(self) -> T_co: ...
 
 
 class IssuedState:
@@ -66,6 +57,11 @@ class IssuedState:
         """Return whether every decision so far is durable."""
         return self._log.is_durable
 
+    @property
+    def has_room(self) -> bool:
+        """Return False while earlier decisions wait for room in the broker."""
+        return self._log.has_room
+
     def check(self) -> None:
         """Raise NotOwner if the state is no longer valid."""
         if self.lost is not None:
@@ -90,6 +86,17 @@ class IssuedState:
         except Exception as bug:
             self.broken(bug)
             raise self._restarting() from bug
+
+    async def judged(self, ask: Callable[[], T]) -> T:
+        """Return what `ask` returns for the present state, in this turn. A final refusal is raised when it is
+        `confirmed`.
+        """
+        try:
+            return self.ask(ask)
+        except LedgerMQError as error:
+            if not error.retriable:
+                await self.confirmed()
+            raise
 
     def _restarting(self) -> Unavailable:
         return Unavailable(
@@ -128,12 +135,7 @@ class IssuedState:
     async def decided(self, decide: Callable[[], Decision[T]]) -> T:
         """Decide now, and return the answer when it may be sent to a caller."""
         self.check_room()
-        try:
-            decision = self.ask(decide)
-        except LedgerMQError as error:
-            if not error.retriable:
-                await self.confirmed()
-            raise
+        decision = await self.judged(decide)
         self.take(decision)
         await (self.durable() if decision.records else self.confirmed())
         return decision.answer
