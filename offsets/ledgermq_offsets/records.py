@@ -19,15 +19,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from google.protobuf.message import DecodeError
-
-from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.errors import DataDamaged
 from ledgermq.protocol.names import NAME_PATTERN
+from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_ledger.log.log_record import NUMBER, LogRecord, RecordCodec
 from ledgermq_offsets.format import ledgermq_offsets_pb2 as fmt
-
-VERSION = 1
 
 
 class Held(NamedTuple):
@@ -156,109 +153,90 @@ class PendingEntry:
 
 
 Entry = FloorEntry | GroupEntry | MemberEntry | OffsetEntry | PendingEntry
+CODEC: RecordCodec[Entry] = RecordCodec(keys.OFFSETS_TOPIC)
 
 _NAME = f"({NAME_PATTERN})".encode()
-_NUMBER = rb"(0|[1-9][0-9]{0,19})"
 _GROUP = re.compile(rb"group/" + _NAME + rb"\Z")
 _MEMBER = re.compile(rb"member/" + _NAME + rb"/" + _NAME + rb"\Z")
-_OFFSET = re.compile(rb"offset/" + _NAME + rb"/" + _NUMBER + rb"/" + _NUMBER + rb"\Z")
-_PENDING = re.compile(rb"pending/" + _NAME + rb"/([0-9a-f]{32})/" + _NUMBER + rb"/" + _NUMBER + rb"\Z")
+_OFFSET = re.compile(rb"offset/" + _NAME + rb"/" + NUMBER + rb"/" + NUMBER + rb"\Z")
+_PENDING = re.compile(rb"pending/" + _NAME + rb"/([0-9a-f]{32})/" + NUMBER + rb"/" + NUMBER + rb"\Z")
 _FLOOR = b"floor"
 
 
 def encode(entry: Entry) -> LogRecord:
     match entry:
         case FloorEntry(epoch):
-            return LogRecord(_FLOOR, fmt.Floor(version=VERSION, epoch=epoch).SerializeToString(deterministic=True))
+            return CODEC.record("floor", fmt.Floor(version=CODEC.version, epoch=epoch))
         case GroupEntry(group, value):
-            return LogRecord(b"group/" + group.encode(), None if value is None else _group_bytes(value))
+            return CODEC.record(f"group/{group}", None if value is None else _group_to(value))
         case MemberEntry(group, member_id, member):
-            return LogRecord(f"member/{group}/{member_id}".encode(), None if member is None else _member_bytes(member))
+            return CODEC.record(f"member/{group}/{member_id}", None if member is None else _member_to(member))
         case OffsetEntry(group, (topic_id, partition), offset):
-            return LogRecord(
-                f"offset/{group}/{topic_id}/{partition}".encode(), None if offset is None else _offset_bytes(offset)
+            return CODEC.record(
+                f"offset/{group}/{topic_id}/{partition}", None if offset is None else _offset_to(offset)
             )
         case PendingEntry(group, (producer_id, epoch, number), pending):
-            return LogRecord(
-                f"pending/{group}/{producer_id.hex()}/{epoch}/{number}".encode(),
-                None if pending is None else _pending_bytes(pending),
-            )
+            key = f"pending/{group}/{producer_id.hex()}/{epoch}/{number}"
+            return CODEC.record(key, None if pending is None else _pending_to(pending))
 
 
 def decode(key: bytes, value: bytes | None) -> Entry:
-    """Decode one record.
-
-    Raises DataDamaged; FormatNotSupported for a record of a later version, because skipping it
-    could undo what it means.
-    """
-    try:
-        if found := _OFFSET.match(key):
-            at = PartitionId(int(found[2]), int(found[3]))
-            return OffsetEntry(found[1].decode(), at, None if value is None else _offset_of(value))
-        if found := _PENDING.match(key):
-            of = PendingKey(bytes.fromhex(found[2].decode()), int(found[3]), int(found[4]))
-            return PendingEntry(found[1].decode(), of, None if value is None else _pending_of(value))
-        if found := _MEMBER.match(key):
-            return MemberEntry(found[1].decode(), found[2].decode(), None if value is None else _member_of(value))
-        if found := _GROUP.match(key):
-            return GroupEntry(found[1].decode(), None if value is None else _group_of(value))
-        if key == _FLOOR and value is not None:
-            floor = fmt.Floor.FromString(value)
-            _check_version(floor.version)
-            return FloorEntry(floor.epoch)
-    except (DecodeError, FormatNotSupported, DataDamaged) as error:
-        kind = FormatNotSupported if isinstance(error, FormatNotSupported) else DataDamaged
-        raise kind(f"record {key[:600]!r} of __consumer_offsets: {error}") from error
-    raise FormatNotSupported(
-        f"record {key[:600]!r} of __consumer_offsets: a later version wrote it; upgrade this program"
-    )
+    """Decode one record. Raises as `RecordCodec.decode`."""
+    return CODEC.decode(key, value, _entry_of)
 
 
-def _check_version(version: int) -> None:
-    if version == 0:
-        raise DataDamaged("it has no format version")
-    if version != VERSION:
-        raise FormatNotSupported(f"format version {version}, this program reads {VERSION}")
+def _entry_of(key: bytes, value: bytes | None) -> Entry | None:
+    if found := _OFFSET.match(key):
+        at = PartitionId(int(found[2]), int(found[3]))
+        return OffsetEntry(found[1].decode(), at, None if value is None else _offset_of(value))
+    if found := _PENDING.match(key):
+        of = PendingKey(bytes.fromhex(found[2].decode()), int(found[3]), int(found[4]))
+        return PendingEntry(found[1].decode(), of, None if value is None else _pending_of(value))
+    if found := _MEMBER.match(key):
+        return MemberEntry(found[1].decode(), found[2].decode(), None if value is None else _member_of(value))
+    if found := _GROUP.match(key):
+        return GroupEntry(found[1].decode(), None if value is None else _group_of(value))
+    if key == _FLOOR and value is not None:
+        return FloorEntry(CODEC.value(fmt.Floor, value).epoch)
+    return None
 
 
-def _group_bytes(value: GroupValue) -> bytes:
+def _group_to(value: GroupValue) -> fmt.Group:
     return fmt.Group(
-        version=VERSION,
+        version=CODEC.version,
         epoch=value.epoch,
         bare_epoch=value.bare_epoch,
         empty_since_ms=value.empty_since_ms,
         assignor=value.assignor,
-    ).SerializeToString(deterministic=True)
+    )
 
 
 def _group_of(data: bytes) -> GroupValue:
-    group = fmt.Group.FromString(data)
-    _check_version(group.version)
+    group = CODEC.value(fmt.Group, data)
     return GroupValue(group.epoch, group.bare_epoch, group.empty_since_ms, group.assignor)
 
 
-def _offset_bytes(value: OffsetValue) -> bytes:
+def _offset_to(value: OffsetValue) -> fmt.Offset:
     return fmt.Offset(
-        version=VERSION,
+        version=CODEC.version,
         offset=value.offset,
         metadata=value.metadata,
         commit_ms=value.commit_ms,
         epoch=value.epoch,
         counter=value.counter,
         topic=value.topic,
-    ).SerializeToString(deterministic=True)
+    )
 
 
 def _offset_of(data: bytes) -> OffsetValue:
-    stored = fmt.Offset.FromString(data)
-    _check_version(stored.version)
+    stored = CODEC.value(fmt.Offset, data)
     offset = stored.offset if stored.HasField("offset") else None
     return OffsetValue(offset, stored.metadata, stored.commit_ms, stored.epoch, stored.counter, stored.topic)
 
 
-def _pending_bytes(value: PendingValue) -> bytes:
+def _pending_to(value: PendingValue) -> fmt.Pending:
     pending = fmt.Pending(
-        version=VERSION,
+        version=CODEC.version,
         transactional_id=value.transactional_id,
         coordinator=value.coordinator,
         staged_ms=value.staged_ms,
@@ -273,12 +251,11 @@ def _pending_bytes(value: PendingValue) -> bytes:
             epoch=staged.epoch,
             counter=staged.counter,
         )
-    return pending.SerializeToString(deterministic=True)
+    return pending
 
 
 def _pending_of(data: bytes) -> PendingValue:
-    pending = fmt.Pending.FromString(data)
-    _check_version(pending.version)
+    pending = CODEC.value(fmt.Pending, data)
     offsets = {
         PartitionId(staged.topic_id, staged.partition): PendingOffset(
             staged.offset, staged.metadata, staged.epoch, staged.counter, staged.topic
@@ -288,7 +265,7 @@ def _pending_of(data: bytes) -> PendingValue:
     return PendingValue(pending.transactional_id, pending.coordinator, pending.staged_ms, offsets)
 
 
-def _member_bytes(value: MemberValue) -> bytes:
+def _member_to(value: MemberValue) -> fmt.Member:
     by_topic: dict[int, fmt.HeldTopic] = {}
     member = _subscription_of(value.subscription)
     for (topic_id, partition), held in sorted(value.held.items()):
@@ -300,12 +277,12 @@ def _member_bytes(value: MemberValue) -> bytes:
         if held.withdrawn:
             topic.withdrawn.append(partition)
     member.away = value.away
-    return member.SerializeToString(deterministic=True)
+    return member
 
 
 def _subscription_of(subscription: Subscription) -> fmt.Member:
     return fmt.Member(
-        version=VERSION,
+        version=CODEC.version,
         topics=subscription.topics,
         topic_pattern=subscription.topic_pattern,
         assignor=subscription.assignor,
@@ -319,8 +296,7 @@ def _subscription_of(subscription: Subscription) -> fmt.Member:
 
 
 def _member_of(data: bytes) -> MemberValue:
-    member = fmt.Member.FromString(data)
-    _check_version(member.version)
+    member = CODEC.value(fmt.Member, data)
     held: dict[PartitionId, Held] = {}
     for topic in member.held:
         if len(topic.partitions) != len(topic.epochs):

@@ -12,18 +12,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from google.protobuf.message import DecodeError
-
-from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.errors import DataDamaged
 from ledgermq.protocol.exclusive_ids import is_exclusive
 from ledgermq.protocol.limits import PRODUCER_NAME_CHARS_MAX
 from ledgermq_broker.exclusive.state.format import ledgermq_holders_pb2 as fmt
 from ledgermq_broker.exclusive.state.limits import NUMBER_MAX
+from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_ledger.log.log_record import NUMBER, LogRecord, RecordCodec
 from ledgermq_ledger.log.producers import is_anothers
-
-VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,46 +48,37 @@ class Entry:
     holder: Holder | None
 
 
-_NUMBER = r"(0|[1-9][0-9]{0,19})"
-_KEY = re.compile(rf"h/{_NUMBER}/{_NUMBER}\Z".encode())
+CODEC: RecordCodec[Entry] = RecordCodec(keys.HOLDERS_TOPIC)
+_KEY = re.compile(rb"h/" + NUMBER + rb"/" + NUMBER + rb"\Z")
 
 
 def encode(entry: Entry) -> LogRecord:
-    name, holder = f"h/{entry.key.topic_id}/{entry.key.partition}".encode(), entry.holder
+    name, holder = f"h/{entry.key.topic_id}/{entry.key.partition}", entry.holder
     if holder is None:
-        return LogRecord(name, None)
+        return CODEC.record(name, None)
     value = fmt.Holder(
-        version=VERSION,
+        version=CODEC.version,
         producer_id=holder.producer_id,
         name=holder.name,
         number=holder.number,
         principal=holder.principal,
     )
-    return LogRecord(name, value.SerializeToString(deterministic=True))
+    return CODEC.record(name, value)
 
 
 def decode(key: bytes, value: bytes | None) -> Entry:
-    """Decode one record.
+    """Decode one record. Raises as `RecordCodec.decode`."""
+    return CODEC.decode(key, value, _entry_of)
 
-    Raises DataDamaged. Raises FormatNotSupported for a record of a later version, because a reader
-    that skips it would have a wrong state.
-    """
-    found = _KEY.match(key)
-    if found is None:
-        raise FormatNotSupported(f"record {key[:600]!r} of __holders: a later version wrote it; upgrade this program")
-    try:
-        return Entry(PartitionId(int(found[1]), int(found[2])), None if value is None else _holder_of(value))
-    except (DecodeError, FormatNotSupported, DataDamaged) as error:
-        kind = FormatNotSupported if isinstance(error, FormatNotSupported) else DataDamaged
-        raise kind(f"record {key[:600]!r} of __holders: {error}") from error
+
+def _entry_of(key: bytes, value: bytes | None) -> Entry | None:
+    if (found := _KEY.match(key)) is None:
+        return None
+    return Entry(PartitionId(int(found[1]), int(found[2])), None if value is None else _holder_of(value))
 
 
 def _holder_of(data: bytes) -> Holder:
-    stored = fmt.Holder.FromString(data)
-    if stored.version == 0:
-        raise DataDamaged("the value has no format version")
-    if stored.version != VERSION:
-        raise FormatNotSupported(f"format version {stored.version}, this program reads {VERSION}; upgrade this program")
+    stored = CODEC.value(fmt.Holder, data)
     if stored.producer_id and not is_exclusive(stored.producer_id):
         raise DataDamaged(f"{stored.producer_id.hex()} is not the id of an exclusive producer")
     if not 0 < stored.number <= NUMBER_MAX or len(stored.name) > PRODUCER_NAME_CHARS_MAX:

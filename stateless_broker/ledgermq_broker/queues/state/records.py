@@ -15,16 +15,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from google.protobuf.message import DecodeError
-
-from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.errors import DataDamaged
 from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq.protocol.names import NAME_PATTERN
 from ledgermq_broker.queues.state.format import ledgermq_shares_pb2 as fmt
 from ledgermq_broker.queues.state.limits import CHUNK
-from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_ledger import keys
+from ledgermq_ledger.log.log_record import NUMBER, LogRecord, RecordCodec
 
-VERSION = 1
 CHUNK_END = (OFFSET_MAX + 1) // CHUNK + 1
 
 
@@ -62,62 +60,48 @@ class ChunkEntry:
 
 
 Entry = StartEntry | ChunkEntry
+CODEC: RecordCodec[Entry] = RecordCodec(keys.SHARES_TOPIC)
 
-_NUMBER = r"(0|[1-9][0-9]{0,19})"
-_START = re.compile(rf"s/({NAME_PATTERN})/{_NUMBER}/{_NUMBER}\Z".encode())
-_CHUNK = re.compile(rf"w/({NAME_PATTERN})/{_NUMBER}/{_NUMBER}/{_NUMBER}\Z".encode())
+_PARTITION = f"/({NAME_PATTERN})/".encode() + NUMBER + b"/" + NUMBER
+_START = re.compile(b"s" + _PARTITION + rb"\Z")
+_CHUNK = re.compile(b"w" + _PARTITION + b"/" + NUMBER + rb"\Z")
 
 
 def encode(entry: Entry) -> LogRecord:
     group, topic_id, partition = entry.key
     if isinstance(entry, StartEntry):
-        value = None if entry.offset is None else fmt.Start(version=VERSION, offset=entry.offset)
-        name = f"s/{group}/{topic_id}/{partition}"
-        return LogRecord(name.encode(), None if value is None else value.SerializeToString(deterministic=True))
-    found = None if entry.messages is None else fmt.Chunk(version=VERSION, messages=entry.messages)
-    name = f"w/{group}/{topic_id}/{partition}/{entry.chunk}"
-    return LogRecord(name.encode(), None if found is None else found.SerializeToString(deterministic=True))
+        start = None if entry.offset is None else fmt.Start(version=CODEC.version, offset=entry.offset)
+        return CODEC.record(f"s/{group}/{topic_id}/{partition}", start)
+    chunk = None if entry.messages is None else fmt.Chunk(version=CODEC.version, messages=entry.messages)
+    return CODEC.record(f"w/{group}/{topic_id}/{partition}/{entry.chunk}", chunk)
 
 
 def decode(key: bytes, value: bytes | None) -> Entry:
-    """Decode one record.
+    """Decode one record. Raises as `RecordCodec.decode`."""
+    return CODEC.decode(key, value, _entry_of)
 
-    Raises DataDamaged. Raises FormatNotSupported for a record of a later version, because a reader
-    that skips it would have a wrong state.
-    """
-    try:
-        if found := _START.match(key):
-            return StartEntry(_key_of(found), None if value is None else _offset_of(value))
-        if (found := _CHUNK.match(key)) and int(found[4]) < CHUNK_END:
-            return ChunkEntry(_key_of(found), int(found[4]), None if value is None else _messages_of(value))
-    except (DecodeError, FormatNotSupported, DataDamaged) as error:
-        kind = FormatNotSupported if isinstance(error, FormatNotSupported) else DataDamaged
-        raise kind(f"record {key[:600]!r} of __shares: {error}") from error
-    raise FormatNotSupported(f"record {key[:600]!r} of __shares: a later version wrote it; upgrade this program")
+
+def _entry_of(key: bytes, value: bytes | None) -> Entry | None:
+    if found := _START.match(key):
+        return StartEntry(_key_of(found), None if value is None else _offset_of(value))
+    if (found := _CHUNK.match(key)) and int(found[4]) < CHUNK_END:
+        return ChunkEntry(_key_of(found), int(found[4]), None if value is None else _messages_of(value))
+    return None
 
 
 def _key_of(found: re.Match[bytes]) -> ShareKey:
     return ShareKey(found[1].decode(), int(found[2]), int(found[3]))
 
 
-def _check_version(version: int) -> None:
-    if version == 0:
-        raise DataDamaged("the value has no format version")
-    if version != VERSION:
-        raise FormatNotSupported(f"format version {version}, this program reads {VERSION}; upgrade this program")
-
-
 def _offset_of(data: bytes) -> int:
-    stored = fmt.Start.FromString(data)
-    _check_version(stored.version)
+    stored = CODEC.value(fmt.Start, data)
     if stored.offset > OFFSET_MAX:
         raise DataDamaged(f"{stored.offset} is not an offset")
     return stored.offset
 
 
 def _messages_of(data: bytes) -> bytes:
-    stored = fmt.Chunk.FromString(data)
-    _check_version(stored.version)
+    stored = CODEC.value(fmt.Chunk, data)
     if not 0 < len(stored.messages) <= CHUNK or stored.messages[-1] == 0:
         raise DataDamaged(f"a chunk has 1 to {CHUNK} messages, and its last byte is not 0")
     return stored.messages

@@ -17,15 +17,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from google.protobuf.message import DecodeError
-
-from ledgermq.errors import DataDamaged, FormatNotSupported
+from ledgermq.errors import DataDamaged
 from ledgermq_broker.timed.state.blocks import DUE_MAX_US, DUE_MIN_US, OFFSET_END, ROW_END, Id, Key
 from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as fmt
 from ledgermq_broker.timed.state.places import NEAR_WIDTH_US, PLACES, WIDTHS_US, Range, RangeId
-from ledgermq_ledger.log.log_record import LogRecord
-
-VERSION = 1
+from ledgermq_ledger import keys
+from ledgermq_ledger.log.log_record import LogRecord, RecordCodec
 
 
 class Piece(NamedTuple):
@@ -86,6 +83,7 @@ class RecallEntry:
 
 
 Entry = WatermarkEntry | FlushedEntry | RangeEntry | RecallEntry
+CODEC: RecordCodec[Entry] = RecordCodec(keys.TIMERS_TOPIC)
 
 _NUMBER = rb"(0|[1-9][0-9]{0,18})"
 _RANGE = re.compile(rb"range/([01])/" + _NUMBER + rb"\Z")
@@ -95,44 +93,32 @@ _RECALL = re.compile(rb"recall/" + _NUMBER + rb"/" + _NUMBER + rb"\Z")
 def encode(entry: Entry) -> LogRecord:
     match entry:
         case WatermarkEntry(key):
-            return LogRecord(b"watermark", None if key is None else _watermark_bytes(key))
+            return CODEC.record("watermark", None if key is None else _watermark_to(key))
         case FlushedEntry(flushed):
-            return LogRecord(b"flushed", None if flushed is None else _flushed_bytes(flushed))
+            return CODEC.record("flushed", None if flushed is None else _flushed_to(flushed))
         case RangeEntry(range_id, found):
-            name = f"range/{range_id.far:d}/{range_id.place}".encode()
-            return LogRecord(name, None if found is None else _range_bytes(found))
+            return CODEC.record(f"range/{range_id.far:d}/{range_id.place}", None if found is None else _range_to(found))
         case RecallEntry(message, due_us, topic_ids, principals):
-            name = f"recall/{message.offset}/{message.row}".encode()
-            return LogRecord(name, None if due_us is None else _recall_bytes(due_us, topic_ids, principals))
+            recall = None if due_us is None else _recall_to(due_us, topic_ids, principals)
+            return CODEC.record(f"recall/{message.offset}/{message.row}", recall)
 
 
 def decode(key: bytes, value: bytes | None) -> Entry:
-    """Decode one record.
-
-    Raises DataDamaged. Raises FormatNotSupported for a record of a later version, because a reader
-    that skips it would have a wrong state.
-    """
-    try:
-        if key == b"watermark":
-            return WatermarkEntry(None if value is None else _watermark_of(value))
-        if key == b"flushed":
-            return FlushedEntry(None if value is None else _flushed_of(value))
-        if (found := _RANGE.match(key)) and int(found[2]) in PLACES[found[1] == b"1"]:
-            range_id = RangeId(found[1] == b"1", int(found[2]))
-            return RangeEntry(range_id, None if value is None else _range_of(value, range_id))
-        if (found := _RECALL.match(key)) and int(found[1]) < OFFSET_END and int(found[2]) < ROW_END:
-            return RecallEntry(Id(int(found[1]), int(found[2])), *((None,) if value is None else _recall_of(value)))
-    except (DecodeError, FormatNotSupported, DataDamaged) as error:
-        kind = FormatNotSupported if isinstance(error, FormatNotSupported) else DataDamaged
-        raise kind(f"record {key[:600]!r} of __timers: {error}") from error
-    raise FormatNotSupported(f"record {key[:600]!r} of __timers: a later version wrote it; upgrade this program")
+    """Decode one record. Raises as `RecordCodec.decode`."""
+    return CODEC.decode(key, value, _entry_of)
 
 
-def _check_version(version: int) -> None:
-    if version == 0:
-        raise DataDamaged("the value has no format version")
-    if version != VERSION:
-        raise FormatNotSupported(f"format version {version}, this program reads {VERSION}; upgrade this program")
+def _entry_of(key: bytes, value: bytes | None) -> Entry | None:
+    if key == b"watermark":
+        return WatermarkEntry(None if value is None else _watermark_of(value))
+    if key == b"flushed":
+        return FlushedEntry(None if value is None else _flushed_of(value))
+    if (found := _RANGE.match(key)) and int(found[2]) in PLACES[found[1] == b"1"]:
+        range_id = RangeId(found[1] == b"1", int(found[2]))
+        return RangeEntry(range_id, None if value is None else _range_of(value, range_id))
+    if (found := _RECALL.match(key)) and int(found[1]) < OFFSET_END and int(found[2]) < ROW_END:
+        return RecallEntry(Id(int(found[1]), int(found[2])), *((None,) if value is None else _recall_of(value)))
+    return None
 
 
 def _due_of(due_us: int) -> int:
@@ -147,30 +133,26 @@ def _offset_of(offset: int) -> int:
     return offset
 
 
-def _watermark_bytes(key: Key) -> bytes:
-    return fmt.Watermark(version=VERSION, due_us=key.due_us, offset=key.offset, row=key.row).SerializeToString(
-        deterministic=True
-    )
+def _watermark_to(key: Key) -> fmt.Watermark:
+    return fmt.Watermark(version=CODEC.version, due_us=key.due_us, offset=key.offset, row=key.row)
 
 
 def _watermark_of(data: bytes) -> Key:
-    stored = fmt.Watermark.FromString(data)
-    _check_version(stored.version)
+    stored = CODEC.value(fmt.Watermark, data)
     return Key(_due_of(stored.due_us), _offset_of(stored.offset), stored.row)
 
 
-def _flushed_bytes(flushed: Flushed) -> bytes:
+def _flushed_to(flushed: Flushed) -> fmt.Flushed:
     return fmt.Flushed(
-        version=VERSION,
+        version=CODEC.version,
         begin_offset=flushed.begin_offset,
         end_offsets=[piece.end_offset for piece in flushed.pieces],
         horizons_us=[piece.horizon_us for piece in flushed.pieces],
-    ).SerializeToString(deterministic=True)
+    )
 
 
 def _flushed_of(data: bytes) -> Flushed:
-    stored = fmt.Flushed.FromString(data)
-    _check_version(stored.version)
+    stored = CODEC.value(fmt.Flushed, data)
     ends, horizons = list(map(_offset_of, stored.end_offsets)), list(map(_due_of, stored.horizons_us))
     if len(ends) != len(horizons):
         raise DataDamaged(f"it has {len(ends)} ends and {len(horizons)} horizons of flushed pieces")
@@ -180,9 +162,9 @@ def _flushed_of(data: bytes) -> Flushed:
     return Flushed(stored.begin_offset, tuple(map(Piece, ends, horizons)))
 
 
-def _range_bytes(found: Range) -> bytes:
+def _range_to(found: Range) -> fmt.Range:
     return fmt.Range(
-        version=VERSION,
+        version=CODEC.version,
         from_us=found.from_us,
         to_us=found.to_us,
         begin_offset=found.begin_offset,
@@ -191,12 +173,11 @@ def _range_bytes(found: Range) -> bytes:
         size_bytes=found.size_bytes,
         topic_ids=sorted(found.topics),
         topic_records=[found.topics[topic_id] for topic_id in sorted(found.topics)],
-    ).SerializeToString(deterministic=True)
+    )
 
 
 def _range_of(data: bytes, range_id: RangeId) -> Range:
-    stored = fmt.Range.FromString(data)
-    _check_version(stored.version)
+    stored = CODEC.value(fmt.Range, data)
     width_us = _due_of(stored.to_us) - _due_of(stored.from_us)
     if width_us not in WIDTHS_US or stored.from_us % width_us or (width_us != NEAR_WIDTH_US) != range_id.far:
         raise DataDamaged(f"[{stored.from_us}, {stored.to_us}) is not an interval of such a range")
@@ -213,14 +194,12 @@ def _range_of(data: bytes, range_id: RangeId) -> Range:
     )
 
 
-def _recall_bytes(due_us: int, topic_ids: tuple[int, ...], principals: tuple[int, ...]) -> bytes:
-    stored = fmt.Recall(version=VERSION, due_us=due_us, topic_ids=topic_ids, principals=principals)
-    return stored.SerializeToString(deterministic=True)
+def _recall_to(due_us: int, topic_ids: tuple[int, ...], principals: tuple[int, ...]) -> fmt.Recall:
+    return fmt.Recall(version=CODEC.version, due_us=due_us, topic_ids=topic_ids, principals=principals)
 
 
 def _recall_of(data: bytes) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    stored = fmt.Recall.FromString(data)
-    _check_version(stored.version)
+    stored = CODEC.value(fmt.Recall, data)
     if any(low >= high for low, high in pairwise(stored.topic_ids)):
         raise DataDamaged(f"the topics {list(stored.topic_ids)[:20]} of a recalled message do not ascend")
     if stored.principals and len(stored.principals) != len(stored.topic_ids):

@@ -17,16 +17,14 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
 
-from google.protobuf.message import DecodeError
-
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.protocol.limits import PRODUCER_ID_BYTES
 from ledgermq.protocol.names import NAME_PATTERN
 from ledgermq_broker.transactions.state.format import ledgermq_transactions_pb2 as fmt
 from ledgermq_broker.transactions.state.types import Kind, Part, Reference, State, Stream, Transaction
-from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_ledger import keys
+from ledgermq_ledger.log.log_record import NUMBER, LogRecord, RecordCodec
 
-VERSION = 1
 DIGEST_BYTES = 16
 
 
@@ -121,57 +119,46 @@ class NoteEntry:
 
 
 Entry = IdEntry | ReferencesEntry | NoteEntry
+CODEC: RecordCodec[Entry] = RecordCodec(keys.TRANSACTIONS_TOPIC)
 
-_NUMBER = rb"(0|[1-9][0-9]{0,19})"
 _PRODUCER = rb"([0-9a-f]{32})"
 _ID = re.compile(f"id/({NAME_PATTERN})".encode() + rb"\Z")
-_REFERENCES = re.compile(rb"ref/" + rb"/".join((_PRODUCER, _NUMBER, _NUMBER, _NUMBER)) + rb"\Z")
+_REFERENCES = re.compile(rb"ref/" + rb"/".join((_PRODUCER, NUMBER, NUMBER, NUMBER)) + rb"\Z")
 _NOTE = re.compile(rb"done/" + _PRODUCER + rb"\Z")
 
 
 def encode(entry: Entry) -> LogRecord:
     match entry:
         case IdEntry(transactional_id, known):
-            return LogRecord(f"id/{transactional_id}".encode(), None if known is None else _id_bytes(known))
+            return CODEC.record(f"id/{transactional_id}", None if known is None else _id_to(known))
         case ReferencesEntry(producer_id, epoch, number, n, references):
-            key = f"ref/{producer_id.hex()}/{epoch}/{number}/{n}".encode()
-            return LogRecord(key, None if references is None else _references_bytes(references))
+            key = f"ref/{producer_id.hex()}/{epoch}/{number}/{n}"
+            return CODEC.record(key, None if references is None else _references_to(references))
         case NoteEntry(producer_id, note):
-            return LogRecord(f"done/{producer_id.hex()}".encode(), None if note is None else _note_bytes(note))
+            return CODEC.record(f"done/{producer_id.hex()}", None if note is None else _note_to(note))
 
 
 def decode(key: bytes, value: bytes | None) -> Entry:
-    """Decode one record.
-
-    Raises DataDamaged. Raises FormatNotSupported for a record of a later version, because a reader
-    that skips it would have a wrong state.
-    """
-    try:
-        if found := _REFERENCES.match(key):
-            name = bytes.fromhex(found[1].decode()), int(found[2]), int(found[3])
-            references = None if value is None else _references_of(value)
-            if references is not None and references.transaction[2:] != name:
-                raise DataDamaged(f"its value is about {references.transaction}")
-            return ReferencesEntry(*name, int(found[4]), references)
-        if found := _NOTE.match(key):
-            producer_id = bytes.fromhex(found[1].decode())
-            note = None if value is None else _note_of(value)
-            if note is not None and note.transaction.producer_id != producer_id:
-                raise DataDamaged(f"its value is about {note.transaction}")
-            return NoteEntry(producer_id, note)
-        if found := _ID.match(key):
-            return IdEntry(found[1].decode(), None if value is None else _id_of(value))
-    except (DecodeError, FormatNotSupported, DataDamaged) as error:
-        kind = FormatNotSupported if isinstance(error, FormatNotSupported) else DataDamaged
-        raise kind(f"record {key[:600]!r} of __transactions: {error}") from error
-    raise FormatNotSupported(f"record {key[:600]!r} of __transactions: a later version wrote it; upgrade this program")
+    """Decode one record. Raises as `RecordCodec.decode`."""
+    return CODEC.decode(key, value, _entry_of)
 
 
-def _check_version(version: int) -> None:
-    if version == 0:
-        raise DataDamaged("the value has no format version")
-    if version != VERSION:
-        raise FormatNotSupported(f"format version {version}, this program reads {VERSION}; upgrade this program")
+def _entry_of(key: bytes, value: bytes | None) -> Entry | None:
+    if found := _REFERENCES.match(key):
+        name = bytes.fromhex(found[1].decode()), int(found[2]), int(found[3])
+        references = None if value is None else _references_of(value)
+        if references is not None and references.transaction[2:] != name:
+            raise DataDamaged(f"its value is about {references.transaction}")
+        return ReferencesEntry(*name, int(found[4]), references)
+    if found := _NOTE.match(key):
+        producer_id = bytes.fromhex(found[1].decode())
+        note = None if value is None else _note_of(value)
+        if note is not None and note.transaction.producer_id != producer_id:
+            raise DataDamaged(f"its value is about {note.transaction}")
+        return NoteEntry(producer_id, note)
+    if found := _ID.match(key):
+        return IdEntry(found[1].decode(), None if value is None else _id_of(value))
+    return None
 
 
 def _state_of(number: int) -> State:
@@ -187,9 +174,9 @@ def _producer_id_of(data: bytes) -> bytes:
     return data
 
 
-def _id_bytes(known: IdValue) -> bytes:
+def _id_to(known: IdValue) -> fmt.Id:
     return fmt.Id(
-        version=VERSION,
+        version=CODEC.version,
         producer_id=known.producer_id,
         epoch=known.epoch,
         kind=fmt.Kind.Name(known.kind),
@@ -206,12 +193,11 @@ def _id_bytes(known: IdValue) -> bytes:
         nonce=known.nonce,
         counted=known.counted,
         principal=known.principal,
-    ).SerializeToString(deterministic=True)
+    )
 
 
 def _id_of(data: bytes) -> IdValue:
-    stored = fmt.Id.FromString(data)
-    _check_version(stored.version)
+    stored = CODEC.value(fmt.Id, data)
     if int(stored.kind) not in list(map(int, Kind)):
         raise FormatNotSupported(f"kind {stored.kind} is not known; upgrade this program")
     return IdValue(
@@ -244,9 +230,9 @@ def _former_of(stored: fmt.Former) -> Former:
     return Former(stored.epoch, stored.number, _state_of(stored.state))
 
 
-def _references_bytes(value: ReferencesValue) -> bytes:
+def _references_to(value: ReferencesValue) -> fmt.References:
     return fmt.References(
-        version=VERSION,
+        version=CODEC.version,
         transaction=_transaction_to(value.transaction),
         staged_ms=value.staged_ms,
         principal=value.principal,
@@ -265,12 +251,11 @@ def _references_bytes(value: ReferencesValue) -> bytes:
             )
             for reference in value.references
         ],
-    ).SerializeToString(deterministic=True)
+    )
 
 
 def _references_of(data: bytes) -> ReferencesValue:
-    stored = fmt.References.FromString(data)
-    _check_version(stored.version)
+    stored = CODEC.value(fmt.References, data)
     references = tuple(
         Reference(
             stream=Stream(reference.branch, reference.topic_id, reference.partition),
@@ -289,20 +274,19 @@ def _references_of(data: bytes) -> ReferencesValue:
     return ReferencesValue(_transaction_of(stored.transaction), stored.staged_ms, references, stored.principal)
 
 
-def _note_bytes(note: NoteValue) -> bytes:
+def _note_to(note: NoteValue) -> fmt.Note:
     return fmt.Note(
-        version=VERSION,
+        version=CODEC.version,
         transaction=_transaction_to(note.transaction),
         outcome=fmt.State.Name(note.outcome),
         finished=note.finished,
         part=None if note.part is None else _part_to(note.part),
         copied=_counts_to(note.copied),
-    ).SerializeToString(deterministic=True)
+    )
 
 
 def _note_of(data: bytes) -> NoteValue:
-    stored = fmt.Note.FromString(data)
-    _check_version(stored.version)
+    stored = CODEC.value(fmt.Note, data)
     part = _part_of(stored.part) if stored.HasField("part") else None
     if part is None and not stored.finished:
         raise DataDamaged("a note that is not finished does not say what the decision counts")
