@@ -14,21 +14,23 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.backoff import jittered_s
 from ledgermq.runtime.wait import wait_for
+from ledgermq.sources import Sources
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_broker.logs import get_logger
+from ledgermq_broker.transactions.counts import TransactionCounts
 from ledgermq_broker.transactions.pending_offsets import PendingOffsets
 from ledgermq_broker.transactions.staged_log import StagedLog
-from ledgermq_broker.transactions.state.participant import CarryItem
+from ledgermq_broker.transactions.state.coordinator import Coordinator
+from ledgermq_broker.transactions.state.limits import TransactionLimits
+from ledgermq_broker.transactions.state.participant import CarryItem, Participant
 from ledgermq_broker.transactions.state.types import Part, State, Transaction
-
-if TYPE_CHECKING:
-    from ledgermq_broker.transactions.partition import TransactionPartition, TransactionParts
+from ledgermq_ledger.root.two_clocks import TwoClocks
 
 LOOK_S, IDLE_LOOK_S = 1.0, 10.0
 """Pauses between two looks at what is staged, while something is staged and while nothing is."""
@@ -52,16 +54,49 @@ ROUND_S_MAX = 12.0
 log = get_logger(__name__)
 
 
+class Duties(Protocol):
+    """What a housekeeper takes care of: the two states of a partition of `__transactions`, and what it does for them
+    (`ledgermq_broker.transactions.partition.TransactionPartition`).
+    """
+
+    bundle: int
+    coordinator: Coordinator
+    participant: Participant
+
+    def now_ms(self) -> int: ...
+
+    async def ask(self, transaction: Transaction, question: pb.Question, part: Part | None = None) -> State: ...
+
+    async def ask_expired(self, transaction: Transaction) -> bool: ...
+
+    async def complete(self, transaction: Transaction, outcome: State, part: Part) -> bool: ...
+
+
+class Means(Protocol):
+    """What a housekeeper needs of a broker (`TransactionParts`)."""
+
+    @property
+    def limits(self) -> TransactionLimits: ...
+    @property
+    def sources(self) -> Sources: ...
+    @property
+    def clocks(self) -> TwoClocks: ...
+    @property
+    def counts(self) -> TransactionCounts: ...
+    @property
+    def carry_slots(self) -> int: ...
+
+
 class Housekeeper:
     """Runs one loop for each of these tasks until the term ends."""
 
     def __init__(
         self,
-        partition: TransactionPartition,
+        partition: Duties,
         state: IssuedState,
         staged: StagedLog,
         pending: PendingOffsets,
-        parts: TransactionParts,
+        parts: Means,
     ) -> None:
         self._partition = partition
         self._state = state
