@@ -80,7 +80,8 @@ class Serving(Generic[H]):
 
 def one_of(values: Iterable[object], kind: type[T]) -> T:
     """Return the first value of this type; if there is none, make one without arguments."""
-    return next((each for each in values if isinstance(each, kind)), None) or kind()
+    found = next((each for each in values if isinstance(each, kind)), None)
+    return kind() if found is None else found
 
 
 @dataclass(frozen=True, slots=True)
