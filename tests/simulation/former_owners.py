@@ -4,31 +4,57 @@ has claimed the coordinator's bundle gets no final answer from the broker that h
 What such a broker knows may be outdated, so a fence check comes before each answer, also one that
 writes nothing. Most of these answers happen to be true, so they are judged themselves, not only
 the harm that they do.
+
+A group's coordinator answers heartbeats, and commits that it has stored before, without a check: they stay
+true whatever a successor did. So of these calls the final refusals alone are judged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from crc32c import crc32c
-
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import BY_CODE, LedgerMQError
 from ledgermq.protocol.methods import Method
+from ledgermq_broker.groups.offsets_topic import partition_of as group_partition
+from ledgermq_broker.transactions.transactions import partition_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from tests.simulation.cluster_broker import ClusterBroker
 from tests.simulation.model import Violation
 from tests.simulation.world import World
 
-NAMES: Mapping[str, Callable[[Any], str]] = {
-    "init_transactions": lambda request: request.transactional_id,
-    "end_transaction": lambda request: request.transaction.transactional_id,
-    "transaction_outcome": lambda request: request.transactional_id,
-    "describe_transaction": lambda request: request.transactional_id,
-    "ask_transaction": lambda request: request.transaction.transactional_id,
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`name(request)`: the transactional id, or the group, that a request is about. `topic`: whose partition
+    decides about it. `refusals_only`: other answers need no check.
+    """
+
+    topic: str
+    name: Callable[[Any], str]
+    refusals_only: bool = False
+
+
+_OF_A_GROUP = Question(keys.OFFSETS_TOPIC, lambda request: request.group)
+_REFUSED_BY_A_GROUP = replace(_OF_A_GROUP, refusals_only=True)
+
+QUESTIONS: Mapping[str, Question] = {
+    "init_transactions": Question(keys.TRANSACTIONS_TOPIC, lambda request: request.transactional_id),
+    "end_transaction": Question(keys.TRANSACTIONS_TOPIC, lambda request: request.transaction.transactional_id),
+    "transaction_outcome": Question(keys.TRANSACTIONS_TOPIC, lambda request: request.transactional_id),
+    "describe_transaction": Question(keys.TRANSACTIONS_TOPIC, lambda request: request.transactional_id),
+    "ask_transaction": Question(keys.TRANSACTIONS_TOPIC, lambda request: request.transaction.transactional_id),
+    "fetch_committed": _OF_A_GROUP,
+    "describe_group": _OF_A_GROUP,
+    "group_heartbeat": _REFUSED_BY_A_GROUP,
+    "commit_offsets": _REFUSED_BY_A_GROUP,
+    "reset_offsets": _REFUSED_BY_A_GROUP,
+    "stage_offsets": _REFUSED_BY_A_GROUP,
+    "delete_group": _REFUSED_BY_A_GROUP,
 }
-"""Method -> the transactional id that its request is about."""
+"""By method."""
 
 
 class FormerOwners:
@@ -42,10 +68,11 @@ class FormerOwners:
 
     def arrived(self, address: str, method: Method, request: Any) -> Callable[[Any], None]:
         """Note a call; return what is to be called with its answer, or its error."""
-        if method.attribute not in NAMES or (served := self._brokers[address]).broker is None:
+        question = QUESTIONS.get(method.attribute)
+        if question is None or (served := self._brokers[address]).broker is None:
             return _no_judgement
-        name = NAMES[method.attribute](request)
-        bundle = self._bundle_of(served, name)
+        name = question.name(request)
+        bundle = self._bundle_of(served, question.topic, name)
         if bundle is None:
             return _no_judgement
         newest = self.newest_epoch(bundle)
@@ -56,20 +83,20 @@ class FormerOwners:
 
         def answered(answer: Any) -> None:
             now = self._epoch(served, bundle)
-            is_final = not isinstance(answer, LedgerMQError) or not answer.retriable
-            if is_final and (now is None or now < newest):
+            if _is_final(answer, refusals_only=question.refusals_only) and (now is None or now < newest):
                 text = f"{address}, fenced in bundle {bundle}, answered {method.name} about {name}: {answer!r}"
                 self._world.violations.append(Violation("former coordinator", text[:300]))
 
         return answered
 
-    def _bundle_of(self, served: ClusterBroker, name: str) -> int | None:
-        """Return the bundle of the id's coordinator; None before the broker knows of any."""
+    def _bundle_of(self, served: ClusterBroker, topic_name: str, name: str) -> int | None:
+        """Return the bundle of the coordinator; None before the broker knows of any."""
         assert served.broker is not None
-        topic = served.broker.metadata.catalog.topics_by_name.get(keys.TRANSACTIONS_TOPIC)
+        topic = served.broker.metadata.catalog.topics_by_name.get(topic_name)
         if topic is None:
             return None
-        return topic.bundles[crc32c(name.encode()) % topic.settings.transaction_coordinators]
+        is_group = topic_name == keys.OFFSETS_TOPIC
+        return topic.bundles[group_partition(name, topic.partitions) if is_group else partition_of(name, topic)]
 
     def newest_epoch(self, bundle: int) -> int:
         """Return the epoch of the newest valid claim, below which no slot is missing."""
@@ -87,6 +114,16 @@ class FormerOwners:
         assert served.broker is not None
         owner = served.broker.ownership.opened.get(bundle)
         return None if owner is None else owner.epoch
+
+
+def _is_final(answer: Any, *, refusals_only: bool) -> bool:
+    """Return whether a caller takes an answer for the last word about what it asked."""
+    if isinstance(answer, LedgerMQError):
+        return not answer.retriable
+    if not refusals_only:
+        return True
+    errors = [result.error for result in getattr(answer, "results", ())]
+    return any(error.code and not BY_CODE.get(error.code, LedgerMQError).retriable for error in errors)
 
 
 def _no_judgement(answer: Any) -> None:

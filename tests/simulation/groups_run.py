@@ -35,6 +35,7 @@ from tests.simulation.failures_truth import (
     judge_failures,
     places_of,
 )
+from tests.simulation.former_owners import FormerOwners
 from tests.simulation.groups_clients import (
     GROUP,
     RETENTION_S,
@@ -71,6 +72,7 @@ class GroupsRun(ClusterRun):
         self.cluster = replace(self.cluster, seconds=min(self.cluster.seconds, 30.0), settings=settings)
         self.network = Network(self.world)
         self.network.on_call = self._arrived
+        self._former = FormerOwners(self.world, self.brokers)
         self._members: dict[str, GroupMember] = {}
         self._done: Done
         self._expiry = ExpiryWatch(self.world)
@@ -94,7 +96,9 @@ class GroupsRun(ClusterRun):
         """
         is_commit = isinstance(request, pb.EndTransactionRequest) and request.outcome == pb.COMMITTED
         loses = is_commit and not self.world.healed and self._losing.random() < ANSWERS_LOST
-        return (lambda answer: self._lose_answers(address)) if loses else (lambda answer: None)
+        if loses:
+            return lambda answer: self._lose_answers(address)
+        return self._former.arrived(address, method, request)
 
     def _lose_answers(self, address: str) -> None:
         members = [f"f{number}" for number in range(self.failures.members)]

@@ -243,6 +243,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a look-up was answered: a key that was never sent",
     ),
     "groups": (
+        "a question came to a former coordinator",
         "a member was handed messages",
         "a member stalled",
         "a member was told: StaleAssignment",
@@ -522,6 +523,7 @@ RARE: dict[str, frozenset[str]] = {
     ),
     "groups": frozenset(
         {
+            "a question came to a former coordinator",
             "a copy that waits was carried",
             "a failing program answered: nack, too late",
             "a failing program answered: success, too late",
