@@ -11,16 +11,16 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 import ledgermq_broker.timed.state.limits
 import ledgermq_broker.timed.state.places
-from ledgermq_broker.metadata import topic_changes
 from ledgermq_broker.timed import deliverer, mover
 from ledgermq_broker.timed.state.limits import TimerLimits
+from ledgermq_broker.timed.timers import TIMED
 from ledgermq_ledger import keys
 
 SECOND_US = 1_000_000
@@ -147,11 +147,14 @@ def scaled(plan: TimersPlan) -> Iterator[None]:
         patch.setattr(deliverer, "RECALLS_LOOK_S", 0.5)
         patch.setattr(keys, "NEAR_PARTITIONS", 1 + geometry.near)
         patch.setattr(keys, "FAR_PARTITIONS", geometry.far)
-        patch.setattr(
-            topic_changes,
-            "HIDDEN_FILES",
-            {"parquet.max.lag.ms": str(plan.file_lag_ms), "parquet.target.bytes": "4096"},
+        files = {"parquet.max.lag.ms": str(plan.file_lag_ms), "parquet.target.bytes": "4096"}
+        near, far, log = TIMED.topics
+        topics = (
+            replace(near, in_each_bundle=1 + geometry.near),
+            replace(far, in_each_bundle=geometry.far, settings={**far.settings, **files}),
+            log,
         )
+        patch.setitem(vars(TIMED), "topics", topics)
         yield
 
 

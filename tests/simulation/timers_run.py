@@ -71,8 +71,7 @@ class TimersRun(ClusterRun):
             topic_settings=self.cluster.topic_settings | {"timed": self.cluster.topic_settings["main"]},
             constants=replace(
                 self.cluster.constants,
-                timers=self.own.limits,
-                transactions=self.together.limits,
+                limits=(self.own.limits, self.together.limits),
                 carry_slots=self.together.carry_slots,
             ),
         )
