@@ -80,7 +80,6 @@ TopicFile = Annotated[
     str,
     typer.Option(
         "--file",
-        "-f",
         metavar="FILE",
         help="A .yaml, .json or .toml file that declares topics; - reads YAML from stdin.",
     ),
