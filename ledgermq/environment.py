@@ -21,7 +21,7 @@ PREFIX = "LEDGERMQ_"
 SEE = "docs/settings.md lists all variables"
 COMMAND_LINE = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE"})
 """Variables of the command line and of clients that are not settings of processes."""
-TLS = ("tls", "tls_ca_file", "tls_cert_file", "tls_key_file")
+TLS = ("tls", "tls_ca_file", "tls_cert_file", "tls_key_file", "tls_server_name")
 CLIENT = (*TLS, "token", "token_file")
 """Settings that clients read, from variables and from the file. Brokers have the files of TLS, too."""
 COMPOSE = frozenset({"TAG", "SETTINGS"})

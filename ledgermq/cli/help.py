@@ -15,7 +15,8 @@ from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.terminal import forget_output
 
 WIDTH_MAX = 100
-COMMON = ("target", "tls", "tls_ca_file", "tls_cert_file", "tls_key_file", "timeout_s", "output", "debug", "help")
+_TLS = ("tls", "tls_ca_file", "tls_cert_file", "tls_key_file", "tls_server_name")
+COMMON = ("target", *_TLS, "timeout_s", "output", "debug", "help")
 _PREFIX = "Value error, "
 _PLAIN_WORDS = {
     "Input should be a valid integer, unable to parse string as an integer": "give a whole number",

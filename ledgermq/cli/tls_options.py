@@ -45,6 +45,12 @@ _OPTIONS: dict[str, Any] = {
         Path | None,
         typer.Option("--tls-key-file", show_default=False, help="PEM file of its private key."),
     ],
+    "tls_server_name": Annotated[
+        str | None,
+        typer.Option(
+            "--tls-server-name", show_default=False, help="Name that brokers' certificates have, not their addresses."
+        ),
+    ],
 }
 
 
@@ -73,14 +79,14 @@ def take_tls(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tls_of(values: dict[str, Any]) -> Tls | bool | None:
-    is_on, ca, cert, key = values.values()
-    if ca is None and cert is None and key is None:
+    is_on, ca, cert, key, server_name = values.values()
+    if ca is None and cert is None and key is None and server_name is None:
         return is_on  # type: ignore[no-any-return]
     if is_on is False:
-        raise InvalidConfig("--no-tls takes no files of TLS")
+        raise InvalidConfig("--no-tls takes no files of TLS and no server name")
     from ledgermq.client.settings.tls import Tls
 
-    return Tls(ca=ca, cert=cert, key=key)
+    return Tls(ca=ca, cert=cert, key=key, server_name=server_name)
 
 
 def given_tls() -> Tls | bool | None:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from ledgermq.client.settings.tls import Tls
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import did_you_mean
+from ledgermq.protocol.names import is_host
 from ledgermq.protocol.tokens import bearer
 
 Parse = Callable[[str, str], Any]
@@ -203,6 +204,8 @@ class ConnectionOptions:
     """PEM file of a certificate for brokers that ask for one, there, too"""
     tls_key_file: str = option("")
     """PEM file of its private key, there, too"""
+    tls_server_name: str = option("")
+    """name that the brokers' certificates are made out for, in place of the host of each broker's address"""
 
     def connection(self) -> Connection:
         """Return how to connect. Raises InvalidConfig."""
@@ -211,13 +214,20 @@ class ConnectionOptions:
         return Connection(self._tls(), self.token, self.token_file)
 
     def _tls(self) -> Tls | bool | None:
-        if not (self.tls_ca_file or self.tls_cert_file or self.tls_key_file):
+        if not (self.tls_ca_file or self.tls_cert_file or self.tls_key_file or self.tls_server_name):
             return self.tls
         if self.tls is False:
-            raise InvalidConfig("tls=false takes no files of TLS")
+            raise InvalidConfig("tls=false takes no files of TLS and no server name")
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
             raise InvalidConfig("tlsCertFile and tlsKeyFile go together: give both or none")
-        return Tls(ca=self.tls_ca_file or None, cert=self.tls_cert_file or None, key=self.tls_key_file or None)
+        if self.tls_server_name and not is_host(self.tls_server_name):
+            raise InvalidConfig(f"tlsServerName must be a host name or an IP address, not {self.tls_server_name!r}")
+        return Tls(
+            ca=self.tls_ca_file or None,
+            cert=self.tls_cert_file or None,
+            key=self.tls_key_file or None,
+            server_name=self.tls_server_name or None,
+        )
 
 
 def check_servers(servers: str) -> None:

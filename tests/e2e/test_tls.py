@@ -95,6 +95,31 @@ async def test_records_go_to_and_fro_by_tls(authority: Authority, tmp_path: Path
         await round_trip(client)
 
 
+async def test_all_brokers_share_a_certificate_without_their_addresses(authority: Authority, tmp_path: Path) -> None:
+    """`tls_server_name`, for clients and between brokers: the name is checked, and only the name."""
+    shared = authority.issue("shared", "brokers.example")
+    quick = {"heartbeat_interval_ms": 200, "holding_ms": 200}
+    settings = {**shared.settings(), "tls_ca_file": str(authority.ca), "tls_server_name": "brokers.example"}
+    tls = Tls(ca=authority.ca, server_name="brokers.example")
+    async with (
+        serving(tmp_path / "root", **settings, **quick) as first,
+        serving(tmp_path / "root", **settings, **quick) as second,
+        ledgermq.connect(first.address, tls=tls, timeout_s=SLOW_S) as one,
+        ledgermq.connect(second.address, tls=tls, timeout_s=SLOW_S) as other,
+    ):
+        await one.create_topic("by-one", 4)
+        await other.create_topic("by-other", 4)
+        async with asyncio.timeout(SLOW_S):
+            while len({bundle.owner for bundle in (await other.describe_cluster()).bundles}) < 2:
+                await asyncio.sleep(0.1)
+        await round_trip(one, "by-other")
+        assert "is not made out for '127.0.0.1'" in await refusal(first.address, authority.tls())
+        wrong = Tls(ca=authority.ca, server_name="brokers.example.org")
+        assert "is not made out for 'brokers.example.org'" in await refusal(first.address, wrong)
+        stranger = Authority(tmp_path, "stranger")
+        assert "is not signed by" in await refusal(first.address, Tls(ca=stranger.ca, server_name="brokers.example"))
+
+
 async def test_brokers_reach_each_other_by_tls_and_show_their_certificates(
     authority: Authority, tmp_path: Path
 ) -> None:
@@ -289,7 +314,7 @@ async def test_a_call_shows_the_names_in_the_client_s_certificate(
 
 
 async def test_the_spark_sink_connects_by_tls(authority: Authority, tmp_path: Path) -> None:
-    """Options tlsCaFile, tlsCertFile, tlsKeyFile."""
+    """Options tlsCaFile, tlsCertFile, tlsKeyFile, tlsServerName."""
     settings = {"tls_client_ca_file": str(authority.ca), "tls_client_auth": "required"}
     program = authority.issue("program")
     async with serving_tls(authority, tmp_path, **settings) as node:
@@ -297,6 +322,9 @@ async def test_the_spark_sink_connects_by_tls(authority: Authority, tmp_path: Pa
         given = {"servers": node.address, **{name: str(path) for name, path in files.items()}}
         async with opened(sink_options(given, streaming=False)) as place:
             await round_trip(place.client)
+        with pytest.raises(errors.TlsFailed, match=r"not made out for 'other\.example'"):
+            async with opened(sink_options({**given, "tlsServerName": "other.example"}, streaming=False)):
+                pass
         with pytest.raises(errors.TlsFailed, match="asks for a certificate"):
             async with opened(sink_options({"servers": node.address, "tlsCaFile": str(authority.ca)}, streaming=False)):
                 pass
@@ -308,7 +336,7 @@ async def test_the_spark_sink_connects_by_tls(authority: Authority, tmp_path: Pa
 
 
 async def test_the_spark_source_asks_brokers_by_tls(authority: Authority, tmp_path: Path) -> None:
-    """Options tlsCaFile, tlsCertFile, tlsKeyFile: the source has only `servers`, and asks them for the root."""
+    """Options tlsCaFile, tlsCertFile, tlsKeyFile, tlsServerName; `servers` tell the root."""
     settings = {"tls_client_ca_file": str(authority.ca), "tls_client_auth": "required"}
     program = authority.issue("program")
     async with (
@@ -325,6 +353,8 @@ async def test_the_spark_source_asks_brokers_by_tls(authority: Authority, tmp_pa
             return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
 
         assert await asyncio.to_thread(read, given) == 20
+        with pytest.raises(errors.TlsFailed, match=r"not made out for 'other\.example'"):
+            await asyncio.to_thread(read, {**given, "tlsServerName": "other.example"})
         with pytest.raises(errors.TlsFailed, match="accepts TLS only"):
             await asyncio.to_thread(read, {"servers": node.address, "topic": "orders", "tls": "false"})
 

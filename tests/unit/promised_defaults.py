@@ -29,6 +29,7 @@ PROCESS: dict[str, Any] = {
     "peer_address": NOT_SET,
     "tls_client_auth": "none",
     "tls_ca_file": NOT_SET,
+    "tls_server_name": NOT_SET,
     "broker_id": NOT_SET,
     "rack": NOT_SET,
     "security": "auto",

@@ -109,10 +109,12 @@ class GrpcConnection(Calls):
         self._open()
 
     def _open(self) -> None:
-        options = GRPC_OPTIONS + _CLIENT_OPTIONS
+        options: tuple[tuple[str, int | str], ...] = GRPC_OPTIONS + _CLIENT_OPTIONS
         if self._credentials is None:
             self._channel = grpc.aio.insecure_channel(self.address, options=options)
         else:
+            if name := self._credentials.tls.server_name:
+                options += (("grpc.ssl_target_name_override", name),)
             self._channel = grpc.aio.secure_channel(self.address, self._credentials.current(), options=options)
         self._calls: dict[str, Any] = {method.name: self._multi_callable(method) for method in METHODS}
 

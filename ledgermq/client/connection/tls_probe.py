@@ -35,9 +35,10 @@ async def why_refused(address: str, tls: Tls | None) -> str | None:
     context = _any_server() if tls is None else tls.context()
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
-            is_closed = await _closed_after_handshake(address, context)
+            name = None if tls is None else tls.server_name
+            is_closed = await _closed_after_handshake(address, context, name)
             if is_closed and tls is not None:  # a broker that has just ended looks like this, once
-                is_closed = await _closed_after_handshake(address, context)
+                is_closed = await _closed_after_handshake(address, context, name)
     except ssl.SSLCertVerificationError as error:
         return _of_certificate(address, tls, error)
     except ssl.SSLError as error:
@@ -56,11 +57,13 @@ def _any_server() -> ssl.SSLContext:
     return context
 
 
-async def _closed_after_handshake(address: str, context: ssl.SSLContext) -> bool:
-    """Make a handshake; return whether the broker closes the connection without sending anything."""
+async def _closed_after_handshake(address: str, context: ssl.SSLContext, name: str | None) -> bool:
+    """Make a handshake; return whether the broker closes the connection without sending anything. `name`: what its
+    certificate must be made out for; None: the host.
+    """
     host, _, port = address.rpartition(":")
     context.set_alpn_protocols([ALPN])
-    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
+    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context, server_hostname=name)
     try:
         async with asyncio.timeout(ANSWER_WAIT_S):
             return not await reader.read(1)
@@ -91,6 +94,11 @@ def _of_certificate(address: str, tls: Tls | None, error: ssl.SSLCertVerificatio
     if error.verify_code == _NOT_YET:
         return f"the certificate of the broker at {address} is not valid yet: compare the clocks of both machines"
     if error.verify_code in (_OTHER_NAME, _OTHER_ADDRESS):
+        if tls is not None and tls.server_name is not None:
+            return (
+                f"the certificate of the broker at {address} is not made out for {tls.server_name!r}: give a"
+                " server_name (tls_server_name) that it has, or add this one to its subject alternative names"
+            )
         return (
             f"the certificate of the broker at {address} is not made out for {host!r}: connect by a name that it has,"
             " or add this one to its subject alternative names"

@@ -20,6 +20,7 @@ import grpc
 
 from ledgermq.environment import PREFIX, TLS, from_settings_file
 from ledgermq.errors import InvalidConfig
+from ledgermq.protocol.names import is_host
 from ledgermq.runtime.log import get_log
 
 LOOK_S = 1.0
@@ -50,12 +51,15 @@ class Tls:
     All values are paths of PEM files. `ca`: authorities that sign the brokers' certificates; None:
     those that the machine trusts. `cert`, `key`: certificate and private key of this client, for
     brokers that ask for one; both or none. Files that change are read again: new connections use
-    what they hold then. Raises InvalidConfig.
+    what they hold then. `server_name`: the host name or IP address that certificates of brokers must be made
+    out for, in place of the one connected to: for brokers whose addresses come and go, as in Kubernetes.
+    Raises InvalidConfig.
     """
 
     ca: str | Path | None = None
     cert: str | Path | None = None
     key: str | Path | None = None
+    server_name: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("ca", "cert", "key"):
@@ -65,6 +69,10 @@ class Tls:
             if not isinstance(given, str | Path) or not str(given):
                 raise InvalidConfig(f"{name} of Tls must be the path of a PEM file, not {given!r}")
             object.__setattr__(self, name, Path(given).expanduser())
+        if self.server_name is not None and not is_host(self.server_name):
+            raise InvalidConfig(
+                f"server_name of Tls must be a host name or an IP address, without a port, not {self.server_name!r}"
+            )
         if (self.cert is None) != (self.key is None):
             missing, there = ("key", "cert") if self.key is None else ("cert", "key")
             raise InvalidConfig(f"{there} of Tls needs {missing}: a client proves itself by both files, or by none")
@@ -199,7 +207,7 @@ def chosen_tls(given: Tls | bool | None, environment: Mapping[str, str] | None =
         "key": found.get("tls_key_file") or None,
     }
     is_on = given or _switch(found.get("tls", any(files.values())))
-    return Tls(**files) if is_on else None
+    return Tls(**files, server_name=found.get("tls_server_name") or None) if is_on else None
 
 
 def _switch(value: object) -> bool:

@@ -102,9 +102,9 @@ class ClientSettings:
     """Age at which a topic's metadata is fetched again, so that added partitions are found."""
     tls: Tls | bool | None = checked(None, check_tls)
     """True: connect by TLS; `ledgermq.Tls(ca=…, cert=…, key=…)`: with these PEM files; False: plain. Not
-    set: as LEDGERMQ_TLS, LEDGERMQ_TLS_CA_FILE, LEDGERMQ_TLS_CERT_FILE and LEDGERMQ_TLS_KEY_FILE say, or
-    `tls`, `tls_ca_file`, … in the TOML file that LEDGERMQ_CONFIG names. True takes files from there,
-    too. Brokers in this process take the settings of brokers instead.
+    set: as LEDGERMQ_TLS, LEDGERMQ_TLS_CA_FILE, LEDGERMQ_TLS_CERT_FILE, LEDGERMQ_TLS_KEY_FILE and
+    LEDGERMQ_TLS_SERVER_NAME say, or `tls`, `tls_ca_file`, … in the TOML file that LEDGERMQ_CONFIG names.
+    True takes files from there, too. Brokers in this process take the settings of brokers instead.
     """
     must_exist: bool = switch(False)
     """Root URLs only: set True to refuse a root that holds no cluster, instead of creating one."""

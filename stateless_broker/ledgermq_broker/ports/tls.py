@@ -288,4 +288,9 @@ def tls_to_peers(settings: BrokerSettings) -> Tls | None:
     """
     if settings.tls_cert_file is None:
         return None
-    return Tls(ca=settings.tls_ca_file, cert=settings.tls_cert_file, key=settings.tls_key_file)
+    return Tls(
+        ca=settings.tls_ca_file,
+        cert=settings.tls_cert_file,
+        key=settings.tls_key_file,
+        server_name=settings.tls_server_name,
+    )

@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ledgermq.buffers import KIB, MIB
+from ledgermq.protocol.names import HOST_PATTERN
 from ledgermq_broker.bundle.loads import LoadTimes
 from ledgermq_broker.settings.sources import names_of, read_sources, settle
 from ledgermq_ledger.cluster import BUNDLES_MAX, ClusterDefaults
@@ -161,6 +162,12 @@ class BrokerSettings(ProcessSettings):
         "PEM file of the authorities that sign the certificates of the other brokers; not set: those that this machine"
         " trusts. Clients on this machine read it, too",
         min_length=1,
+    )
+    tls_server_name: str | None = _setting(
+        None,
+        "Name that the certificates of the other brokers must be made out for; not set: the host of each one's address."
+        " Set it where all brokers share a certificate, as in Kubernetes. Clients on this machine read it, too",
+        pattern=rf"^({HOST_PATTERN})$",
     )
     broker_id: str | None = _setting(
         None,

@@ -44,6 +44,11 @@ def test_wrong_values_are_refused_by_name(tmp_path: Path) -> None:
         Tls(cert="/cert.pem")
     with pytest.raises(InvalidConfig, match="key of Tls needs cert"):
         Tls(key="/key.pem")
+    for name in ("", "host:9650", "a b", "-a", "x" * 254, 7):
+        with pytest.raises(InvalidConfig, match="server_name of Tls must be a host name or an IP address"):
+            Tls(server_name=name)  # type: ignore[arg-type]
+    for name in ("brokers.example", "10.0.0.1", "::1", "fe80::1"):
+        assert Tls(server_name=name).server_name == name
     with pytest.raises(InvalidConfig, match="ca of Tls must be the path"):
         Tls(ca=b"bytes")  # type: ignore[arg-type]
 
