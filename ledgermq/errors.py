@@ -30,6 +30,8 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     │       └── NoReply           no reply to a request came in time; it may be handled nevertheless
     ├── ProducerError             the producer's session has ended; open a new one
     │   ├── UnknownProducer, OutOfOrderSequence
+    │   │   ├── ProducerEpochFenced   an UnknownProducer: a newer session of its id has written
+    │   │   └── SequencePassed    an OutOfOrderSequence: stored before, at an offset that is not remembered
     │   └── OutcomeUnknown        the record may or may not be stored; never retried automatically
     ├── PartitionHeld             an exclusive producer has the partition for itself; nothing was stored
     ├── ProducerFenced            an exclusive producer lost its partition: stop; nothing was stored
@@ -262,8 +264,20 @@ class UnknownProducer(ProducerError):
     code = "UNKNOWN_PRODUCER"
 
 
+class ProducerEpochFenced(UnknownProducer):
+    """A newer session of the same producer id has written to the partition. Nothing of the batch is stored."""
+
+    code = "PRODUCER_EPOCH_FENCED"
+
+
 class OutOfOrderSequence(ProducerError):
     code = "OUT_OF_ORDER_SEQUENCE"
+
+
+class SequencePassed(OutOfOrderSequence):
+    """The producer has stored a batch with this sequence so long ago that its offset is no longer remembered."""
+
+    code = "SEQUENCE_PASSED"
 
 
 class OutcomeUnknown(ProducerError):

@@ -83,6 +83,8 @@ _FOREIGN: dict[grpc.StatusCode, type[LedgerMQError]] = {
 _SENT_AS: dict[type[LedgerMQError], type[LedgerMQError]] = {
     errors.Unauthenticated: errors.Unauthorized,
     errors.QuotaExceeded: errors.ResourceExhausted,
+    errors.ProducerEpochFenced: errors.UnknownProducer,
+    errors.SequencePassed: errors.OutOfOrderSequence,
 }
 
 

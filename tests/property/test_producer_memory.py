@@ -55,11 +55,13 @@ def expected(known: Known | None, session: ProducerSession, count: int, crc: int
         return None if session.sequence == 0 else "UnknownProducer"
     epoch, remembered = known
     if session.epoch != epoch:
-        return "UnknownProducer" if session.epoch < epoch else "OutOfOrderSequence" if session.sequence else None
+        return "ProducerEpochFenced" if session.epoch < epoch else "OutOfOrderSequence" if session.sequence else None
     if session.sequence == remembered[-1].sequence + remembered[-1].record_count:
         return None
     found = (each for each in remembered if (each.sequence, each.record_count) == (session.sequence, count))
     stored = next(found, None)
+    if session.sequence + count <= remembered[0].sequence:
+        return "SequencePassed"
     return stored if stored is not None and (not crc or stored.crc in (0, crc)) else "OutOfOrderSequence"
 
 

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from ledgermq.errors import OutOfOrderSequence, UnknownProducer
+from ledgermq.errors import OutOfOrderSequence, ProducerEpochFenced, SequencePassed, UnknownProducer
 from ledgermq.protocol.limits import WINDOW_BATCHES
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
@@ -210,7 +210,8 @@ class Producers:
         if it is stored already. The session's opened slot is one of this ledger. `sent_crc`: checksum of
         the batch as it was sent; 0: not known.
 
-        Raises UnknownProducer (take a new id unless something is in doubt) and OutOfOrderSequence.
+        Raises UnknownProducer (take a new id unless something is in doubt) and OutOfOrderSequence, and of them
+        ProducerEpochFenced and SequencePassed.
         """
         memory = self._memory.get(memory_key(session.id, topic_id, partition))
         if memory is None:
@@ -219,7 +220,7 @@ class Producers:
         _check_principal(session, memory.principal)
         epoch = memory.epoch
         if session.epoch < epoch:
-            raise UnknownProducer(f"producer epoch {session.epoch} was fenced by epoch {epoch}; open a new session")
+            raise ProducerEpochFenced(f"producer epoch {session.epoch} was fenced by epoch {epoch}; open a new session")
         if session.epoch > epoch:
             if session.sequence == 0:
                 return None
@@ -237,7 +238,8 @@ class Producers:
                         " this batch has: another program used the producer's id. This batch is not stored"
                     )
                 return batch
-        raise OutOfOrderSequence(
+        passed = session.sequence + record_count <= batches[0].sequence
+        raise (SequencePassed if passed else OutOfOrderSequence)(
             f"sequence {session.sequence} with {record_count} records: {memory.next_sequence} is next, "
             f"and the {len(batches)} remembered batches begin at {batches[0].sequence}"
         )

@@ -248,6 +248,8 @@ _TABLE: dict[type[LedgerMQError], tuple[Code, Code, Code, Code]] = {
         Code.CLUSTER_AUTHORIZATION_FAILED,
     ),
     errors.UnknownProducer: (Code.UNKNOWN_PRODUCER_ID,) * 4,
+    errors.ProducerEpochFenced: (Code.INVALID_PRODUCER_EPOCH,) * 4,
+    errors.SequencePassed: (Code.DUPLICATE_SEQUENCE_NUMBER,) * 4,  # clients take it for success
     errors.OutOfOrderSequence: (Code.OUT_OF_ORDER_SEQUENCE_NUMBER,) * 4,
     errors.TransactionFenced: (Code.INVALID_PRODUCER_EPOCH,) * 4,
     errors.TransactionAborted: (Code.INVALID_PRODUCER_EPOCH,) * 4,
