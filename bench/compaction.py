@@ -41,10 +41,12 @@ from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.file import FileStore
 from ledgermq_ledger.object_store.metered import MeteredStore
-from ledgermq_ledger.parquet.columns import ROW_GROUP_BYTES, SCHEMA, open_writer
+from ledgermq_ledger.parquet.columns import SCHEMA_BEFORE as SCHEMA
+from ledgermq_ledger.parquet.columns import open_writer
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.report import CompactionReport
 from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.topics.settings import TopicSettings
 from tests.stores.counting import CountingMeter
 from tests.worlds.ledgers import append_and_wait
 from tests.worlds.roots import Root
@@ -120,7 +122,9 @@ def plain_conversion(shape: Shape, root: Path, folder: Path) -> tuple[float, flo
         waiting[partition], waiting_bytes[partition] = [], 0
         flush_s = time.process_time()
         if partition not in writers:
-            writers[partition] = open_writer(pa.OSFile(str(folder / f"{partition}.parquet"), "wb"), {})
+            writers[partition] = open_writer(
+                pa.OSFile(str(folder / f"{partition}.parquet"), "wb"), {}, has_appended=False
+            )
         writers[partition].write_table(table, row_group_size=table.num_rows)
         writing_s += time.process_time() - flush_s
 
@@ -130,7 +134,7 @@ def plain_conversion(shape: Shape, root: Path, folder: Path) -> tuple[float, flo
                 waiting[partition].append(placed(batch, partition, ends[partition]))
                 ends[partition] += batch.num_rows
                 waiting_bytes[partition] += batch.nbytes
-                if waiting_bytes[partition] >= ROW_GROUP_BYTES:
+                if waiting_bytes[partition] >= TopicSettings().parquet_row_group_bytes:
                     flush(partition)
     for partition, left in waiting.items():
         if left:

@@ -15,6 +15,8 @@ Invariant: readers do not rely on these rules, because roots hold records from b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -26,8 +28,47 @@ from ledgermq.protocol.records import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, timest
 PRODUCERS_TYPE = 0
 """`timestampType` of records whose timestamp is their producer's."""
 _TYPE_BYTES = 4
+TIMESTAMP_AFTER, TIMESTAMP_BEFORE = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
 TIMESTAMP_AFTER_MS = 60 * 60 * 1000
 """How far a timestamp may be ahead of its append, in topics that do not set message.timestamp.after.max.ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampBounds:
+    """How far timestamps of a topic may be from the time of their append, in milliseconds; below 0: any."""
+
+    after_ms: int = TIMESTAMP_AFTER_MS
+    before_ms: int = -1
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> TimestampBounds:
+        """Return the bounds by a topic's settings, as its record holds them. A value that is no number sets none."""
+        if settings.get("message.timestamp.type") == "LogAppendTime":
+            return cls(-1, -1)
+        after = settings.get(TIMESTAMP_AFTER, str(TIMESTAMP_AFTER_MS))
+        before = settings.get(TIMESTAMP_BEFORE, "-1")
+        return cls(int(after) if after.isdecimal() else -1, int(before) if before.isdecimal() else -1)
+
+    @property
+    def is_set(self) -> bool:
+        return self.after_ms >= 0 or self.before_ms >= 0
+
+    def hold(self, first_us: int, last_us: int, now_us: int) -> bool:
+        """Return whether timestamps from `first_us` to `last_us` may be appended at `now_us`."""
+        is_ahead = 0 <= 1000 * self.after_ms < last_us - now_us
+        return not is_ahead and not 0 <= 1000 * self.before_ms < now_us - first_us
+
+    def problem(self, first_us: int, last_us: int, now_us: int, clock: str, topic: str) -> str | None:
+        """Return what is wrong with timestamps from `first_us` to `last_us` at `now_us`; None: nothing is.
+        `clock`: whose time that is.
+        """
+        if self.hold(first_us, last_us, now_us):
+            return None
+        if 0 <= 1000 * self.after_ms < last_us - now_us:
+            distance, bound, name = f"{(last_us - now_us) // 1_000_000} s ahead of", self.after_ms, TIMESTAMP_AFTER
+        else:
+            distance, bound, name = f"{(now_us - first_us) // 1_000_000} s behind", self.before_ms, TIMESTAMP_BEFORE
+        return f"{distance} {clock}; topic {topic} takes up to {bound / 1000:g} s ({name})"
 
 
 def check_header_name(name: Any) -> str:

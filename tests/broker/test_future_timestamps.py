@@ -102,3 +102,28 @@ async def test_a_stored_one_can_be_copied_and_status_names_it(cluster: Cluster) 
         assert found == [FutureRecord("t", 0, 1)]
         later = datetime_of(now_us()) + timedelta(days=1)
         assert await future_records(client, await client.list_topics(), later, 5) == []
+
+
+@in_cluster("a:1")
+async def test_a_record_of_the_past_is_refused_where_the_topic_bounds_it(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1, settings={"message.timestamp.before.max.ms": "1d"})
+        await client.create_topic("free", 1)
+        async with client.producer(linger_ms=100) as producer:
+            sent = [
+                producer.send("t", "before"),
+                producer.send("t", "past", timestamp=now_us() - 25 * HOUR_US),
+                producer.send("t", "edge", timestamp=now_us() - 23 * HOUR_US),
+            ]
+            for number in (0, 2):
+                await sent[number]
+            with pytest.raises(InvalidRecord, match=r"\d{5} s behind .* 86400 s \(message\.timestamp\.before\.max"):
+                await sent[1]
+            await producer.send("free", "past", timestamp=1)
+            await producer.send("t", "late", delay=86_400)
+        async with client.transactions("mover") as transactions:
+            with pytest.raises(InvalidRecord, match=r"message\.timestamp\.before\.max\.ms"):
+                async with transactions.begin() as transaction:
+                    await transaction.send("t", "past", timestamp=1)
+        assert await values_of(client, "t") == [b"before", b"edge"]
+        assert await values_of(client, "free") == [b"past"]

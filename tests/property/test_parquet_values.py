@@ -78,12 +78,12 @@ def test_records_are_the_same_in_parquet(slots: list[list[Any]], compact_after: 
             await _check_plain(root, partition, pa.Table.from_batches(batches))
             await _check_fetched(root, partition, pa.Table.from_batches(batches))
 
-    before = columns.ROW_GROUP_BYTES
-    columns.ROW_GROUP_BYTES = row_group_bytes
+    before = columns.row_group_bytes_of
+    columns.row_group_bytes_of = lambda file: row_group_bytes
     try:
         run_virtual(run)
     finally:
-        columns.ROW_GROUP_BYTES = before
+        columns.row_group_bytes_of = before
 
 
 async def _check_plain(root: Root, partition: int, expected: pa.Table) -> None:
@@ -91,6 +91,8 @@ async def _check_plain(root: Root, partition: int, expected: pa.Table) -> None:
     tables = [pq.ParquetFile(io.BytesIO(await root.store.get(key))).read() for key in found]
     table = pa.concat_tables(tables)
     assert table.column("offset").to_pylist() == list(range(expected.num_rows))
+    times = table.column("appended").to_pylist()
+    assert times == sorted(times)
     assert set(table.column("topic").to_pylist()) == {"t"}
     assert set(table.column("partition").to_pylist()) == {partition}
     assert table.select(SCHEMA.names).cast(SCHEMA).equals(expected)

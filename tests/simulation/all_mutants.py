@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation import (
     mutants_of_access,
     mutants_of_append_times,
+    mutants_of_appended,
     mutants_of_backlogs,
     mutants_of_bundles,
     mutants_of_checkpoints,
@@ -44,6 +45,7 @@ __all__ = ["MUTANTS"]
 _LOADED = (
     mutants_of_access.LOADED,
     mutants_of_append_times.LOADED,
+    mutants_of_appended.LOADED,
     mutants_of_backlogs.LOADED,
     mutants_of_bundles.LOADED,
     mutants_of_checkpoints.LOADED,

@@ -17,7 +17,7 @@ Patch = pytest.MonkeyPatch
 @mutant("cluster", likely=dated_ahead)
 def records_of_the_future_are_stored(patch: Patch) -> None:
     """A broker takes any timestamp, so one record stops retention of its partition for ever."""
-    patch.setattr(BatchChecks, "_check_future", lambda self, topic, batch: None)
+    patch.setattr(BatchChecks, "_check_times", lambda self, topic, batch: None)
 
 
 @mutant("cluster", likely=clocks_are_wrong)
@@ -29,4 +29,4 @@ def future_judged_by_the_clock_of_the_broker(patch: Patch) -> None:
 @mutant("cluster", likely=dated_ahead)
 def neighbours_refused_with_a_record_of_the_future(patch: Patch) -> None:
     """A producer puts records that are ahead into a batch with others, which is refused as a whole."""
-    patch.setattr(TopicRoute, "after_us_max", None)
+    patch.setattr(TopicRoute, "timestamp_bounds", None)

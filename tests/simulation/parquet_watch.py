@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Coroutine, Iterator
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ledgermq.errors import LedgerMQError
@@ -110,12 +111,16 @@ def judge_parquet(world: World, logs: dict[Partition, FinalLog], whole: Collecti
     `whole` they find all that is kept.
     """
     found: defaultdict[Partition, dict[int, str]] = defaultdict(dict)
+    times: defaultdict[Partition, _Appended] = defaultdict(lambda: _Appended(world.sources("true time").now_us()))
     violations = []
     for name in parquet_names(world):
         if name.key == world.damaged or name.topic in world.judged_elsewhere:
             continue  # pyarrow may end the process on it
         partition = (f"{name.topic}#{name.topic_id}", name.partition)
-        table = pq.ParquetFile(world.store.reader(name.key)).read(columns=["offset", "value"], use_threads=False)
+        table = pq.ParquetFile(world.store.reader(name.key)).read(
+            columns=["offset", "value", "appended"], use_threads=False
+        )
+        violations += times[partition].judge(name.key, table["appended"].cast(pa.int64()).to_pylist())
         for offset, value in zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True):
             if offset in found[partition]:
                 violations.append(Violation("parquet doubled", f"{name.key}: offset {offset}"))
@@ -137,6 +142,23 @@ def judge_parquet(world: World, logs: dict[Partition, FinalLog], whole: Collecti
                     )
                 )
     return violations
+
+
+class _Appended:
+    """The times of appends of a partition, file by file: none is below the one before it, or of the future."""
+
+    def __init__(self, now_us: int) -> None:
+        self._now_us = now_us
+        self._last_us = 0
+
+    def judge(self, key: str, times_us: list[int]) -> list[Violation]:
+        violations = []
+        for time_us in times_us:
+            if not self._last_us <= time_us <= self._now_us:
+                text = f"{key}: {time_us} comes after {self._last_us}, and it is {self._now_us} now"
+                violations.append(Violation("appended", text))
+            self._last_us = max(self._last_us, time_us)
+        return violations
 
 
 def _offsets_of(key: str, partition: Partition) -> range:

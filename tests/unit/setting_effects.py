@@ -79,6 +79,9 @@ TOPIC = {
     "message.timestamp.after.max.ms": (
         "broker/test_future_timestamps.py::test_nothing_of_a_table_with_such_a_row_is_stored"
     ),
+    "message.timestamp.before.max.ms": (
+        "broker/test_future_timestamps.py::test_a_record_of_the_past_is_refused_where_the_topic_bounds_it"
+    ),
     "dedup.window.ms": "broker/test_deduplication.py::test_after_the_window_it_is_stored_again",
     "priority.levels": "broker/test_priority.py::test_levels_are_read_by_their_weights_and_none_is_left_out",
     "message.ttl.ms": "e2e/test_expiry.py::test_topics_set_a_default_and_a_longest_time",
@@ -91,6 +94,8 @@ TOPIC = {
     "backlog.quota.policy": "broker/test_backlogs.py::test_the_oldest_records_go_where_the_policy_says_so",
     "parquet.target.bytes": "property/test_parquet_rounds.py::test_each_kept_record_is_there_exactly_once",
     "parquet.max.lag.ms": "broker/test_compactor.py::test_records_become_parquet_when_their_topic_says_so",
+    "parquet.row.group.bytes": "unit/parquet/test_appended.py::test_row_groups_are_as_large_as_the_topic_says",
+    "parquet.appended": "unit/parquet/test_appended.py::test_old_and_new_files_are_read_as_one",
     "parquet.bloom.key": "unit/parquet/test_odd_rounds.py::test_a_bloom_filter_on_the_key_is_a_setting_of_the_topic",
     "delete.action": "unit/keyed/test_left.py::test_what_was_to_be_archived_stays_until_it_is_deleted_on_demand",
     "delete.when": "unit/keyed/test_expiry.py::test_between_the_times_of_delete_when_no_key_goes",

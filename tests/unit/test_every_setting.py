@@ -171,6 +171,7 @@ def test_upgrades_names_every_setting_that_was_removed() -> None:
 # -- 1, topics
 
 TOPIC_TEXTS = {
+    "parquet.row.group.bytes": "2097152",
     "cleanup.policy": "compact",
     "compression.type": "zstd",
     "delete.action": "archive",

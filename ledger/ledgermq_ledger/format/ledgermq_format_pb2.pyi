@@ -284,7 +284,7 @@ class TopicFact(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., version: _Optional[int] = ..., held: _Optional[bool] = ...) -> None: ...
 
 class PartitionCheckpoint(_message.Message):
-    __slots__ = ("topic_id", "partition", "log_start", "parquet_start", "parquet_end", "newest_page", "parked", "deleted_to", "lost", "frozen", "forgotten", "taken_over")
+    __slots__ = ("topic_id", "partition", "log_start", "parquet_start", "parquet_end", "newest_page", "parked", "deleted_to", "lost", "frozen", "forgotten", "taken_over", "appended_us")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
@@ -297,6 +297,7 @@ class PartitionCheckpoint(_message.Message):
     FROZEN_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     TAKEN_OVER_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_US_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     partition: int
     log_start: int
@@ -309,7 +310,8 @@ class PartitionCheckpoint(_message.Message):
     frozen: int
     forgotten: bool
     taken_over: int
-    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., parquet_start: _Optional[int] = ..., parquet_end: _Optional[int] = ..., newest_page: _Optional[int] = ..., parked: _Optional[_Union[Parked, _Mapping]] = ..., deleted_to: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ..., frozen: _Optional[int] = ..., forgotten: _Optional[bool] = ..., taken_over: _Optional[int] = ...) -> None: ...
+    appended_us: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., parquet_start: _Optional[int] = ..., parquet_end: _Optional[int] = ..., newest_page: _Optional[int] = ..., parked: _Optional[_Union[Parked, _Mapping]] = ..., deleted_to: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ..., frozen: _Optional[int] = ..., forgotten: _Optional[bool] = ..., taken_over: _Optional[int] = ..., appended_us: _Optional[int] = ...) -> None: ...
 
 class LostRecords(_message.Message):
     __slots__ = ("first_offset", "last_offset", "object_key", "reason", "decided_by", "decided_ms")
@@ -386,19 +388,21 @@ class CompactionPlan(_message.Message):
     def __init__(self, bundle: _Optional[int] = ..., number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., checkpoint: _Optional[int] = ..., last_slot: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[PlannedSlot, _Mapping]]] = ..., files: _Optional[_Iterable[_Union[PlannedFile, _Mapping]]] = ..., lagging: _Optional[_Iterable[_Union[PlannedSlot, _Mapping]]] = ..., internal: _Optional[_Iterable[_Union[PlannedInternal, _Mapping]]] = ..., previous_snapshot: _Optional[int] = ..., trim_slot: _Optional[int] = ..., freezes: _Optional[_Iterable[_Union[PlannedFreeze, _Mapping]]] = ..., takeovers: _Optional[_Iterable[_Union[PlannedTakeover, _Mapping]]] = ...) -> None: ...
 
 class PlannedSlot(_message.Message):
-    __slots__ = ("slot", "put_id", "kind", "tail_length")
+    __slots__ = ("slot", "put_id", "kind", "tail_length", "stored_ms")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     PUT_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     TAIL_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    STORED_MS_FIELD_NUMBER: _ClassVar[int]
     slot: int
     put_id: bytes
     kind: SegmentKind
     tail_length: int
-    def __init__(self, slot: _Optional[int] = ..., put_id: _Optional[bytes] = ..., kind: _Optional[_Union[SegmentKind, str]] = ..., tail_length: _Optional[int] = ...) -> None: ...
+    stored_ms: int
+    def __init__(self, slot: _Optional[int] = ..., put_id: _Optional[bytes] = ..., kind: _Optional[_Union[SegmentKind, str]] = ..., tail_length: _Optional[int] = ..., stored_ms: _Optional[int] = ...) -> None: ...
 
 class PlannedFile(_message.Message):
-    __slots__ = ("topic_id", "topic", "partition", "first_offset", "last_offset", "key", "slots", "first_slot_after", "bloom_columns", "source_bytes", "lost")
+    __slots__ = ("topic_id", "topic", "partition", "first_offset", "last_offset", "key", "slots", "first_slot_after", "bloom_columns", "source_bytes", "lost", "has_appended", "appended_floor_us", "row_group_bytes")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -410,6 +414,9 @@ class PlannedFile(_message.Message):
     BLOOM_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     SOURCE_BYTES_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    HAS_APPENDED_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_FLOOR_US_FIELD_NUMBER: _ClassVar[int]
+    ROW_GROUP_BYTES_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     topic: str
     partition: int
@@ -421,7 +428,10 @@ class PlannedFile(_message.Message):
     bloom_columns: _containers.RepeatedScalarFieldContainer[str]
     source_bytes: int
     lost: _containers.RepeatedCompositeFieldContainer[LostRecords]
-    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., key: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., first_slot_after: _Optional[int] = ..., bloom_columns: _Optional[_Iterable[str]] = ..., source_bytes: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ...) -> None: ...
+    has_appended: bool
+    appended_floor_us: int
+    row_group_bytes: int
+    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., key: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., first_slot_after: _Optional[int] = ..., bloom_columns: _Optional[_Iterable[str]] = ..., source_bytes: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ..., has_appended: _Optional[bool] = ..., appended_floor_us: _Optional[int] = ..., row_group_bytes: _Optional[int] = ...) -> None: ...
 
 class PlannedInternal(_message.Message):
     __slots__ = ("topic_id", "topic", "partition", "end", "slots")
@@ -482,7 +492,7 @@ class PartitionFiles(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., files: _Optional[_Iterable[_Union[ParquetFile, _Mapping]]] = ..., previous_page: _Optional[int] = ..., previous_count: _Optional[int] = ...) -> None: ...
 
 class ParquetFile(_message.Message):
-    __slots__ = ("key", "first_offset", "last_offset", "size", "timestamp_min_us", "timestamp_max_us", "plan", "committed_ms")
+    __slots__ = ("key", "first_offset", "last_offset", "size", "timestamp_min_us", "timestamp_max_us", "plan", "committed_ms", "appended_min_us", "appended_max_us")
     KEY_FIELD_NUMBER: _ClassVar[int]
     FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -491,6 +501,8 @@ class ParquetFile(_message.Message):
     TIMESTAMP_MAX_US_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_MIN_US_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_MAX_US_FIELD_NUMBER: _ClassVar[int]
     key: str
     first_offset: int
     last_offset: int
@@ -499,7 +511,9 @@ class ParquetFile(_message.Message):
     timestamp_max_us: int
     plan: int
     committed_ms: int
-    def __init__(self, key: _Optional[str] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., size: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., plan: _Optional[int] = ..., committed_ms: _Optional[int] = ...) -> None: ...
+    appended_min_us: int
+    appended_max_us: int
+    def __init__(self, key: _Optional[str] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., size: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., plan: _Optional[int] = ..., committed_ms: _Optional[int] = ..., appended_min_us: _Optional[int] = ..., appended_max_us: _Optional[int] = ...) -> None: ...
 
 class Snapshot(_message.Message):
     __slots__ = ("bundle", "plan", "put_id", "partitions")

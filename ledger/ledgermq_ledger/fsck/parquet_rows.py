@@ -6,11 +6,12 @@ import io
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.keys import ParquetName, is_internal
-from ledgermq_ledger.parquet.columns import SCHEMA, FooterNote
+from ledgermq_ledger.parquet.columns import APPENDED, SCHEMA, SCHEMA_BEFORE, FooterNote
 from ledgermq_ledger.parquet.footer_checksum import check_whole
 
 
@@ -22,9 +23,9 @@ def read_rows(data: bytes, key: str) -> pa.Table | str:
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         return f"it cannot be read: {error}"
-    return (
-        table if table.schema.remove_metadata() == SCHEMA else "its columns are not those of a Parquet file of LedgerMQ"
-    )
+    if table.schema.remove_metadata() not in (SCHEMA, SCHEMA_BEFORE):
+        return "its columns are not those of a Parquet file of LedgerMQ"
+    return table
 
 
 def check_footer(
@@ -60,6 +61,8 @@ def find_wrong_rows(data: bytes, key: str, name: ParquetName) -> str | None:
     expected: Any = pa.chunked_array([pa.arange(name.first_offset, name.first_offset + count)], pa.int64())
     if not table.column("offset").equals(expected):
         return "its offsets do not run without a gap from the first to the last offset in its name"
+    if APPENDED in table.schema.names and not rises(table.column(APPENDED)):
+        return "its times of appends fall, or are missing"
     topics = set(table.column("topic").unique().to_pylist())
     if name.topic is None and (len(topics) > 1 or any(topic is None or not is_internal(topic) for topic in topics)):
         return "it holds records of a topic that is not hidden"
@@ -68,3 +71,11 @@ def find_wrong_rows(data: bytes, key: str, name: ParquetName) -> str | None:
     if set(table.column("partition").unique().to_pylist()) - {name.partition}:
         return f"it holds records of a partition other than {name.partition}"
     return None
+
+
+def rises(times: pa.ChunkedArray) -> bool:
+    """Return whether no time is missing or below the one before it."""
+    compute: Any = pc
+    if times.null_count:
+        return False
+    return len(times) < 2 or bool(compute.all(compute.less_equal(times[:-1], times[1:])).as_py())

@@ -3,8 +3,8 @@
 log start.
 
 Only whole files expire, and never beyond the end of Parquet: records in segments are kept until
-they are in Parquet. Age is judged by the newest record timestamp of a file, as in Kafka; a file in
-which no record has one is as old as its plan. A topic with `delete.when` is judged as of the last
+they are in Parquet. Age is judged by the newest record timestamp of a file, as in Kafka, but no file is younger
+than its newest append (`ledgermq_ledger.parquet.pages`). A topic with `delete.when` is judged as of the last
 of its times, by the files that existed then; a time before the topic was altered does not count.
 
 Nothing expires of a topic under legal hold, nor by settings that were replaced, as the bundle's
@@ -27,7 +27,7 @@ from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint, bring_into_force
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.pages import PageReader
+from ledgermq_ledger.parquet.pages import PageReader, dated, written_ms
 from ledgermq_ledger.root.two_clocks import TwoClocks
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 from ledgermq_ledger.topics.deletion_times import last_time_ms
@@ -51,8 +51,7 @@ def log_start_by_retention(
         files = [file for file in files if file.committed_ms <= now_ms]
     kept_bytes = sum(file.size for file in files)
     for file in files:
-        written_ms = file.timestamp_max_us // 1000 or file.committed_ms
-        is_old = settings.retention_ms >= 0 and written_ms < now_ms - settings.retention_ms
+        is_old = settings.retention_ms >= 0 and written_ms(file) < now_ms - settings.retention_ms
         is_too_much = settings.retention_bytes >= 0 and kept_bytes > settings.retention_bytes
         if not is_old and not is_too_much:
             break
@@ -62,7 +61,7 @@ def log_start_by_retention(
 
 
 async def new_log_starts(
-    pages: PageReader, checkpoint: fmt.Checkpoint, catalog: Catalog, now_ms: int
+    store: ObjectStore, pages: PageReader, checkpoint: fmt.Checkpoint, catalog: Catalog, now_ms: int
 ) -> tuple[dict[PartitionId, int], StoreError | ObjectMissing | None]:
     """Return the partitions whose log start should move, and the first error if file lists cannot
     be read: the others continue.
@@ -90,6 +89,7 @@ async def new_log_starts(
         if part.parquet_start < part.parquet_end:
             try:
                 files = await pages.files_from(part, max(part.log_start, part.parquet_start))
+                files = await _dated(store, files, topic.settings, now_ms)
             except (StoreError, ObjectMissing) as error:
                 failed = failed or error
                 continue
@@ -97,6 +97,12 @@ async def new_log_starts(
             if start > part.log_start:
                 starts[PartitionId(part.topic_id, part.partition)] = start
     return starts, failed
+
+
+async def _dated(
+    store: ObjectStore, files: list[fmt.ParquetFile], settings: TopicSettings, now_ms: int
+) -> list[fmt.ParquetFile]:
+    return await dated(store, files, now_ms - settings.retention_ms) if settings.retention_ms >= 0 else files
 
 
 def has_retention(settings: TopicSettings) -> bool:
@@ -119,7 +125,7 @@ async def apply(ledger: LedgerRef, catalog: Catalog) -> None:
 
     async def starts_by(now_ms: int) -> dict[PartitionId, int]:
         nonlocal failed
-        found, failed = await new_log_starts(pages, checkpoint, catalog, now_ms)
+        found, failed = await new_log_starts(store, pages, checkpoint, catalog, now_ms)
         return found
 
     starts = await TwoClocks(store, ledger.sources).due(starts_by)
@@ -161,7 +167,8 @@ async def apply_to_stale_versions(ledger: LedgerRef, catalog: Catalog, topic: To
     )
 
     async def start_by(now_ms: int) -> int:
-        found = log_start_by_retention(files, topic.settings, now_ms, since_ms)
+        judged = await _dated(store, files, topic.settings, now_ms)
+        found = log_start_by_retention(judged, topic.settings, now_ms, since_ms)
         return found if found > part.log_start else 0
 
     start = await TwoClocks(store, ledger.sources).due(start_by)

@@ -32,6 +32,7 @@ from ledgermq_ledger.keyed.version import (
     nothing_yet,
 )
 from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.parquet.pages import written_ms
 from ledgermq_ledger.topics.deletion_times import last_time_ms
 from ledgermq_ledger.topics.settings import TopicSettings
 
@@ -167,7 +168,7 @@ def _ripe(log: Iterable[fmt.ParquetFile], written_ms_max: int, judged_ms: int) -
     `judged_ms`: files committed later do not expire.
     """
     for file in log:
-        if (file.timestamp_max_us // 1000 or file.committed_ms) > written_ms_max:
+        if written_ms(file) > written_ms_max:
             return
         yield CleaningInput(
             file.key, file.first_offset, file.last_offset, file.size, expires=file.committed_ms <= judged_ms

@@ -29,7 +29,7 @@ from ledgermq_ledger.log.checkpoint import checkpoint_in_charge, newest_checkpoi
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
 from ledgermq_ledger.parquet.compaction import Compaction
-from ledgermq_ledger.parquet.pages import PageReader
+from ledgermq_ledger.parquet.pages import PageReader, dated
 from ledgermq_ledger.parquet.report import CleaningReport
 from ledgermq_ledger.root.two_clocks import TwoClocks
 from ledgermq_ledger.topics.catalog import Topic
@@ -73,6 +73,7 @@ async def clean_partition(
         if not may_remove(checkpoint, topic, partition):
             return None
         now_ms = await TwoClocks(store, compaction.sources).earlier_ms()
+        log = await dated(store, log, now_ms - topic.settings.min_compaction_lag_ms)
         plan = make_cleaning_plan(
             place,
             topic.name,
@@ -161,6 +162,7 @@ async def _run(
             aged_end=plan.aged_end,
             expired_us=plan.expired_us,
             bloom=topic.settings.parquet_bloom_key,
+            row_group_bytes=topic.settings.parquet_row_group_bytes,
         )
         for group in plan.groups
     ]

@@ -32,7 +32,14 @@ from ledgermq_ledger.keyed.version import KeyedFile
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.object_store.contract import AlreadyExists, ObjectMissing, ObjectStore, StoreUncertain
 from ledgermq_ledger.object_store.settle import pause_before_retry
-from ledgermq_ledger.parquet.columns import ROW_GROUP_BYTES, ROW_GROUP_ROWS_MAX, SCHEMA, close_writer, open_writer
+from ledgermq_ledger.parquet.columns import (
+    APPENDED,
+    ROW_GROUP_BYTES,
+    ROW_GROUP_ROWS_MAX,
+    SCHEMA,
+    close_writer,
+    open_writer,
+)
 from ledgermq_ledger.parquet.new_file import FileSink, NewFile
 from ledgermq_ledger.parquet.row_group import read_columns
 from ledgermq_ledger.parquet.stored_file import parse_footer, read_footer
@@ -59,6 +66,7 @@ class CleaningTask:
     aged_end: int
     expired_us: int
     bloom: bool = False
+    row_group_bytes: int = ROW_GROUP_BYTES
 
     @property
     def source_bytes(self) -> int:
@@ -128,7 +136,8 @@ class _Run:
             return None
         if (found := await self._stored(key)) is not None:
             return found
-        builder = _Builder(self.task.bloom, stays)
+        has_appended = any(_has_appended(found.footer) for found in looked)
+        builder = _Builder(self.task, stays, has_appended=has_appended)
         async for rows in self._rows(looked):
             await self.run_blocking(partial(builder.add, rows))
         note = builder.note(self.task, first, last)
@@ -160,8 +169,8 @@ class _Run:
 
     async def _look_at(self, each: CleaningInput, latest: LatestOffsets) -> _Looked:
         footer = await self._footer(each)
-        names = ["key", "offset", "timestamp"]
-        whole = pa.concat_tables([table async for table in self._columns(each, footer, names)])
+        names = ["key", "offset", "timestamp", *([APPENDED] if _has_appended(footer) else [])]
+        whole = _with_ages(pa.concat_tables([table async for table in self._columns(each, footer, names)]))
         dead = await self._dead_values(each, footer)
         stays = await self.run_blocking(partial(self._decide, whole, dead, latest, each.expires))
         return _Looked(each, footer, stays, await self.run_blocking(partial(self._oldest_us, whole, stays)))
@@ -186,7 +195,7 @@ class _Run:
             aged = compute.and_(dead, compute.less(offsets, self.task.aged_end))
             gone = compute.or_(gone, compute.and_(aged, compute.is_valid(rows.column("key"))))
         if expires and self.task.expired_us:
-            old = compute.less(rows.column("timestamp").cast(pa.int64()), self.task.expired_us)
+            old = compute.less(rows.column(_AGE), self.task.expired_us)
             gone = compute.or_(gone, compute.fill_null(old, False))
         return compute.or_(compute.invert(gone), compute.equal(offsets, self.task.end - 1))
 
@@ -195,7 +204,7 @@ class _Run:
         stays anyway.
         """
         compute: Any = pc
-        times = rows.column("timestamp").cast(pa.int64())
+        times = rows.column(_AGE)
         is_last = compute.equal(rows.column("offset"), self.task.end - 1)
         lingers = compute.and_(is_last, compute.less(times, self.task.expired_us))
         found: int | None = compute.min(times.filter(compute.and_not(stays, lingers))).as_py()
@@ -209,8 +218,9 @@ class _Run:
                 part = found.stays.slice(at, count)
                 at += count
                 if _count(part):
+                    names = [name for name in SCHEMA.names if name != APPENDED or _has_appended(found.footer)]
                     table = await read_columns(
-                        self.store, found.each.key, found.footer, number, SCHEMA.names, self.run_blocking
+                        self.store, found.each.key, found.footer, number, names, self.run_blocking
                     )
                     yield await self.run_blocking(partial(table.filter, part))
 
@@ -243,6 +253,23 @@ def described(footer: pq.FileMetaData, key: str, size: int) -> KeyedFile:
     )
 
 
+_AGE = "age"
+
+
+def _with_ages(rows: pa.Table) -> pa.Table:
+    """Add the time from which the age of each row counts: its timestamp, but no later than its append."""
+    compute: Any = pc
+    ages = rows.column("timestamp").cast(pa.int64())
+    if APPENDED in rows.schema.names:
+        appended = rows.column(APPENDED).cast(pa.int64())
+        ages = compute.if_else(compute.fill_null(compute.greater(ages, appended), False), appended, ages)
+    return rows.append_column(_AGE, ages)
+
+
+def _has_appended(footer: pq.FileMetaData) -> bool:
+    return APPENDED in footer.schema.names
+
+
 def _count(mask: pa.ChunkedArray) -> int:
     return int(pc.sum(mask, min_count=0).as_py())
 
@@ -250,9 +277,11 @@ def _count(mask: pa.ChunkedArray) -> int:
 class _Builder:
     """Builds one file in memory. Blocking."""
 
-    def __init__(self, bloom: bool, rows: int) -> None:
+    def __init__(self, task: CleaningTask, rows: int, *, has_appended: bool) -> None:
         self._sink = FileSink()
-        self._writer = open_writer(self._sink, {"key": rows} if bloom else {})
+        self._writer = open_writer(self._sink, {"key": rows} if task.bloom else {}, has_appended=has_appended)
+        self._has_appended = has_appended
+        self._row_group_bytes = task.row_group_bytes
         self._pending: list[pa.Table] = []
         self._pending_bytes = 0
         self._rows = self._tombstones = 0
@@ -260,18 +289,22 @@ class _Builder:
 
     def add(self, rows: pa.Table) -> None:
         rows = rows.combine_chunks()
+        if self._has_appended and APPENDED not in rows.schema.names:
+            field = SCHEMA.field(APPENDED)
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
         self._rows += rows.num_rows
         self._tombstones += rows.column("value").null_count
         times: Any = pc.min_max(rows.column("timestamp").cast(pa.int64())).as_py()
         self._times += [time for time in times.values() if time is not None]
         self._pending.append(rows)
         self._pending_bytes += rows.nbytes
-        if self._pending_bytes >= ROW_GROUP_BYTES:
+        if self._pending_bytes >= self._row_group_bytes:
             self._flush()
 
     def _flush(self) -> None:
         if self._pending:
-            self._writer.write_table(pa.concat_tables(self._pending).cast(SCHEMA), row_group_size=ROW_GROUP_ROWS_MAX)
+            rows = pa.concat_tables(self._pending).cast(self._writer.schema)
+            self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS_MAX)
             self._pending, self._pending_bytes = [], 0
 
     def note(self, task: CleaningTask, first: int, last: int) -> KeyedNote:

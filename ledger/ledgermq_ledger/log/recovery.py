@@ -27,7 +27,7 @@ from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.numbered import list_numbered
 from ledgermq_ledger.log.segment import SlotIndex, read_index
-from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
 
 PARALLEL_READS = 32
@@ -59,10 +59,10 @@ async def read_slots(ledger: LedgerRef, first: int) -> AsyncIterator[SlotIndex]:
     unknown ones by several GETs at a time, the slot behind the last that a LIST shows among them.
     """
     slot = first
-    etags = await _list_run(ledger, first)
+    listed = await _list_run(ledger, first)
     while True:
-        width = max(1, min(READ_AHEAD, first + len(etags) + 1 - slot))
-        for index in await _read_indexes(ledger, range(slot, slot + width), etags):
+        width = max(1, min(READ_AHEAD, first + len(listed) + 1 - slot))
+        for index in await _read_indexes(ledger, range(slot, slot + width), listed):
             if index is None:
                 return
             yield index
@@ -75,29 +75,31 @@ async def read_slots_between(ledger: LedgerRef, first: int, last: int) -> list[S
     All should exist: only known indexes need a LIST.
     """
     found: list[SlotIndex] = []
-    etags = await _list_run(ledger, first, last) if ledger.known is not None and first <= last else {}
+    listed = await _list_run(ledger, first, last) if ledger.known is not None and first <= last else {}
     for slot in range(first, last + 1, READ_AHEAD):
-        for index in await _read_indexes(ledger, range(slot, min(slot + READ_AHEAD, last + 1)), etags):
+        for index in await _read_indexes(ledger, range(slot, min(slot + READ_AHEAD, last + 1)), listed):
             if index is None:
                 return found
             found.append(index)
     return found
 
 
-async def _list_run(ledger: LedgerRef, first: int, last: int | None = None) -> dict[int, str]:
-    """Return the etags of the slots from `first` to `last` or to the first empty one."""
-    etags: dict[int, str] = {}
+async def _list_run(ledger: LedgerRef, first: int, last: int | None = None) -> dict[int, ObjectInfo]:
+    """Return the objects of the slots from `first` to `last` or to the first empty one."""
+    listed: dict[int, ObjectInfo] = {}
     async for number, info in list_numbered(ledger.store, keys.segments(ledger.bundle), first - 1):
-        if number != first + len(etags) or (last is not None and number > last):
+        if number != first + len(listed) or (last is not None and number > last):
             break
-        etags[number] = info.etag
-    return etags
+        listed[number] = info
+    return listed
 
 
-async def _read_indexes(ledger: LedgerRef, slots: range, etags: dict[int, str]) -> list[SlotIndex | None]:
-    """Read all indexes, some at the same time; None for an empty slot."""
+async def _read_indexes(ledger: LedgerRef, slots: range, listed: dict[int, ObjectInfo]) -> list[SlotIndex | None]:
+    """Read all indexes, some at the same time, with the dates that were listed; None for an empty slot."""
     store, bundle, known = ledger.store, ledger.bundle, ledger.known
-    found = [known.find(bundle, slot, etags[slot]) if known is not None and slot in etags else None for slot in slots]
+    found = [
+        known.find(bundle, slot, listed[slot].etag) if known is not None and slot in listed else None for slot in slots
+    ]
     missing = [slot for slot, index in zip(slots, found, strict=True) if index is None]
     if len(missing) == 1:
         read = [await _index_or_none(store, bundle, missing[0])]
@@ -105,9 +107,12 @@ async def _read_indexes(ledger: LedgerRef, slots: range, etags: dict[int, str]) 
         read = await all_of((_index_or_none(store, bundle, slot) for slot in missing), PARALLEL_READS)
     for slot, index in zip(missing, read, strict=True):
         found[slot - slots.start] = index
-        if known is not None and index is not None and slot in etags:
-            known.keep(bundle, index, etags[slot])
-    return found
+        if known is not None and index is not None and slot in listed:
+            known.keep(bundle, index, listed[slot].etag)
+    return [
+        SlotIndex(index.index, index.tail_length, listed[slot].modified_ms) if index and slot in listed else index
+        for slot, index in zip(slots, found, strict=True)
+    ]
 
 
 async def _index_or_none(store: ObjectStore, bundle: int, slot: int) -> SlotIndex | None:

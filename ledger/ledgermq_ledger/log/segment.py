@@ -111,10 +111,13 @@ def keys_of(index: fmt.SegmentIndex) -> list[PartitionId]:
 
 @dataclass(frozen=True, slots=True)
 class SlotIndex:
-    """An index as read back from slot `index.slot`; `tail_length` in bytes."""
+    """An index as read back from slot `index.slot`; `tail_length` in bytes. `stored_ms`: the store's date of the
+    segment; 0: no LIST has shown it.
+    """
 
     index: fmt.SegmentIndex
     tail_length: int
+    stored_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

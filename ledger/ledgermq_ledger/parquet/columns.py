@@ -3,14 +3,19 @@
     key, value, topic, partition, offset, timestamp, timestampType, headers
            the columns of Spark's Kafka source, in its order and types
     tag    ours
+    appended
+           the store's date of the segment that brought the record, never below that of the record
+           before it. It prunes where a producer's clock is wrong. It is no cursor: `offset` is
 
 `topic` and `partition` stand inside the files although the folders say them too:
 docs/decisions/0004-parquet-columns.md says why. zstd level 1, page index, statistics on key, offset
-and timestamp; row groups of about 64 MB. The footer's key-value metadata names cluster, bundle,
-topic id, partition, offsets, plan and its put id, by which a process knows whether the file
-is the plan's; and the outcome: "done", or "failed" for a file without rows that stands for a batch
-that cannot be read. Another key says which calendar times are in. Pages, footer and body have
-checksums.
+and times; row groups of `parquet.row.group.bytes`. Columns have field ids, which are never given to
+others: 1 to 9 up to `tag`, 10 to 12 inside of `headers`, 13 `appended`. A plan says whether its
+files have `appended`; those that do not are as earlier releases wrote them, without field ids. The
+footer's key-value metadata names cluster, bundle, topic id, partition, offsets, plan and its put
+id, by which a process knows whether the file is the plan's; and the outcome: "done", or "failed"
+for a file without rows that stands for a batch that cannot be read. Another key says which calendar
+times are in. Pages, footer and body have checksums.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ledgermq.protocol.records import HEADERS
@@ -27,20 +33,38 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.parquet.footer_checksum import BLANK
 from ledgermq_ledger.parquet.new_file import FileSink, NewFile
 
+APPENDED = "appended"
+
+
+def _field(field_id: int, name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, metadata={b"PARQUET:field_id": b"%d" % field_id})
+
+
+def _headers_with_ids() -> pa.ListType:
+    """Return the type of headers, with field ids and the names that `HEADERS` has."""
+    pair = HEADERS.value_type
+    inner = pa.struct([_field(11 + i, pair.field(i).name, pair.field(i).type) for i in range(2)])
+    return pa.list_(_field(10, HEADERS.value_field.name, inner))
+
+
 SCHEMA = pa.schema(
     [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("timestampType", pa.int32()),
-        pa.field("headers", HEADERS),
-        pa.field("tag", pa.string()),
+        _field(1, "key", pa.binary()),
+        _field(2, "value", pa.binary()),
+        _field(3, "topic", pa.string()),
+        _field(4, "partition", pa.int32()),
+        _field(5, "offset", pa.int64()),
+        _field(6, "timestamp", pa.timestamp("us", tz="UTC")),
+        _field(7, "timestampType", pa.int32()),
+        _field(8, "headers", _headers_with_ids()),
+        _field(9, "tag", pa.string()),
+        _field(13, APPENDED, pa.timestamp("us", tz="UTC")),
     ]
 )
+SCHEMA_BEFORE = pa.schema([pa.field(f.name, HEADERS if f.name == "headers" else f.type) for f in SCHEMA][:-1])
+"""Columns of files whose plan asks for no `appended`: those of earlier releases, which have no field ids either."""
 ROW_GROUP_BYTES = 64 * 1024 * 1024
+"""Of a plan that does not say another size."""
 ROW_GROUP_ROWS_MAX = 4 * 1024 * 1024
 SMALL_BATCH_ROWS = 256
 SMALL_BATCHES_MAX = 1024
@@ -116,6 +140,11 @@ def note_of_file(
     )
 
 
+def row_group_bytes_of(file: fmt.PlannedFile) -> int:
+    """Return the decoded size at which a row group of the file ends."""
+    return file.row_group_bytes or ROW_GROUP_BYTES
+
+
 class ParquetBuilder:
     """Builds one file in memory from its batches, in order of offset.
 
@@ -127,14 +156,18 @@ class ParquetBuilder:
         self._next = file.first_offset
         self._waiting: list[pa.RecordBatch] = []
         self._small = 0  # of those that wait, the last ones
+        self._appended_us = file.appended_floor_us
+        self._appended: list[tuple[int, int]] = []
+        """Time of the append of the rows that wait, as (end among all rows of the group, time), by runs."""
+        self._row_group_bytes = row_group_bytes_of(file)
         self._sink = FileSink()
         self._writer: pq.ParquetWriter | None = None
         self.pending_bytes = 0
         """Decoded bytes that wait for their row group."""
 
-    def add(self, batch: pa.RecordBatch, base_offset: int) -> None:
+    def add(self, batch: pa.RecordBatch, base_offset: int, stored_us: int = 0) -> None:
         """Add the part of a record batch that belongs to the file; its first row has offset
-        `base_offset`.
+        `base_offset`. `stored_us`: the store's date of its segment.
         """
         skip = max(0, self._file.first_offset - base_offset)
         rows = min(batch.num_rows, self._file.last_offset + 1 - base_offset) - skip
@@ -150,9 +183,24 @@ class ParquetBuilder:
             self._waiting[-SMALL_BATCHES_MAX:] = [pa.concat_batches(self._waiting[-SMALL_BATCHES_MAX:])]
             self._small = 0
         self._next += batch.num_rows
+        self._note_append(batch.num_rows, stored_us)
         self.pending_bytes += batch.get_total_buffer_size() if skip == 0 else batch.nbytes
-        if self.pending_bytes >= ROW_GROUP_BYTES:
+        if self.pending_bytes >= self._row_group_bytes:
             self.flush()
+
+    def _note_append(self, rows: int, stored_us: int) -> None:
+        """Note when the next rows were appended: never before those in front of them."""
+        self._appended_us = max(self._appended_us, stored_us)
+        end = (self._appended[-1][0] if self._appended else 0) + rows
+        if self._appended and self._appended[-1][1] == self._appended_us:
+            self._appended.pop()
+        self._appended.append((end, self._appended_us))
+
+    def _appended_column(self) -> pa.Array:
+        ends, times = zip(*self._appended, strict=True)
+        compute: Any = pc
+        runs = pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), pa.array(times, pa.int64()))
+        return compute.run_end_decode(runs).cast(SCHEMA.field(APPENDED).type)
 
     def flush(self) -> None:
         """Write what is pending as a row group."""
@@ -161,8 +209,10 @@ class ParquetBuilder:
             if rows.num_rows < len(self._waiting) * SMALL_BATCH_ROWS:  # a column in many pieces is slow to write
                 rows = rows.combine_chunks()
             table = _with_place(rows, self._file.topic, self._file.partition, self._next - rows.num_rows)
+            if self._file.has_appended:
+                table = table.append_column(SCHEMA.field(APPENDED), self._appended_column())
             self._open().write_table(table, row_group_size=ROW_GROUP_ROWS_MAX)
-            self._waiting, self._small, self.pending_bytes = [], 0, 0
+            self._waiting, self._small, self.pending_bytes, self._appended = [], 0, 0, []
 
     def finish(self, note: FooterNote) -> NewFile:
         if self._next != self._file.last_offset + 1:
@@ -173,14 +223,15 @@ class ParquetBuilder:
     def _open(self) -> pq.ParquetWriter:
         if self._writer is None:
             rows = self._file.last_offset + 1 - self._file.first_offset
-            self._writer = open_writer(self._sink, dict.fromkeys(self._file.bloom_columns, rows))
+            bloom = dict.fromkeys(self._file.bloom_columns, rows)
+            self._writer = open_writer(self._sink, bloom, has_appended=self._file.has_appended)
         return self._writer
 
 
-def empty_file(note: FooterNote) -> NewFile:
+def empty_file(note: FooterNote, *, has_appended: bool = False) -> NewFile:
     """Return a file without rows, whose note says why."""
     sink = FileSink()
-    return close_writer(open_writer(sink, {}), sink, note)
+    return close_writer(open_writer(sink, {}, has_appended=has_appended), sink, note)
 
 
 def _with_place(records: pa.Table, topic: str, partition: int, first: int) -> pa.Table:
@@ -198,7 +249,7 @@ def _with_place(records: pa.Table, topic: str, partition: int, first: int) -> pa
             records.column("headers"),
             records.column("tag"),
         ],
-        schema=SCHEMA,
+        schema=SCHEMA_BEFORE,
     )
 
 
@@ -207,19 +258,22 @@ class Note(Protocol):
         """Return the key-value metadata of the footer, with room for the checksums."""
 
 
-def open_writer(sink: FileSink | pa.NativeFile, bloom: dict[str, int]) -> pq.ParquetWriter:
+def open_writer(
+    sink: FileSink | pa.NativeFile, bloom: dict[str, int], *, has_appended: bool = True
+) -> pq.ParquetWriter:
     """Open a writer. `bloom`: columns that get a Bloom filter, with the number of distinct values
-    to expect.
+    to expect. `has_appended`: the file has the column `appended`.
     """
+    rising = ["offset", "timestamp", APPENDED] if has_appended else ["offset", "timestamp"]
     options = {name: {"ndv": max(1, rows), "fpp": BLOOM_FALSE_POSITIVES} for name, rows in bloom.items()}
     return pq.ParquetWriter(
         pa.PythonFile(sink, mode="w") if isinstance(sink, FileSink) else sink,
-        SCHEMA,
+        SCHEMA if has_appended else SCHEMA_BEFORE,
         compression="zstd",
         compression_level=1,
         use_dictionary=["key", "topic", "partition", "timestampType", "tag"],
-        column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
-        write_statistics=["key", "topic", "partition", "offset", "timestamp"],
+        column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
+        write_statistics=["key", "topic", "partition", *rising],
         write_page_index=True,
         write_page_checksum=True,
         sorting_columns=[pq.SortingColumn(SCHEMA.get_field_index("offset"))],

@@ -48,7 +48,7 @@ def commit_move(
                 _park(counters, plan, file, outcome)
                 trim_slot = min(trim_slot, file.slots[0])
             else:
-                _finish(counters, plan, file)
+                _finish(counters, plan, file, outcome)
         for part in plan.internal:
             counters = _counters(parts, part.topic_id, part.partition)
             counters.parquet_end = max(counters.parquet_end, part.end)
@@ -87,7 +87,9 @@ def _hand_over(
         parts[PartitionId(came.topic_id, came.partition)] = came
 
 
-def _finish(counters: fmt.PartitionCheckpoint, plan: fmt.CompactionPlan, file: fmt.PlannedFile) -> None:
+def _finish(
+    counters: fmt.PartitionCheckpoint, plan: fmt.CompactionPlan, file: fmt.PlannedFile, outcome: StoredFile | None
+) -> None:
     is_first = counters.parquet_start >= counters.parquet_end
     if file.first_offset != counters.parquet_end and not (is_first and file.first_offset <= counters.log_start):
         raise AssertionError(f"{file.key} does not follow the end of Parquet at {counters.parquet_end}")
@@ -100,6 +102,8 @@ def _finish(counters: fmt.PartitionCheckpoint, plan: fmt.CompactionPlan, file: f
             f"plan {plan.number} drops offsets up to {file.last_offset}, but the log starts at {counters.log_start}"
         )
     counters.parquet_end = file.last_offset + 1
+    if outcome is not None:
+        counters.appended_us = max(counters.appended_us, outcome.appended_max_us)
     if not file.key:
         counters.parquet_start = counters.parquet_end
 

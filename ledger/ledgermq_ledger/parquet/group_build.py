@@ -81,8 +81,8 @@ class _Group:
             (f, e) for f, e in found if f is not None and end_of(e) > f.first_offset and e.base_offset <= f.last_offset
         ]
 
-    def take(self, pieces: Iterable[_Piece], object_key: str) -> None:
-        """Check, decode and add batches. Blocking.
+    def take(self, pieces: Iterable[_Piece], object_key: str, stored_us: int) -> None:
+        """Check, decode and add batches of one segment, which is stored since `stored_us`. Blocking.
 
         A file with a batch that cannot be read fails; the others continue.
         """
@@ -94,22 +94,22 @@ class _Group:
                 batch = decode_stored(piece.data, piece.entry, crc_fits=piece.crc_fits)
             except (CorruptFrame, MessageTooLarge) as error:
                 if is_lost(piece.entry, piece.file.lost):
-                    self._add(piece, rows_in_place(piece.entry, object_key))
+                    self._add(piece, rows_in_place(piece.entry, object_key), stored_us)
                     continue
                 self.builders.pop(key, None)
                 self.failures[key] = Built(
                     piece.file, None, f"batch at byte {piece.entry.position}: {error.message}", object_key
                 )
                 continue
-            self._add(piece, batch)
+            self._add(piece, batch, stored_us)
         while sum(builder.pending_bytes for builder in self.builders.values()) > self.pending_bytes_max:
             max(self.builders.values(), key=lambda builder: builder.pending_bytes).flush()
 
-    def _add(self, piece: _Piece, batch: pa.RecordBatch) -> None:
+    def _add(self, piece: _Piece, batch: pa.RecordBatch, stored_us: int) -> None:
         key = PartitionId(piece.entry.topic_id, piece.entry.partition)
         if key not in self.builders:
             self.builders[key] = ParquetBuilder(piece.file)
-        self.builders[key].add(batch, piece.entry.base_offset)
+        self.builders[key].add(batch, piece.entry.base_offset, stored_us)
 
     def built(self) -> list[Built]:
         return [self.failures.get(key) or Built(file, self.builders[key]) for key, file in self.files.items()]
@@ -135,7 +135,8 @@ async def build_group(
         _read_ahead(store, plan, [slot for slot in plan.slots if slot.slot in group.slots], group)
     ) as reads:
         async for slot, pieces in reads:
-            await run_blocking(partial(group.take, pieces, keys.segment(plan.bundle, slot.slot)))
+            object_key = keys.segment(plan.bundle, slot.slot)
+            await run_blocking(partial(group.take, pieces, object_key, 1000 * slot.stored_ms))
     for built in group.built():
         yield built
         built.builder = None  # it is finished: free what it held

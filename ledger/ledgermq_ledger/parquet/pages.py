@@ -6,13 +6,20 @@ merged by powers (docs/design.md, Checkpoints).
 
 A new page takes in the page before it when that lists no more files than itself, so a partition's
 list is a chain of a logarithmic number of pages, and each file is written down a logarithmic number
-of times. Files below `parquet_start` are deleted and left out. Every process that runs a plan
+of times.
+
+A file is as old as its newest record, and a record as its timestamp says, but no younger than its
+append: a producer's timestamp may be of the future, and would keep the records before it until
+then. The store's date of the segment proves the append (column `appended`). A file without this
+column is dated by its own object, and only where its timestamps and its commit disagree.
+
+Files below `parquet_start` are deleted and left out. Every process that runs a plan
 may put the page; the one that exists counts, because all are right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from ledgermq.errors import DataDamaged, Unavailable
@@ -22,7 +29,7 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import partitions_by_key
 from ledgermq_ledger.log.envelope import ObjectKind, seal, unseal
-from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
 from ledgermq_ledger.parquet.stored_file import StoredFile
 
@@ -158,6 +165,8 @@ def _listed(file: StoredFile, plan: fmt.CompactionPlan) -> fmt.ParquetFile:
         timestamp_max_us=file.timestamp_max_us,
         plan=plan.number,
         committed_ms=plan.created_ms,
+        appended_min_us=file.appended_min_us,
+        appended_max_us=file.appended_max_us,
     )
 
 
@@ -206,3 +215,44 @@ async def put_page(store: ObjectStore, page: fmt.FilePage, sources: Sources) -> 
 def newest_files(page: fmt.FilePage) -> list[str]:
     """Return the keys of the files that the page's own plan made."""
     return [part.files[-1].key for part in page.partitions]
+
+
+def written_ms(file: fmt.ParquetFile) -> int:
+    """Return the time from which the age of a file counts; without any time in its records, that of its plan."""
+    appended_ms, newest_ms = file.appended_max_us // 1000, file.timestamp_max_us // 1000
+    if newest_ms and appended_ms:
+        return min(newest_ms, appended_ms)
+    return newest_ms or appended_ms or file.committed_ms
+
+
+async def dated(store: ObjectStore, files: Iterable[fmt.ParquetFile], before_ms: int) -> list[fmt.ParquetFile]:
+    """Return files of the log; those without times of appends, that claim records from after their own commit
+    before `before_ms`, get the date of their object. One request for each of these.
+
+    The files behind the first whose date is not before `before_ms` stay as they are: nothing behind it is due.
+    Raises the store's errors.
+    """
+    found, looks = [], True
+    for file in files:
+        claims = not file.appended_max_us and file.timestamp_max_us // 1000 > file.committed_ms
+        if looks and claims and file.committed_ms < before_ms:
+            date_ms = await _date_ms(store, file.key)
+            looks = date_ms < before_ms
+            file = _with_date(file, date_ms)
+        found.append(file)
+    return found
+
+
+async def _date_ms(store: ObjectStore, key: str) -> int:
+    """Return the date of an object; 0 if another process has just moved it away."""
+    try:
+        return (await store.head(key)).modified_ms
+    except ObjectMissing:
+        return 0
+
+
+def _with_date(file: fmt.ParquetFile, date_ms: int) -> fmt.ParquetFile:
+    twin = fmt.ParquetFile()
+    twin.CopyFrom(file)
+    twin.appended_max_us = 1000 * date_ms
+    return twin

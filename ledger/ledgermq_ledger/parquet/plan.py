@@ -269,6 +269,8 @@ def _file(backlog: Backlog, plan: int) -> fmt.PlannedFile:
     file.lost.extend(lost for lost in counters.lost if lost.last_offset >= first and lost.first_offset < end)
     if topic.settings.parquet_bloom_key:
         file.bloom_columns.append("key")
+    file.has_appended, file.appended_floor_us = topic.settings.parquet_appended, counters.appended_us
+    file.row_group_bytes = topic.settings.parquet_row_group_bytes
     return file
 
 
@@ -345,7 +347,13 @@ def _name_slots(history: History, plan: fmt.CompactionPlan) -> None:
     read = slots_read(plan)
     for segment in history.segments:
         index = segment.index
-        named = fmt.PlannedSlot(slot=index.slot, put_id=index.put_id, kind=index.kind, tail_length=segment.tail_length)
+        named = fmt.PlannedSlot(
+            slot=index.slot,
+            put_id=index.put_id,
+            kind=index.kind,
+            tail_length=segment.tail_length,
+            stored_ms=segment.stored_ms if index.kind == fmt.DATA else 0,
+        )
         if index.slot > planned_slot and index.kind in (fmt.DATA, fmt.RELEASE):
             plan.slots.append(named)
         elif index.slot in read:

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ledgermq.errors import StoreFull
 from ledgermq.runtime.reread import Rereads
+from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.checkpoint import newest_checkpoint
-from ledgermq_ledger.log.history import read_history
+from ledgermq_ledger.log.history import History, read_history
 from ledgermq_ledger.log.plan_chain import PlanOvertaken, cut_short, fence_of, put_plan, read_plan, require_open
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import FenceClosed, ObjectMissing, ObjectStore
@@ -124,6 +126,10 @@ async def _open_plan(
         history = await read_history(compaction.ledger(bundle), unplanned=only_internal)
         if needs_newer_catalog(history, catalog):
             catalog = await compaction.catalog()
+        try:
+            await _find_dates(store, history)
+        except ObjectMissing:
+            continue  # it was trimmed: another process has finished a plan
         plan = make_plan(
             history,
             catalog,
@@ -136,6 +142,14 @@ async def _open_plan(
         )
         if plan is None or await put_plan(store, plan, sources):
             return plan
+
+
+async def _find_dates(store: ObjectStore, history: History) -> None:
+    """Find the store's dates of the segments that came after the LIST. Raises ObjectMissing."""
+    for at, segment in enumerate(history.segments):
+        if not segment.stored_ms and segment.index.kind == fmt.DATA:
+            info = await store.head(keys.segment(history.bundle, segment.index.slot))
+            history.segments[at] = replace(segment, stored_ms=info.modified_ms)
 
 
 async def _files(compaction: Compaction, plan: fmt.CompactionPlan) -> tuple[list[StoredFile], bool]:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from ledgermq.errors import DataDamaged
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import Buffer, ObjectInfo, ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.columns import SCHEMA, FooterNote
+from ledgermq_ledger.parquet.columns import APPENDED, FooterNote
 from ledgermq_ledger.parquet.footer_checksum import check_footer, footer_bytes
 
 FOOTER_GUESS_BYTES = 64 * 1024
@@ -19,7 +19,9 @@ FOOTER_GUESS_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A stored file. `size` in bytes; timestamps are 0 if no row has one. Picklable."""
+    """A stored file. `size` in bytes; timestamps are 0 if no row has one, times of appends if it has no such
+    column. Picklable.
+    """
 
     key: str
     note: FooterNote
@@ -27,6 +29,8 @@ class StoredFile:
     rows: int
     timestamp_min_us: int
     timestamp_max_us: int
+    appended_min_us: int = 0
+    appended_max_us: int = 0
 
 
 async def list_files(store: ObjectStore) -> AsyncIterator[ObjectInfo]:
@@ -75,12 +79,14 @@ def describe(footer: pq.FileMetaData, key: str, size: int, expected: FooterNote)
     rows = 0 if note.failed else note.last_offset + 1 - note.first_offset
     if footer.num_rows != rows:
         raise DataDamaged(f"{key}: it has {footer.num_rows} rows, not {rows}", object_key=key)
-    return StoredFile(key, note, size, rows, *_timestamps(footer))
+    return StoredFile(key, note, size, rows, *_range_of(footer, "timestamp"), *_range_of(footer, APPENDED))
 
 
-def _timestamps(footer: pq.FileMetaData) -> tuple[int, int]:
-    column = SCHEMA.names.index("timestamp")
-    found = [footer.row_group(i).column(column).statistics for i in range(footer.num_row_groups)]
+def _range_of(footer: pq.FileMetaData, name: str) -> tuple[int, int]:
+    """Return the smallest and largest value of a column of times, in microseconds; 0, 0: it has none."""
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    columns = [group.column(i) for group in groups for i in range(group.num_columns)]
+    found = [column.statistics for column in columns if column.path_in_schema == name]
     known = [statistics for statistics in found if statistics is not None and statistics.has_min_max]
     if not known:
         return 0, 0

@@ -207,7 +207,8 @@ class _Run:
             ) as group:
                 async for built in group:
                     note = self._note(built.file, built.failed, built.damaged_object)
-                    data = await self.run_blocking(partial(built.builder.finish if built.builder else empty_file, note))
+                    empty = partial(empty_file, note, has_appended=built.file.has_appended)
+                    data = await self.run_blocking(partial(built.builder.finish, note) if built.builder else empty)
                     await _wait_for_room(puts, data.size)
                     puts[asyncio.create_task(self._put(built.file.key, data, note))] = data.size
                     await asyncio.sleep(0)  # the put begins now, even if finishing the next file blocks the loop

@@ -22,6 +22,7 @@ from ledgermq_ledger.topics.archive_location import check_archive_url
 from ledgermq_ledger.topics.deletion_times import ZONE, check_cron, check_zone
 
 PARQUET_TARGET_BYTES_MAX = 2**30
+ROW_GROUP_BYTES_MIN = 2**20
 """A file is built in memory and put in one request, of which S3 takes 5 GiB."""
 PARQUET_TARGET_BYTES_MAX_BEFORE = 2**34
 """The largest value that older versions accepted."""
@@ -152,6 +153,10 @@ class TopicSettings:
     as a whole, because it would stop retention and cleaning of its partition until then. It does not apply to
     LogAppendTime and to delayed messages. -1 sets no bound.
     """
+    message_timestamp_before_max_ms: int = _setting(-1, _whole(-1, 2**63 - 1, MILLISECONDS))
+    """How far a record's timestamp may be behind the time of its append: a batch with an earlier one is refused
+    as a whole. It does not apply to LogAppendTime and to delayed messages. -1 sets no bound.
+    """
     message_ttl_ms: int | None = _setting(None, _time_to_live)
     """Time to live of messages without their own, counted from their timestamp: consumers skip those that
     are older. Not set: the broker's `message_ttl_ms`; -1: none.
@@ -197,6 +202,16 @@ class TopicSettings:
     parquet_max_lag_ms: int = _setting(60 * 60 * 1000, _whole(0, 2**62, MILLISECONDS))
     """Age at which a record has to be in Parquet. Lower it for fresher tables, at the price of
     smaller files.
+    """
+    parquet_row_group_bytes: int = _setting(
+        16 * 1024 * 1024, _whole(ROW_GROUP_BYTES_MIN, PARQUET_TARGET_BYTES_MAX, BYTES)
+    )
+    """Decoded bytes of a row group of a Parquet file, about; 1048576 at least. Readers skip whole row groups by
+    their statistics: lower it for queries of a short time, raise it for slightly smaller files.
+    """
+    parquet_appended: bool = _setting(True, _truth)
+    """Write the column `appended`, the store's time of each record's append, into Parquet files. Set false while
+    a reader cannot take files with and without it together.
     """
     parquet_bloom_key: bool = _setting(False, _truth)
     """Set true to write a Bloom filter of the key column, for queries by key."""

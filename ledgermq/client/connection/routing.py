@@ -30,7 +30,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connection
 from ledgermq.protocol.levels import levels_of
 from ledgermq.protocol.limits import PARTITIONS_PER_CALL_MAX, RECORD_BYTES_MAX
-from ledgermq.protocol.record_rules import TIMESTAMP_AFTER_MS
+from ledgermq.protocol.record_rules import TimestampBounds
 from ledgermq.protocol.records import Compression
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.tasks import all_of, end, retrieve_error, shared
@@ -79,10 +79,10 @@ class TopicRoute:
         return levels_of(self.settings)
 
     @property
-    def after_us_max(self) -> int | None:
-        """Return how far a timestamp may be ahead of its append; None: any time."""
-        given = self.settings.get("message.timestamp.after.max.ms", str(TIMESTAMP_AFTER_MS))
-        return 1000 * int(given) if given.isdecimal() else None
+    def timestamp_bounds(self) -> TimestampBounds | None:
+        """Return how far timestamps may be from the time of their append; None: any time."""
+        bounds = TimestampBounds.of(self.settings)
+        return bounds if bounds.is_set else None
 
     @property
     def deduplicates(self) -> bool:

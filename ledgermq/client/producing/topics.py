@@ -237,7 +237,7 @@ class TopicQueues:
         self.route = route
         self._record_bytes_max = route.record_bytes_max
         self._levels = route.levels
-        self._after_us_max = None if self._publishing.needs_time else route.after_us_max  # due times may be ahead
+        self._bounds = None if self._publishing.needs_time else route.timestamp_bounds
         self._keyless += [self._new_keyless() for _ in range(len(self._keyless), self._levels)]
         compression = route.compression or self._settings.compression
         if compression != self._compression:
@@ -277,17 +277,17 @@ class TopicQueues:
         if self._by_tag and queue.turn_to(row[4]) >= TAGS_OPEN_MAX:
             self.seal(queue)
         batch, has_id = queue.open, message_id is not None
-        # Brokers refuse a timestamp of the future with its whole batch: such a record is alone in its batch.
-        is_ahead = self._after_us_max is not None and row[3] > self._now_us() + self._after_us_max
+        # Brokers refuse a timestamp out of bounds with its whole batch: such a record is alone in its batch.
+        is_alone = self._bounds is not None and not self._bounds.hold(row[3], row[3], self._now_us())
         if (
             batch is None
             or batch.data_bytes + size > self._settings.batch_bytes_max
-            or ((batch.has_ids != has_id or is_ahead) and batch.record_count)
+            or ((batch.has_ids != has_id or is_alone) and batch.record_count)
         ):
             batch = self._open_batch(queue)
         batch.has_ids = has_id
         delivery = Delivery(batch, batch.add(row, size))
-        if is_ahead:
+        if is_alone:
             self.seal(queue, only_open=self._by_tag)
         return delivery
 

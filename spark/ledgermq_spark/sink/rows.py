@@ -139,18 +139,15 @@ class RowRouter:
 
     def _check_times(self, topic: TopicRoute, rows: pa.RecordBatch, chosen: npt.NDArray[np.int64]) -> None:
         """Refuse what brokers would: a decided micro-batch would wait for this time."""
-        after_us = topic.after_us_max
-        if after_us is None or topic.settings.get("message.timestamp.type") == "LogAppendTime":
+        bounds = topic.timestamp_bounds
+        if bounds is None:
             return
         times = rows.column("timestamp").cast(pa.int64()).to_numpy()[chosen]
-        latest = int(times.argmax())
-        ahead_us = int(times[latest]) - self._sources.now_us()
-        if ahead_us > after_us:
-            raise InvalidRecord(
-                f"row {self._row + int(chosen[latest])} of this task: column timestamp is"
-                f" {ahead_us // 1_000_000} s ahead of this machine's time; topic {topic.name} takes up to"
-                f" {after_us / 1_000_000:g} s (message.timestamp.after.max.ms)"
-            )
+        for at in (int(times.argmax()), int(times.argmin())):
+            time_us = int(times[at])
+            problem = bounds.problem(time_us, time_us, self._sources.now_us(), "this machine's time", topic.name)
+            if problem is not None:
+                raise InvalidRecord(f"row {self._row + int(chosen[at])} of this task: column timestamp is {problem}")
 
     async def _partitions(
         self, topic: TopicRoute, batch: pa.RecordBatch, rows: pa.RecordBatch, chosen: npt.NDArray[np.int64]

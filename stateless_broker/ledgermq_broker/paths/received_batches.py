@@ -22,7 +22,7 @@ from ledgermq.protocol.batch_header import BatchInfo, check_crc, walk_batch
 from ledgermq.protocol.frames import Frame, H
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.message_ids import ids_of
-from ledgermq.protocol.record_rules import check_records
+from ledgermq.protocol.record_rules import TimestampBounds, check_records
 from ledgermq.protocol.records import (
     SCHEMA_VERSION,
     data_bytes_at_most,
@@ -72,7 +72,7 @@ class BatchChecks:
         CorruptFrame, InvalidRecord, MessageTooLarge, Unavailable.
         """
         topic, bundle, batch, records = await self._checked(lookup, header, data, producer)
-        self._check_future(topic, batch)
+        self._check_times(topic, batch)
         if topic.settings.dedup_window_ms and (ids := ids_of(records)):
             batch = replace(batch, ids=ids)
         return bundle, batch
@@ -92,20 +92,22 @@ class BatchChecks:
         """
         topic, bundle, batch, records = await self._checked(lookup, header, data, producer)
         if not delayed:
-            self._check_future(topic, batch)
+            self._check_times(topic, batch)
         return bundle, batch, records
 
-    def _check_future(self, topic: Topic, batch: Batch) -> None:
-        """Refuse records that retention would take for new for longer than the topic allows."""
-        after_ms = topic.settings.message_timestamp_after_max_ms
-        if after_ms < 0 or topic.settings.append_time:
+    def _check_times(self, topic: Topic, batch: Batch) -> None:
+        """Refuse records whose timestamps are further from the present than the topic allows."""
+        if topic.settings.append_time:
             return
-        ahead_us = batch.timestamp_max_us - self._now_us()
-        if ahead_us > 1000 * after_ms:
+        bounds = TimestampBounds(
+            topic.settings.message_timestamp_after_max_ms, topic.settings.message_timestamp_before_max_ms
+        )
+        times = batch.timestamp_min_us, batch.timestamp_max_us
+        problem = bounds.problem(*times, self._now_us(), "the broker's time", repr(topic.name))
+        if problem is not None:
             raise InvalidRecord(
-                f"a timestamp is {ahead_us // 1_000_000} s ahead of the broker's time; topic {topic.name!r} takes up to"
-                f" {after_ms / 1000:g} s (message.timestamp.after.max.ms). None of the batch is stored: check the unit"
-                " of the timestamps, and the clock of the producer's machine"
+                f"a timestamp is {problem}. None of the batch is stored: check the unit of the"
+                " timestamps, and the clock of the producer's machine"
             )
 
     async def _checked(

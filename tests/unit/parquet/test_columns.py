@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from ledgermq_ledger.parquet import columns
 from ledgermq_ledger.parquet.columns import FooterNote, ParquetBuilder, empty_file, note_of_file
 from ledgermq_ledger.parquet.stored_file import describe, parse_footer
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "parquet-schema-v1.txt"
+GOLDEN = Path(__file__).parents[2] / "golden"
 PLAN = fmt.CompactionPlan(bundle=1, number=4, put_id=b"\x01" * 16)
 FILE = fmt.PlannedFile(
     topic_id=7, topic="flights", partition=2, first_offset=10, last_offset=19, key="k", bloom_columns=["key"]
@@ -37,11 +38,16 @@ def _batch(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row] * rows, RECORD_SCHEMA)
 
 
-def _file(*batches: tuple[int, int]) -> bytes:
-    builder = ParquetBuilder(FILE)
-    for base, rows in batches:
-        builder.add(_batch(rows), base)
-    return bytes(builder.finish(note_of_file(FILE, PLAN, "cluster")))
+NEW_FILE = fmt.PlannedFile()
+NEW_FILE.CopyFrom(FILE)
+NEW_FILE.has_appended, NEW_FILE.appended_floor_us = True, 5_000_000
+
+
+def _file(*batches: tuple[int, int], file: fmt.PlannedFile = FILE, stored_us: Sequence[int] = ()) -> bytes:
+    builder = ParquetBuilder(file)
+    for i, (base, rows) in enumerate(batches):
+        builder.add(_batch(rows), base, stored_us[i] if stored_us else 7_000_000)
+    return bytes(builder.finish(note_of_file(file, PLAN, "cluster")))
 
 
 def _describe(data: bytes) -> str:
@@ -69,7 +75,32 @@ FOOTER_NAMES = columns.SCHEMA.names
 
 
 def test_the_files_are_as_the_golden_text_says() -> None:
-    assert _describe(_file((10, 10))) == GOLDEN.read_text()
+    assert _describe(_file((10, 10), file=NEW_FILE)) == (GOLDEN / "parquet-schema-v2.txt").read_text()
+
+
+def test_a_plan_of_the_release_before_makes_files_as_that_release_did() -> None:
+    assert _describe(_file((10, 10))) == (GOLDEN / "parquet-schema-v1.txt").read_text()
+
+
+def test_times_of_appends_never_fall_nor_go_below_the_floor() -> None:
+    data = _file((10, 3), (13, 3), (16, 4), file=NEW_FILE, stored_us=[4_000_000, 9_000_000, 8_000_000])
+    table = pq.read_table(pa.BufferReader(data))
+    assert table.column("appended").cast(pa.int64()).to_pylist() == [5_000_000] * 3 + [9_000_000] * 7
+    stored = describe(parse_footer(data, "k"), "k", len(data), note_of_file(NEW_FILE, PLAN, "cluster"))
+    assert (stored.appended_min_us, stored.appended_max_us) == (5_000_000, 9_000_000)
+    before = _file((10, 10))
+    stored = describe(parse_footer(before, "k"), "k", len(before), note_of_file(FILE, PLAN, "cluster"))
+    assert (stored.appended_min_us, stored.appended_max_us) == (0, 0)
+
+
+def test_a_plan_says_how_large_row_groups_are() -> None:
+    file = fmt.PlannedFile()
+    file.CopyFrom(NEW_FILE)
+    file.row_group_bytes = 1
+    footer = pq.read_metadata(pa.BufferReader(_file((10, 3), (13, 3), (16, 4), file=file)))
+    assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == [3, 3, 4]
+    times = [footer.row_group(i).column(footer.num_columns - 1).statistics for i in range(3)]
+    assert all(each.has_min_max for each in times)
 
 
 def test_only_the_planned_range_is_written_with_its_offsets() -> None:
@@ -77,7 +108,7 @@ def test_only_the_planned_range_is_written_with_its_offsets() -> None:
     assert table.column("offset").to_pylist() == list(range(10, 20))
     assert set(table.column("topic").to_pylist()) == {"flights"}
     assert set(table.column("partition").to_pylist()) == {2}
-    assert table.schema.remove_metadata() == columns.SCHEMA
+    assert table.schema.remove_metadata() == columns.SCHEMA_BEFORE
 
 
 @pytest.mark.parametrize("batches", [[(10, 3), (14, 6)], [(10, 3), (12, 8)], [(10, 9)], [(11, 9)], [(0, 5)]])
@@ -138,7 +169,7 @@ def test_a_footer_tells_the_plans_file_from_any_other() -> None:
 
 def test_a_failed_file_says_why_and_has_no_rows() -> None:
     note = note_of_file(FILE, PLAN, "cluster", "batch at byte 7: bad", "ledgers/0001/segments/1")
-    data = bytes(empty_file(note))
+    data = bytes(empty_file(note, has_appended=True))
     stored = describe(parse_footer(data, "k"), "k", len(data), note_of_file(FILE, PLAN, "cluster"))
     assert (stored.rows, stored.note.failed, stored.note.damaged_object) == (
         0,

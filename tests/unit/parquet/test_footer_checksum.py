@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ledgermq.errors import DataDamaged
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.parquet.columns import SCHEMA, FooterNote, ParquetBuilder, note_of_file
+from ledgermq_ledger.parquet.columns import SCHEMA_BEFORE, FooterNote, ParquetBuilder, note_of_file
 from ledgermq_ledger.parquet.footer_checksum import check_footer, check_whole, footer_bytes
 from ledgermq_ledger.parquet.stored_file import parse_footer
 from tests.worlds.batches import batch_of
@@ -92,7 +92,7 @@ def test_a_reason_for_a_failure_that_looks_like_a_checksum_does_not_pass_for_one
 
 def test_a_parquet_file_that_ledgermq_did_not_write_is_refused() -> None:
     sink = pa.BufferOutputStream()
-    pq.write_table(SCHEMA.empty_table(), sink)
+    pq.write_table(SCHEMA_BEFORE.empty_table(), sink)
     with pytest.raises(DataDamaged, match="no checksum of LedgerMQ"):
         parse_footer(sink.getvalue(), "k")
 
@@ -100,4 +100,4 @@ def test_a_parquet_file_that_ledgermq_did_not_write_is_refused() -> None:
 def test_plain_readers_of_parquet_see_nothing_of_it() -> None:
     table = pq.read_table(pa.BufferReader(WHOLE))
     assert table.column("key").to_pylist() == [b"a", b"b"]
-    assert table.schema.remove_metadata() == SCHEMA
+    assert table.schema.remove_metadata() == SCHEMA_BEFORE

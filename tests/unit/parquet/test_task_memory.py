@@ -39,9 +39,9 @@ async def test_tasks_are_as_small_as_the_engine_asks_and_hold_no_more_rows(
 ) -> None:
     most = 0
 
-    def take(self: _Group, pieces: Iterable[Any], object_key: str) -> None:
+    def take(self: _Group, pieces: Iterable[Any], object_key: str, stored_us: int) -> None:
         nonlocal most
-        real(self, pieces, object_key)
+        real(self, pieces, object_key, stored_us)
         most = max(most, sum(builder.pending_bytes for builder in self.builders.values()))
 
     real = _Group.take

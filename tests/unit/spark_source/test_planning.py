@@ -67,7 +67,7 @@ async def root(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> Root:
 
     The times of a batch are its number and one thousandth for each record, in seconds.
     """
-    monkeypatch.setattr(columns, "ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(columns, "row_group_bytes_of", lambda file: 1)
     root = await Root.open(MemoryStore("planning", sources), sources, bundles=3)
     topic = replace(await root.create_topic("t", 3), bundles=(1, 1, 1, 2))
     await root.put_internal(METADATA, topic_key("t"), encode_topic_record(topic))
