@@ -12,7 +12,7 @@ WORKERS ?= 4
 # Some machines forbid Python to keep compiled modules: each of the hundreds of processes that tests start would compile all of them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup lint format proto kafka-messages pages quick test test-fast test-spark test-slow test-real test-nightly test-pythons compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit clean
+.PHONY: help setup lint format proto kafka-messages pages quick test test-fast test-spark test-slow test-real test-nightly test-pythons test-kubernetes compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ test-nightly: $(STAMP) ## Spark's drivers, executors and workers killed at every
 # PYTHONS adds folders with interpreters.
 test-pythons: $(STAMP) ## Import everything and run the client's unit tests on each supported Python that is here
 	$(PYTHON) -m infra.pythons
+
+test-kubernetes: $(STAMP) ## The chart of infra/kubernetes/ in all its variants, by Helm and by schemas of Kubernetes; builds Helm once
+	@helm=$$($(PYTHON) infra/helm.py) && LEDGERMQ_HELM=$$helm $(PYTHON) -m pytest tests/kubernetes
 
 compose-test: $(STAMP) ## infra/compose/ in real containers: killed, cut off, read by Spark; needs root on Debian
 	@$(PYTHON) -m infra.docker
