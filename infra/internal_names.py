@@ -7,6 +7,8 @@ from __future__ import annotations
 INTERNAL = {
     "Client.open_sessions",
     "Client.resumed_producer",
+    "DeadLetterAdmin.check_known",
+    "DeadLetterAdmin.settle",
     "Producer.add_row",
     "Producer.due_us",
     "Producer.has_ended",

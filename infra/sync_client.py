@@ -34,6 +34,12 @@ HEAD = '"""Calls that wait for the asynchronous ones, made by infra/sync_client.
 
 TWINS = (
     Twin(
+        "ClusterAdmin",
+        "admin.cluster",
+        "generated.cluster",
+        "The calls of a client about brokers and bundles. Every call ends within the client's `timeout_s`.",
+    ),
+    Twin(
         "Client",
         "client",
         "client",
@@ -67,6 +73,18 @@ TWINS = (
         "queues.admin",
         "generated.queues",
         "Administration of queue groups, as `client.queues`. Every call ends within the client's `timeout_s`.",
+    ),
+    Twin(
+        "DeadLetterAdmin",
+        "operating.dead_letters",
+        "generated.operating",
+        "Dead letters of consumer groups and queue groups, as `client.dead_letters`: list, redrive, drop.",
+    ),
+    Twin(
+        "UnresolvedAdmin",
+        "operating.unresolved",
+        "generated.operating",
+        "Half messages whose producers never answered, as `client.unresolved`: list them, publish or drop them.",
     ),
     Twin(
         "TransactionAdmin",

@@ -45,16 +45,12 @@ def complete_transaction(context: typer.Context, incomplete: str) -> list[str]:
 
 def complete_check_group(context: typer.Context, incomplete: str) -> list[str]:
     """Return the check groups with unresolved half messages whose names begin with what was typed."""
-    from ledgermq.cli.unresolved_messages import check_groups
-
-    return _found(context, incomplete, check_groups)
+    return _found(context, incomplete, lambda client: client.unresolved.groups())
 
 
 def complete_dead_letter_group(context: typer.Context, incomplete: str) -> list[str]:
     """Return the groups with a dead-letter topic whose names begin with what was typed."""
-    from ledgermq.cli import dead_letters
-
-    return _found(context, incomplete, dead_letters.groups)
+    return _found(context, incomplete, lambda client: client.dead_letters.groups())
 
 
 def complete_queue(context: typer.Context, incomplete: str) -> list[str]:

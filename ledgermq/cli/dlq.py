@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from ledgermq.cli import dead_letters
+import ledgermq
 from ledgermq.cli.completion import complete_dead_letter_group, complete_topic
 from ledgermq.cli.consume import Form, Printer, ResultFormat, chosen_format
-from ledgermq.cli.dead_letters import DeadLetter, Filter, How, Letters, Place
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.formats import MessageFormat
 from ledgermq.cli.options import (
@@ -27,7 +26,7 @@ from ledgermq.cli.options import (
 )
 from ledgermq.cli.report import Report, Rows, at_time, show
 from ledgermq.cli.reporting import command
-from ledgermq.cli.session import Session, connected_session
+from ledgermq.cli.session import connected_session
 from ledgermq.cli.start import parse_start
 from ledgermq.cli.terminal import confirm, notes, progress_of_items
 from ledgermq.client.groups.retry_topics import dead_letter_topic
@@ -71,6 +70,8 @@ Max = Annotated[int | None, typer.Option("--max", "-n", min=1, help="At most thi
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list the letters; nothing is changed.")]
 
 COLUMNS = ("group", "place", "time", "origin", "key", "attempts", "error", "bytes", "state")
+
+
 LISTED_MAX = 1000
 
 
@@ -103,20 +104,15 @@ async def list_letters(
     wanted = filter_of((), since, before, error, key, topic)
     async with connected_session(target, timeout_s) as session:
         session.progress = session.while_in_trouble
-        if group is not None:
-            await dead_letters.check_known(session.client, group)
-        names = [group] if group is not None else await dead_letters.groups(session.client)
+        letters = session.client.dead_letters
+        names = [group] if group is not None else await letters.groups()
         rows: list[dict[str, Any]] = []
-        left_out = 0
+        left_out, most = 0, maximum or LISTED_MAX
         for name in names:
-            known = await dead_letters.survey(session.client, name)
-            async for letter in dead_letters.letters(session.client, name, wanted):
-                if not settled and letter.place in known.settled:
-                    continue
-                if len(rows) < (maximum or LISTED_MAX):
-                    rows.append(row_of(name, letter, known))
-                else:
-                    left_out += 1
+            found = await letters.list(name, wanted, settled=settled, letters_max=max(1, most - len(rows)))
+            shown = found.letters[: most - len(rows)]
+            rows += [row_of(name, letter) for letter in shown]
+            left_out += found.more + len(found.letters) - len(shown)
     if output is OutputFormat.TABLE and not rows:
         notes().print("There is no dead letter." if settled else "No dead letter waits.")
         return
@@ -136,13 +132,13 @@ async def show_one(
 ) -> None:
     """Print a dead letter with its headers, which say where it came from and how it failed."""
     printing = chosen_format(form, output, MessageFormat.JSONL)
-    wanted = Filter(frozenset({parse_place(place)}))
+    wanted = ledgermq.DeadLetterFilter(frozenset({parse_place(place)}))
     async with connected_session(target, timeout_s) as session:
         session.progress = session.while_in_trouble
-        found = [letter.message async for letter in dead_letters.letters(session.client, group, wanted)]
+        found = (await session.client.dead_letters.list(group, wanted, settled=True)).letters
     if not found:
         raise InvalidRequest(f"{dead_letter_topic(group)} has no dead letter at {place}")
-    Printer(printing).write(found)
+    Printer(printing).write([letter.message for letter in found])
 
 
 async def redrive(
@@ -202,8 +198,8 @@ async def drop(
 
 async def settle(
     group: str,
-    wanted: Filter,
-    how: How,
+    wanted: ledgermq.DeadLetterFilter,
+    how: Literal["redriven", "dropped"],
     to: str,
     maximum: int | None,
     dry_run: bool,
@@ -214,10 +210,13 @@ async def settle(
 ) -> None:
     async with connected_session(target, timeout_s) as session:
         session.progress = session.while_in_trouble
-        await dead_letters.check_known(session.client, group)
+        dead_letters = session.client.dead_letters
+        await dead_letters.check_known(group)
         if dry_run or not yes:
-            known = await dead_letters.survey(session.client, group)
-            rows, count = await preview(session, group, wanted, known, maximum)
+            most = maximum or LISTED_MAX
+            found = await dead_letters.list(group, wanted, letters_max=min(most, LISTED_MAX))
+            rows = [row_of(group, letter) for letter in found.letters]
+            count = min(len(rows) + found.more, maximum or sys.maxsize)
             if rows or output is OutputFormat.JSON:
                 show(Report("", tables=[Rows("letters", COLUMNS, rows)]), output)
             if count > len(rows):
@@ -234,7 +233,7 @@ async def settle(
         with progress_of_items() as bar:
             task = bar.add_task(f"{how} letters of {group}", total=None, note="")
             count = await dead_letters.settle(
-                session.client, group, wanted, how, to, maximum or sys.maxsize, lambda n: bar.update(task, completed=n)
+                group, wanted, how, to=to, letters_max=maximum, on_progress=lambda n: bar.update(task, completed=n)
             )
     notes().print(f"{letters(count)} of {group} {'is' if count == 1 else 'are'} {how}.", markup=False, soft_wrap=True)
 
@@ -243,25 +242,10 @@ def letters(count: int) -> str:
     return "1 dead letter" if count == 1 else f"{count} dead letters"
 
 
-async def preview(
-    session: Session, group: str, wanted: Filter, known: Letters, maximum: int | None
-) -> tuple[list[dict[str, Any]], int]:
-    """Return the first letters that would be settled, and the number of all of them."""
-    rows: list[dict[str, Any]] = []
-    count = 0
-    async for letter in dead_letters.letters(session.client, group, wanted):
-        if letter.place in known.settled or (maximum is not None and count >= maximum):
-            continue
-        count += 1
-        if len(rows) < LISTED_MAX:
-            rows.append(row_of(group, letter, known))
-    return rows, count
-
-
 def filter_of(
     places: list[str] | tuple[()], since: str | None, before: str | None, error: str, key: str | None, topic: str
-) -> Filter:
-    return Filter(
+) -> ledgermq.DeadLetterFilter:
+    return ledgermq.DeadLetterFilter(
         frozenset(map(parse_place, places)),
         parse_time(since, "--since"),
         parse_time(before, "--before"),
@@ -281,12 +265,12 @@ def parse_time(text: str | None, option: str) -> datetime | None:
     return found
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str) -> ledgermq.LetterPlace:
     """Parse PARTITION:OFFSET. Raises InvalidRequest."""
     if not re.fullmatch(r"\d{1,9}:\d{1,19}", text):
         raise InvalidRequest(f"{text!r} is not the place of a dead letter: give PARTITION:OFFSET, as `list` shows it")
     partition, offset = text.split(":")
-    return Place(int(partition), int(offset))
+    return ledgermq.LetterPlace(int(partition), int(offset))
 
 
 def check_choice(places: list[str] | None, every: bool) -> None:
@@ -294,7 +278,7 @@ def check_choice(places: list[str] | None, every: bool) -> None:
         raise InvalidRequest("name the dead letters by PARTITION:OFFSET, or give --all, with filters or without")
 
 
-def row_of(group: str, letter: DeadLetter, known: Letters) -> dict[str, Any]:
+def row_of(group: str, letter: ledgermq.DeadLetter) -> dict[str, Any]:
     message, failures = letter.message, letter.failures
     return {
         "group": group,
@@ -306,5 +290,5 @@ def row_of(group: str, letter: DeadLetter, known: Letters) -> dict[str, Any]:
         "first_failure": at_time(failures.first_ms),
         "error": failures.error,
         "bytes": letter.size_bytes,
-        "state": known.settled.get(letter.place, "waits"),
+        "state": letter.settled or "waits",
     }

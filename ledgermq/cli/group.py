@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import typer
 
 import ledgermq
-from ledgermq.cli import dead_letters
 from ledgermq.cli.completion import complete_group, complete_topic
 from ledgermq.cli.exit_codes import EPILOG
 from ledgermq.cli.options import (
@@ -155,20 +154,17 @@ async def retries(
     for their next attempt or due, by the number of attempts that have failed, and dead letters. A member
     may have handled some of them, and not committed that yet. `ledgermq dlq` settles dead letters.
     """
-    now_ms = round(datetime.now(UTC).timestamp() * 1000)
     async with connected_session(target, timeout_s) as session:
         session.progress = session.while_in_trouble
-        described = await session.client.groups.describe(name)
-        committed = {at: known.stored.offset for at, known in described.committed.items()}
-        copies = await dead_letters.copies(session.client, name, committed, now_ms)
-        letters = await dead_letters.survey(session.client, name)
+        copies = await session.client.dead_letters.retries(name)
+        letters = await session.client.dead_letters.count(name)
     facts = {
         "group": name,
         "retry_topic": retry_topic(name),
         "waiting": copies.waiting,
         "next_due": None if copies.next_due_ms is None else at_time(copies.next_due_ms),
         "due": copies.due,
-        "due_seconds": 0.0 if copies.longest_due_ms is None else max(0, now_ms - copies.longest_due_ms) / 1000,
+        "due_seconds": 0.0 if copies.longest_due_ms is None else max(0, copies.now_ms - copies.longest_due_ms) / 1000,
         "first_failure": None if copies.first_failure_ms is None else at_time(copies.first_failure_ms),
         "dead_letter_topic": dead_letter_topic(name),
         "dead_letters": letters.waiting,

@@ -10,8 +10,6 @@ import typer
 import ledgermq
 from ledgermq.cli.completion import complete_topic
 from ledgermq.cli.exit_codes import EPILOG
-from ledgermq.cli.message_trace import Trace
-from ledgermq.cli.message_trace import trace as trace_message
 from ledgermq.cli.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
@@ -195,13 +193,13 @@ async def trace(
                 count += 1
                 bar.update(task, completed=count, note=what)
 
-            found = await trace_message(session.client, wanted, timeout_s, progress)
+            found = await session.client.trace(wanted, timeout=timeout_s, on_progress=progress)
     show(trace_report(found), output)
     if found.unfinished:
         raise SearchStopped(f"not all was searched: {'; '.join(found.unfinished)}: raise --timeout")
 
 
-def trace_report(found: Trace) -> Report:
+def trace_report(found: ledgermq.MessageTrace) -> Report:
     facts = stored_facts(found.message)
     failures = failures_of(found.message.message.headers)
     if failures is not None:

@@ -5,10 +5,11 @@ and publish or drop them in the place of their producers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
+import ledgermq
 from ledgermq.cli.completion import complete_check_group
 from ledgermq.cli.consume import Form, Printer, ResultFormat, chosen_format
 from ledgermq.cli.exit_codes import EPILOG
@@ -27,7 +28,6 @@ from ledgermq.cli.report import Report, Rows, at_time, show, show_rows
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected_session
 from ledgermq.cli.terminal import confirm, notes
-from ledgermq.cli.unresolved_messages import Decision, UnresolvedMessage, check_groups, decide, read
 from ledgermq.errors import InvalidRequest
 
 Group = Annotated[
@@ -80,9 +80,9 @@ async def list_unresolved(
     """
     async with connected_session(target, timeout_s) as session:
         session.progress = session.while_in_trouble
-        client = session.client
-        groups = await check_groups(client) if group is None else [group]
-        found = [each for name in groups for each in await read(client, name) if decided or each.decision is None]
+        unresolved = session.client.unresolved
+        groups = await unresolved.groups() if group is None else [group]
+        found = [each for name in groups for each in await unresolved.list(name, decided=decided)]
     none = "No unresolved message waits for a decision." if not decided else "There is none."
     show_rows(Rows("messages", COLUMNS, [row_of(each) for each in found]), output, none)
 
@@ -100,11 +100,8 @@ async def show_one(
     printing = chosen_format(form, output, MessageFormat.JSONL)
     async with connected_session(target, timeout_s) as session:
         session.progress = session.while_in_trouble
-        found = await read(session.client, group, lambda known: known == name)
-    messages = [message for each in found for message in each.messages]
-    if not messages:
-        raise InvalidRequest(f"check group {group!r} has no unresolved message {name!r}")
-    Printer(printing).write(messages)
+        found = await session.client.unresolved.get(group, name)
+    Printer(printing).write(found.messages)
 
 
 async def commit(
@@ -147,7 +144,7 @@ async def resolve(
     group: str,
     names: Sequence[str],
     every: bool,
-    decision: Decision,
+    decision: Literal["commit", "rollback"],
     yes: bool,
     target: str,
     output: OutputFormat,
@@ -158,22 +155,26 @@ async def resolve(
         raise InvalidRequest("name the messages by their ids, or give --all; not both")
     async with connected_session(target, timeout_s) as session:
         session.progress = session.while_in_trouble
-        client = session.client
+        unresolved = session.client.unresolved
         if every:
-            names = [each.transactional_id for each in await read(client, group) if each.decision is None]
+            names = [each.transactional_id for each in await unresolved.list(group)]
         if names and not yes:
             shown = ", ".join(names[:SHOWN_MAX]) + (", …" if len(names) > SHOWN_MAX else "")
             verb = "Publish" if decision == "commit" else "Drop"
             with session.user_is_asked():
                 confirm(f"{verb} {len(names)} unresolved messages of {group} ({shown})?")
-        found = await decide(client, group, names, decision, unverified=unverified) if names else []
+        found = []
+        if names and decision == "commit":
+            found = await unresolved.commit(group, names, unverified=unverified)
+        elif names:
+            found = await unresolved.rollback(group, names)
     if found or output is not OutputFormat.TABLE:
         show(Report("", tables=[Rows("messages", COLUMNS, [row_of(each) for each in found])]), output)
     done = "published" if decision == "commit" else "dropped"
     notes().print(f"{len(found)} unresolved messages of {group} are {done}.", markup=False, soft_wrap=True)
 
 
-def row_of(found: UnresolvedMessage) -> dict[str, Any]:
+def row_of(found: ledgermq.UnresolvedMessage) -> dict[str, Any]:
     return {
         "group": found.group,
         "id": found.transactional_id,

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self, Unpack, overload
 import pyarrow as pa
 
 from ledgermq.client.admin.access import Access
+from ledgermq.client.admin.cluster import ClusterAdmin
 from ledgermq.client.admin.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.admin.quotas import Quotas
 from ledgermq.client.admin.topic_plan import TopicChange, TopicSpec, plan_topics
@@ -56,9 +57,6 @@ from ledgermq.client.groups.refusals import Refusals
 from ledgermq.client.groups.retry_creation import RetryTopics
 from ledgermq.client.messages.broker_clock import BrokerClock
 from ledgermq.client.messages.descriptions import (
-    AddedBundles,
-    BundleLoads,
-    ClusterDescription,
     PartitionHolder,
     TopicDescription,
     TopicPartition,
@@ -67,6 +65,9 @@ from ledgermq.client.messages.expiry import Expiry
 from ledgermq.client.messages.message_id import MessageId
 from ledgermq.client.messages.record import Bytes, Headers
 from ledgermq.client.offsets import At, Offsets
+from ledgermq.client.operating.dead_letters import DeadLetterAdmin
+from ledgermq.client.operating.tracing import MessageTrace, Tracing
+from ledgermq.client.operating.unresolved import UnresolvedAdmin
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.exclusive import find_holders
 from ledgermq.client.producing.producer import Producer
@@ -119,7 +120,7 @@ from ledgermq.sources import Sources
 READ_BYTES_MAX = 2**30
 
 
-class Client:
+class Client(ClusterAdmin):
     """A connection to one cluster. Use it within one event loop.
 
     Use `async with`, or call `close()` at the end. Every call ends within `timeout_s`.
@@ -149,7 +150,7 @@ class Client:
         self._context = ClientContext(
             self._connections, self._routing, self._offsets, self._sources, clock, self._requests
         )
-        self._admin = Admin(self._context)
+        super().__init__(Admin(self._context))
         self._delayed = Delayed(self._context, self._admin)
         self._deletion = Deletion(self._context)
         self._finding = Finding(self._context)
@@ -164,6 +165,12 @@ class Client:
         self._handlers: list[Handler | QueueHandler] = []
         self.transactions = TransactionClient(self._context, self._keep)
         """Transactions: records of any topics, and offsets of groups, all or nothing."""
+        operated = self._context, self._admin
+        self.dead_letters = DeadLetterAdmin(*operated, self.transactions, self.groups, self.queues)
+        """Dead letters: list, redrive, drop."""
+        self.unresolved = UnresolvedAdmin(*operated, self.transactions)
+        """Half messages whose producers never answered: list, publish, drop."""
+        self._tracing = Tracing(*operated, self._finding, self.groups, self.queues, self.dead_letters)
         self._made: list[
             Producer
             | Consumer
@@ -294,59 +301,6 @@ class Client:
         befores = chosen_befores(before, partitions, route.partitions)
         return await self._deletion.delete(topic, befores, dry_run=dry_run, deadline=deadline)
 
-    async def describe_cluster(self) -> ClusterDescription:
-        return await self._admin.describe_cluster()
-
-    async def add_bundles(self, count: int, *, dry_run: bool = False) -> AddedBundles:
-        """Let the cluster have so many bundles more: as many more brokers can share its work. New partitions
-        go to them first; those that exist stay where they are. A number of bundles never becomes less.
-
-        Of two calls at the same time each adds its own number. A call that failed may have added its bundles: look
-        at `describe_cluster` before you repeat it. If an answer is lost on the way, the call is sent again, and may
-        then count what another call has added in between as its own. `dry_run`: only check. Raises InvalidConfig,
-        InvalidRequest (too many), Unauthorized, and Unavailable while a broker of an earlier release runs.
-        """
-        return await self._admin.add_bundles(count, dry_run=dry_run)
-
-    async def move_partition(self, topic: str, partition: int, bundle: int, *, dry_run: bool = False) -> None:
-        """Move a partition to another bundle while it is written and read. Producers and consumers notice
-        nothing; offsets, sequences and committed offsets go on.
-
-        Return when the move is decided. Producers write to the new bundle a moment later, and
-        `describe_topic` names the old one as `moving_from` until its files are handed over. Where the
-        partition is in that bundle, or on its way there, nothing changes, so a call that failed may be
-        repeated. What queue groups have finished goes along; what is leased at that moment is delivered again.
-        `dry_run`: only check. Raises PartitionBusy (open transactions, timed messages of its topic or an
-        exclusive producer keep it where it is), InvalidRequest (no such bundle), UnknownTopic,
-        UnknownPartition, Unauthorized, and Unavailable while it still moves to another bundle, or a broker of
-        an earlier release runs.
-        """
-        await self._admin.move_partition(topic, partition, bundle, dry_run=dry_run)
-
-    async def describe_loads(self) -> list[BundleLoads]:
-        """Return what each bundle costs its owner now, by partition, in the order of the bundles. Unlike
-        `describe_cluster` it asks each owner.
-
-        Raises Unauthorized (it needs the operation `cluster`), Unavailable while a bundle has no owner, and
-        InvalidRequest if a broker of an earlier release runs, which it names.
-        """
-        return await self._admin.describe_loads()
-
-    async def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
-        """Let a broker hand over all that it owns and take nothing new, until `undrain_broker` or its next
-        start. Return when it owns nothing, and other brokers own all bundles. Programs notice nothing.
-
-        `broker`: its address or id. Raises InvalidRequest (there is no such broker, or no other one),
-        DeadlineExceeded (it goes on handing over), Unauthorized, Unavailable.
-        """
-        await self._admin.drain_broker(broker, timeout_s)
-
-    async def undrain_broker(self, broker: str) -> None:
-        """Let a drained broker take its share of the bundles again; it does within seconds after this
-        returns. Raises InvalidRequest, Unauthorized, Unavailable.
-        """
-        await self._admin.undrain_broker(broker)
-
     async def list_offsets(self, topic: str, at: Literal["earliest", "latest"] | datetime = "latest") -> dict[int, int]:
         """Return by partition the first offset kept, the next one to be written, or the first at
         or after a time (the latest if there is none).
@@ -403,6 +357,20 @@ class Client:
         UnknownPartition, Unauthorized, Unavailable.
         """
         return await self._finding.describe(id_of(message_id))
+
+    async def trace(
+        self,
+        message_id: str | MessageId,
+        *,
+        timeout: float = TIMEOUT_S,  # noqa: ASYNC109  as Consumer.fetch
+        on_progress: Callable[[str], object] | None = None,
+    ) -> MessageTrace:
+        """Return where a message went: which groups have read it, and its copies in retry and dead-letter topics.
+
+        `timeout`: for the search of one of these topics; `MessageTrace.unfinished` names what was not searched to its
+        end. `on_progress` is called with what is asked next. Raises as `describe_message` does.
+        """
+        return await self._tracing.trace(id_of(message_id), timeout, on_progress or (lambda what: None))
 
     async def recall(self, handle: str) -> RecallOutcome:
         """Take back a delayed message, by the `handle` of its `SendResult`.

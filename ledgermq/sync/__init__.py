@@ -19,6 +19,7 @@ from ledgermq.sync.client import Client, connect
 from ledgermq.sync.consuming import Consumer, GroupConsumer
 from ledgermq.sync.finding import Search
 from ledgermq.sync.generated.half_messages import HalfMessage
+from ledgermq.sync.generated.operating import DeadLetterAdmin, UnresolvedAdmin
 from ledgermq.sync.generated.queues import QueueAdmin
 from ledgermq.sync.half_messages import HalfMessages
 from ledgermq.sync.listening import Listener
@@ -31,6 +32,7 @@ from ledgermq.sync.transactions import Transaction, Transactions, TwoPhase
 __all__ = [
     "Client",
     "Consumer",
+    "DeadLetterAdmin",
     "Delivery",
     "GroupConsumer",
     "HalfMessage",
@@ -45,5 +47,6 @@ __all__ = [
     "TransactionClient",
     "Transactions",
     "TwoPhase",
+    "UnresolvedAdmin",
     "connect",
 ]

@@ -15,6 +15,7 @@ from typing import Any, Self, Unpack, cast
 import ledgermq
 from ledgermq.client.connection.grpc_connection import refuse_after_fork
 from ledgermq.client.connection.home import refuse_green_threads
+from ledgermq.client.finding import TIMEOUT_S
 from ledgermq.client.groups.assignment import Topics
 from ledgermq.client.groups.handlers.handler import BatchFunction, HandlerFunction, handler_settings
 from ledgermq.client.messages.record import Headers
@@ -32,6 +33,7 @@ from ledgermq.sources import Sources
 from ledgermq.sync.access import Access
 from ledgermq.sync.background import Background, Callers, as_coroutine, in_threads
 from ledgermq.sync.generated.client import ClientCalls
+from ledgermq.sync.generated.operating import DeadLetterAdmin, UnresolvedAdmin
 from ledgermq.sync.generated.queues import QueueAdmin
 from ledgermq.sync.group_admin import GroupAdmin
 from ledgermq.sync.half_messages import HalfMessages
@@ -77,6 +79,10 @@ class Client(ClientCalls):
         """Quotas of principals and client ids: set, unset, list."""
         self.transactions = TransactionClient(background, inner.transactions, sources)
         """Transactions: records of any topics, and offsets of groups, all or nothing."""
+        self.dead_letters = DeadLetterAdmin(background, inner.dead_letters)
+        """Dead letters: list, redrive, drop."""
+        self.unresolved = UnresolvedAdmin(background, inner.unresolved)
+        """Half messages whose producers never answered: list, publish, drop."""
         self._callers = Callers()
         self._closed = False
         _open.add(self)
@@ -96,6 +102,10 @@ class Client(ClientCalls):
         with self._lock:
             self._producers = [*(made for made in self._producers if not made.closed), producer]
         return producer
+
+    def trace(self, message_id: str | ledgermq.MessageId, *, timeout: float = TIMEOUT_S) -> ledgermq.MessageTrace:
+        """See `ledgermq.Client.trace`."""
+        return self._background.run(self._inner.trace(message_id, timeout=timeout))
 
     def reply(self, message: ledgermq.Message, value: Any, headers: Headers | None = None) -> ledgermq.SendResult:
         """Reply to a request, from any thread, and wait until the reply is stored. Raises InvalidRequest if the message

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 import ledgermq
-from ledgermq.cli import dead_letters
-from ledgermq.cli.dead_letters import Filter, Place
 from ledgermq.cli.report import at_time
 from ledgermq.client.groups.retry_topics import DUE_MS, Failures, Origin, headers_of
+from ledgermq.client.operating.dead_letters import DeadLetterFilter, LetterPlace
 from ledgermq.errors import TransactionError
 from ledgermq.offset_stores import MemoryOffsetStore
 from tests.e2e.test_cli import Shell, shell
@@ -148,20 +147,20 @@ async def test_a_second_command_stops_the_first(shell: Shell) -> None:
     """What the first has settled is seen by the second, and nothing is sent twice."""
     bury(shell, "s", 1200)
     async with ledgermq.connect(shell.address) as client, ledgermq.connect(shell.address) as other:
-        settled = await dead_letters.settle(client, "s", Filter(), "redriven", "", 600, lambda done: None)
+        settled = await client.dead_letters.redrive("s", DeadLetterFilter(), letters_max=600)
         async with client.transactions("s.dlq") as late:
-            assert await dead_letters.settle(other, "s", Filter(), "redriven", "", 10_000, lambda done: None) == 600
+            assert await other.dead_letters.redrive("s", DeadLetterFilter()) == 600
             with pytest.raises(TransactionError):
                 async with late.begin() as transaction:
                     transaction.send("s.retry", "again")
 
         async def all_are_settled() -> bool:
-            return (await dead_letters.survey(client, "s")).waiting == 0
+            return (await client.dead_letters.count("s")).waiting == 0
 
         await until(all_are_settled, every_s=0.05)
-        found = await dead_letters.survey(client, "s")
+        found = await client.dead_letters.count("s")
         assert (settled, found.waiting, found.total) == (600, 0, 1200)
-        assert found.settled[Place(0, 0)] == "redriven"
+        assert found.settled[LetterPlace(0, 0)] == "redriven"
     assert len(read(shell, "s.retry", 1200)) == 1200
 
 

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 import ledgermq
-from ledgermq.cli.unresolved_messages import UnresolvedMessage, check_groups, decide, read
+from ledgermq.client.operating.unresolved import UnresolvedMessage
 from ledgermq.errors import InvalidRequest, TransactionFenced, Unavailable, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.unresolved import CHECKS, ID, PARTITION, TOPIC
@@ -47,7 +47,7 @@ async def until_waiting(client: ledgermq.Client, names: list[str]) -> None:
     """Wait until a decision is visible, which it is soon after it was made."""
 
     async def is_so() -> bool:
-        return waiting(await read(client, GROUP)) == names
+        return waiting(await client.unresolved.list(GROUP, decided=True)) == names
 
     await until(is_so)
 
@@ -56,22 +56,24 @@ async def until_waiting(client: ledgermq.Client, names: list[str]) -> None:
 async def test_each_is_published_once_or_dropped_and_then_waits_no_longer(cluster: Cluster) -> None:
     await cluster.create("t", 2)
     async with client_of(cluster) as client:
-        assert await check_groups(client) == []
-        assert await read(client, GROUP) == []
+        assert await client.unresolved.groups() == []
+        assert await client.unresolved.list(GROUP, decided=True) == []
         await unresolved(cluster, "h-1", "h-2", "h-3")
-        assert await check_groups(client) == [GROUP]
-        found = await read(client, GROUP)
+        assert await client.unresolved.groups() == [GROUP]
+        found = await client.unresolved.list(GROUP, decided=True)
         assert sorted(waiting(found)) == ["h-1", "h-2", "h-3"]
         assert {(each.topic, each.partition, each.checks, len(each.messages)) for each in found} == {("t", 1, 0, 0)}
-        [published] = await decide(client, GROUP, ["h-2"], "commit")
+        [published] = await client.unresolved.commit(GROUP, ["h-2"])
         assert (published.transactional_id, published.decision) == ("h-2", "commit")
-        await decide(client, GROUP, ["h-1"], "rollback")
-        await decide(client, GROUP, ["h-2", "h-2"], "commit")
+        await client.unresolved.rollback(GROUP, ["h-1"])
+        await client.unresolved.commit(GROUP, ["h-2", "h-2"])
         await until_waiting(client, ["h-3"])
         for name, decision in (("h-1", "commit"), ("h-2", "rollback"), ("h-9", "commit")):
             with pytest.raises(InvalidRequest, match=name):
-                await decide(client, GROUP, ["h-3", name], decision)  # type: ignore[arg-type]
-        assert waiting(await read(client, GROUP)) == ["h-3"], "what was refused has changed nothing"
+                await getattr(client.unresolved, decision)(GROUP, ["h-3", name])
+        assert waiting(await client.unresolved.list(GROUP, decided=True)) == ["h-3"], (
+            "what was refused has changed nothing"
+        )
         await until(lambda: has(cluster, [b"value of h-2"]))
         async with client.consumer("t", until_end=True) as consumer:
             assert [(message.partition, message.value, message.headers) async for message in consumer] == [
@@ -99,8 +101,8 @@ async def test_a_command_that_is_repeated_after_a_lost_answer_publishes_once(
         with monkeypatch.context() as patch:
             patch.setattr(ledgermq.Transaction, "commit", commit_and_die)
             with pytest.raises(Unavailable, match="the answer was lost"):
-                await decide(client, GROUP, ["h-1"], "commit")
-        [again] = await decide(client, GROUP, ["h-1"], "commit")
+                await client.unresolved.commit(GROUP, ["h-1"])
+        [again] = await client.unresolved.commit(GROUP, ["h-1"])
         assert again.decision == "commit"
         await asyncio.sleep(5)
         assert await cluster.read_all("t", 1) == [b"value of h-1"]
@@ -113,12 +115,12 @@ async def test_of_two_operators_one_decides(cluster: Cluster) -> None:
     await unresolved(cluster, *names)
     async with client_of(cluster) as one, client_of(cluster) as other:
         ended = await asyncio.gather(
-            decide(one, GROUP, names, "commit"), decide(other, GROUP, names, "rollback"), return_exceptions=True
+            one.unresolved.commit(GROUP, names), other.unresolved.rollback(GROUP, names), return_exceptions=True
         )
         errors = [type(each) for each in ended if isinstance(each, BaseException)]
         assert errors
         assert set(errors) <= {TransactionFenced, InvalidRequest}
-        decisions = {each.transactional_id: each.decision for each in await read(one, GROUP)}
+        decisions = {each.transactional_id: each.decision for each in await one.unresolved.list(GROUP, decided=True)}
         published = {f"value of {name}".encode() for name, decision in decisions.items() if decision == "commit"}
         await asyncio.sleep(5)
         assert sorted(await cluster.read_all("t", 1)) == sorted(published)
@@ -139,14 +141,14 @@ async def test_a_record_that_only_looks_like_an_unresolved_message_is_not_publis
             for name, topic, partition in forged:
                 headers = [(ID, name), (TOPIC, topic), (PARTITION, str(partition)), (CHECKS, "15")]
                 await producer.send(GROUP + ".unresolved", b"pay mallory", headers=headers)
-        assert waiting(await read(client, GROUP)) == [name for name, _, _ in forged]
+        assert waiting(await client.unresolved.list(GROUP, decided=True)) == [name for name, _, _ in forged]
         for name, topic, _ in forged:
             with pytest.raises(InvalidRequest, match=f"{name}.*{topic}.*is not published"):
-                await decide(client, GROUP, [name], "commit")
+                await client.unresolved.commit(GROUP, [name])
         await asyncio.sleep(2)
         assert [await cluster.read_all(name, at) for name in ("t", "payments") for at in range(2)] == [[]] * 4
-        await decide(client, GROUP, ["unknown"], "commit", unverified=True)
-        await decide(client, GROUP, [name for name, _, _ in forged[1:]], "rollback")
+        await client.unresolved.commit(GROUP, ["unknown"], unverified=True)
+        await client.unresolved.rollback(GROUP, [name for name, _, _ in forged[1:]])
         await until_waiting(client, [])
         assert await cluster.read_all("t", 1) == [b"pay mallory"]
 
@@ -159,9 +161,9 @@ async def test_a_message_whose_partition_is_gone_can_still_be_dropped(cluster: C
         await client.delete_topic("t")
         await until(partial(created, cluster), 300, every_s=1)
         with pytest.raises(UnknownPartition):
-            await decide(client, GROUP, ["h-1"], "commit")
-        assert waiting(await read(client, GROUP)) == ["h-1"]
-        await decide(client, GROUP, ["h-1"], "rollback")
+            await client.unresolved.commit(GROUP, ["h-1"])
+        assert waiting(await client.unresolved.list(GROUP, decided=True)) == ["h-1"]
+        await client.unresolved.rollback(GROUP, ["h-1"])
         await until_waiting(client, [])
 
 

@@ -39,6 +39,7 @@ class Thing:
 DIFFERENT = {
     "Client.half_messages": {"check"},
     "Client.run_handlers": {"stop"},
+    "Client.trace": {"on_progress"},
     "HalfMessages.send_in_transaction": {"execute"},
     "Producer.send_many": {"records"},
     "Transaction.send_many": {"records"},

@@ -19,13 +19,7 @@ from ledgermq.client.delayed import DelayedList, RecallOutcome
 from ledgermq.client.finding import BYTES_MAX, MAX, TIMEOUT_S, GivenKey, MessageDescription, Order, Partitions, Place
 from ledgermq.client.groups.assignment import GivenRule, Topics
 from ledgermq.client.groups.handlers.handler import BatchFunction, Handler, HandlerFunction
-from ledgermq.client.messages.descriptions import (
-    AddedBundles,
-    BundleLoads,
-    ClusterDescription,
-    PartitionHolder,
-    TopicDescription,
-)
+from ledgermq.client.messages.descriptions import PartitionHolder, TopicDescription
 from ledgermq.client.messages.message_id import MessageId
 from ledgermq.client.messages.record import Bytes, Headers
 from ledgermq.client.queues.runner import QueueBatchFunction, QueueFunction, QueueHandler
@@ -41,13 +35,15 @@ from ledgermq.client.settings.serializers import V
 from ledgermq.sync.background import Background, Callers, as_coroutine, in_threads
 from ledgermq.sync.consuming import Consumer, GroupConsumer
 from ledgermq.sync.finding import Search
+from ledgermq.sync.generated.cluster import ClusterAdmin
 from ledgermq.sync.queues import Queue
 from ledgermq.sync.tables import Table
 
 
-class ClientCalls:
+class ClientCalls(ClusterAdmin):
     """The calls of `ledgermq.sync.Client` that only wait for the asynchronous ones."""
 
+    _inner: AsyncClient
     _callers: Callers
 
     def __init__(self, background: Background, inner: AsyncClient) -> None:
@@ -146,59 +142,6 @@ class ClientCalls:
         (above the end), LegalHold, UnknownTopic, UnknownPartition, InvalidRequest, Unavailable.
         """
         return self._background.run(self._inner.delete_records(topic, before, partitions, dry_run=dry_run))
-
-    def describe_cluster(self) -> ClusterDescription:
-        return self._background.run(self._inner.describe_cluster())
-
-    def add_bundles(self, count: int, *, dry_run: bool = False) -> AddedBundles:
-        """Let the cluster have so many bundles more: as many more brokers can share its work. New partitions
-        go to them first; those that exist stay where they are. A number of bundles never becomes less.
-
-        Of two calls at the same time each adds its own number. A call that failed may have added its bundles: look
-        at `describe_cluster` before you repeat it. If an answer is lost on the way, the call is sent again, and may
-        then count what another call has added in between as its own. `dry_run`: only check. Raises InvalidConfig,
-        InvalidRequest (too many), Unauthorized, and Unavailable while a broker of an earlier release runs.
-        """
-        return self._background.run(self._inner.add_bundles(count, dry_run=dry_run))
-
-    def move_partition(self, topic: str, partition: int, bundle: int, *, dry_run: bool = False) -> None:
-        """Move a partition to another bundle while it is written and read. Producers and consumers notice
-        nothing; offsets, sequences and committed offsets go on.
-
-        Return when the move is decided. Producers write to the new bundle a moment later, and
-        `describe_topic` names the old one as `moving_from` until its files are handed over. Where the
-        partition is in that bundle, or on its way there, nothing changes, so a call that failed may be
-        repeated. What queue groups have finished goes along; what is leased at that moment is delivered again.
-        `dry_run`: only check. Raises PartitionBusy (open transactions, timed messages of its topic or an
-        exclusive producer keep it where it is), InvalidRequest (no such bundle), UnknownTopic,
-        UnknownPartition, Unauthorized, and Unavailable while it still moves to another bundle, or a broker of
-        an earlier release runs.
-        """
-        self._background.run(self._inner.move_partition(topic, partition, bundle, dry_run=dry_run))
-
-    def describe_loads(self) -> list[BundleLoads]:
-        """Return what each bundle costs its owner now, by partition, in the order of the bundles. Unlike
-        `describe_cluster` it asks each owner.
-
-        Raises Unauthorized (it needs the operation `cluster`), Unavailable while a bundle has no owner, and
-        InvalidRequest if a broker of an earlier release runs, which it names.
-        """
-        return self._background.run(self._inner.describe_loads())
-
-    def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
-        """Let a broker hand over all that it owns and take nothing new, until `undrain_broker` or its next
-        start. Return when it owns nothing, and other brokers own all bundles. Programs notice nothing.
-
-        `broker`: its address or id. Raises InvalidRequest (there is no such broker, or no other one),
-        DeadlineExceeded (it goes on handing over), Unauthorized, Unavailable.
-        """
-        self._background.run(self._inner.drain_broker(broker, timeout_s=timeout_s), timeout_s)
-
-    def undrain_broker(self, broker: str) -> None:
-        """Let a drained broker take its share of the bundles again; it does within seconds after this
-        returns. Raises InvalidRequest, Unauthorized, Unavailable.
-        """
-        self._background.run(self._inner.undrain_broker(broker))
 
     def list_offsets(self, topic: str, at: Literal["earliest", "latest"] | datetime = "latest") -> dict[int, int]:
         """Return by partition the first offset kept, the next one to be written, or the first at

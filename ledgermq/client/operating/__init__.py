@@ -1,0 +1,1 @@
+"""What operators do with the work of programs: dead letters, unresolved messages, traces."""
