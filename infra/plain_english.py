@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CLONE = Path(__file__).resolve().parent.parent
-ROOMS = ("ledger", "ledgermq", "ledgermq_tools", "offsets", "spark", "stateless_broker")
+ROOMS = ("ledger", "ledgermq", "ledgermq_gateway", "ledgermq_tools", "offsets", "spark", "stateless_broker")
 ROOMS_REPORTED = (*ROOMS, "bench", "examples", "infra", "tests")
 NOT_READ = {"settings.md", "metrics.md", "performance.md", "sizing.md", "api.md", "bugs-found.md"}
 """Generated pages, and a record of the past, whose rows stay as they were written."""

@@ -19,7 +19,7 @@ from pathlib import Path
 
 CLONE = Path(__file__).resolve().parent.parent
 RECORD = Path("infra/sizes.toml")
-PRODUCT = ("ledger", "ledgermq", "ledgermq_tools", "offsets", "spark", "stateless_broker")
+PRODUCT = ("ledger", "ledgermq", "ledgermq_gateway", "ledgermq_tools", "offsets", "spark", "stateless_broker")
 ROOMS = (*PRODUCT, "bench", "examples", "infra", "tests")
 GENERATED = (
     "*_pb2.py",

@@ -64,6 +64,7 @@ COMMANDS: dict[str, Place] = {
     "dev": Place(SERVERS, "broker", "Run an all-in-one broker on a local folder."),
     "broker": Place(SERVERS, "broker", "Run a broker of the cluster at ROOT."),
     "compactor": Place(SERVERS, "broker", "Run the compaction service of the cluster at ROOT."),
+    "gateway": Place(SERVERS, "gateway", "Serve a cluster over HTTP and JSON."),
     "config": Place(SERVERS, "broker", "Show and check the settings of brokers and the compaction service."),
     "compact": Place(ROOTS, "ledger", "Write all records that are in segments now to Parquet files."),
     "inspect": Place(ROOTS, "ledger", "Show and check what a root holds."),
@@ -72,10 +73,8 @@ COMMANDS: dict[str, Place] = {
     "repair": Place(ROOTS, "ledger", "Mend damaged objects, and let compaction take parked partitions up again."),
 }
 """In the order in which `ledgermq --help` shows them."""
-ENTRIES = ("broker", "ledger")
-"""Entry points of server packages."""
-EXTRA = "broker"
-"""The extra that their commands need."""
+ENTRIES = {"broker": "broker", "ledger": "broker", "gateway": "gateway"}
+"""Entry points of server packages, and the extra that their commands need."""
 
 
 def build(only: Iterable[str] | None = None) -> typer.Typer:
@@ -97,7 +96,7 @@ def build(only: Iterable[str] | None = None) -> typer.Typer:
     missing = _register_installed(app, None if only is None else {module for module in wanted if module in ENTRIES})
     for name, place in COMMANDS.items():
         if place.module in missing:
-            _register_missing(app, name, missing[place.module])
+            _register_missing(app, name, ENTRIES[place.module], missing[place.module])
     if only is not None and not any(module in ENTRIES for module in wanted):
         add_loader(lambda: _register_installed(typer.Typer(), None))
     for command in app.registered_commands:
@@ -161,10 +160,10 @@ def _register_installed(app: typer.Typer, only: set[str] | None) -> dict[str, Im
     return missing
 
 
-def _register_missing(app: typer.Typer, name: str, error: ImportError | AttributeError) -> None:
+def _register_missing(app: typer.Typer, name: str, extra: str, error: ImportError | AttributeError) -> None:
     """Register a substitute for a command that cannot be loaded; it prints what to install."""
 
-    advice = what_to_do(error, f"pip install 'ledgermq[{EXTRA}]'").removesuffix(f" ({error})")
+    advice = what_to_do(error, f"pip install 'ledgermq[{extra}]'").removesuffix(f" ({error})")
 
     @app.command(name, add_help_option=False, context_settings=ANYTHING)
     def missing() -> None:

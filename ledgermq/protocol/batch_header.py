@@ -28,7 +28,7 @@ from crc32c import crc32c
 from ledgermq.buffers import Buffer
 from ledgermq.errors import CorruptFrame, MessageTooLarge
 
-RECORD_BATCH = 3
+DICTIONARY_BATCH, RECORD_BATCH = 2, 3
 ALIGNMENT = 8
 _V4, _V5 = 3, 4
 Codec = Literal["none", "lz4", "zstd"]
@@ -142,6 +142,22 @@ def header_places(data: Buffer) -> HeaderPlaces:
     _, message, batch = _tables(memoryview(data))
     places = message.place(3), batch.place(0), batch.first_of(1), batch.first_of(2)
     return HeaderPlaces(*(_PREFIX.size + place for place in places))
+
+
+def check_uncompressed(metadata: Buffer) -> None:
+    """Check by its metadata that a message of an Arrow stream, of any schema, is not compressed. Raises
+    CorruptFrame.
+    """
+    try:
+        message = _Table.root(memoryview(metadata))
+        kind = message.u8(1)
+        _require(message.u8(0) == _V5, "the stream has an old version of Arrow's format: write version 5")
+        if kind not in (DICTIONARY_BATCH, RECORD_BATCH):
+            return
+        batch = message.table(2) if kind == RECORD_BATCH else message.table(2).table(1)
+        _require(not batch.has(3), "its buffers are compressed: send them without compression")
+    except (struct.error, IndexError) as error:
+        raise CorruptFrame(f"the metadata of an Arrow message points outside of it ({error})") from error
 
 
 def _tables(view: memoryview) -> tuple[int, _Table, _Table]:

@@ -10,7 +10,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("ledger", "ledgermq", "ledgermq_tools", "offsets", "spark", "stateless_broker", "infra", "bench", "tests")
+ROOMS = (
+    "ledger",
+    "ledgermq",
+    "ledgermq_gateway",
+    "ledgermq_tools",
+    "offsets",
+    "spark",
+    "stateless_broker",
+    "infra",
+    "bench",
+    "tests",
+)
 FILES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")) if not path.stem.endswith("_pb2")]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

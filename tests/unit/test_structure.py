@@ -17,6 +17,7 @@ HOMES = {
     "ledgermq_offsets": ROOT / "offsets",
     "ledgermq_broker": ROOT / "stateless_broker",
     "ledgermq_spark": ROOT / "spark",
+    "ledgermq_gateway": ROOT,
     "ledgermq_tools": ROOT,
 }
 """The folder that holds each package."""

@@ -1,0 +1,1 @@
+"""The interface as data: the table of routes and its OpenAPI document."""

@@ -1,0 +1,133 @@
+"""The table of routes: the only list of what the gateway serves. The server, the OpenAPI document, the page and the
+tests read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ledgermq_gateway.api.route import Body, Parameter, Route
+from ledgermq_gateway.http.call import ARROW, JSON, NDJSON, OCTETS
+from ledgermq_gateway.records import writing
+from ledgermq_gateway.records.bodies import RecordsIn
+from ledgermq_gateway.resources import own, topics
+from ledgermq_gateway.resources.parameters import POSITION_HELP, number, switch, text
+
+IDEMPOTENCY = Parameter(
+    "Idempotency-Key",
+    "Sent again with the same key, the records are recognized, in topics with dedup.window.ms.",
+    {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
+    "header",
+)
+TOPIC_ID = number("topic_id", "Refuse (409) if the topic of this name has another id by now.", 0, 2**63 - 1)
+DRY_RUN = switch("dry_run", "Change nothing; answer what would be changed.")
+
+
+def table(is_ready: Callable[[], bool], version: str) -> tuple[Route, ...]:
+    """Return all routes."""
+    made: list[Route] = []
+
+    def all_routes() -> tuple[Route, ...]:
+        return tuple(made)
+
+    made += [
+        *_topics(),
+        *_records(),
+        Route(
+            "GET",
+            "/openapi.json",
+            own.get_document(all_routes, version),
+            "This document.",
+            answers={JSON: dict},
+            public=True,
+        ),
+        Route(
+            "GET", "/docs", own.get_page(all_routes, version), "It as a page.", answers={"text/html": None}, public=True
+        ),
+        Route("GET", "/livez", own.get_livez, "Whether the process works.", answers={"text/plain": None}, public=True),
+        Route(
+            "GET",
+            "/readyz",
+            own.get_readyz(is_ready),
+            "Whether a broker has answered lately.",
+            answers={"text/plain": None},
+            public=True,
+        ),
+    ]
+    return tuple(made)
+
+
+def _topics() -> list[Route]:
+    one = "/v1/topics/{topic}"
+    details = {JSON: topics.TopicDetails}
+    return [
+        Route(
+            "GET", "/v1/cluster", topics.get_cluster, "Brokers, bundles and problems.", answers={JSON: topics.Cluster}
+        ),
+        Route(
+            "GET",
+            "/v1/topics",
+            topics.list_topics,
+            "Topics, by name, in pages.",
+            (
+                text("prefix", "Only names that begin with this."),
+                text("after", "Only names after this one: that of the page before."),
+                number("limit", "Most topics of the page.", 1, topics.LIMIT_MAX, topics.LIMIT),
+            ),
+            answers={JSON: topics.Topics},
+        ),
+        Route(
+            "POST",
+            "/v1/topics",
+            topics.create_topic,
+            "Create a topic.",
+            body=Body({JSON: topics.TopicIn}),
+            answers=details,
+            status=201,
+        ),
+        Route("GET", one, topics.get_topic, "One topic with its partitions.", answers=details),
+        Route(
+            "PATCH",
+            one,
+            topics.alter_topic,
+            "Add partitions, change settings.",
+            (TOPIC_ID,),
+            Body({JSON: topics.TopicChange}),
+            details,
+        ),
+        Route("DELETE", one, topics.delete_topic, "Delete a topic with its records.", (TOPIC_ID,), status=204),
+        Route(
+            "GET",
+            f"{one}/offsets",
+            topics.get_offsets,
+            "An offset of each partition.",
+            (text("at", "earliest, latest, a time with its zone (RFC 3339), or an age like 15m.", default="latest"),),
+            answers={JSON: topics.TopicOffsets},
+        ),
+        Route(
+            "DELETE",
+            f"{one}/records",
+            topics.delete_records,
+            "Delete records from the beginning of the log on.",
+            (
+                Parameter("before", POSITION_HELP, {"type": "string"}, required=True),
+                number("partition", "Only this partition.", 0, 2**31 - 1),
+                DRY_RUN,
+            ),
+            answers={JSON: topics.DeletedRecords},
+        ),
+    ]
+
+
+def _records() -> list[Route]:
+    return [
+        Route(
+            "POST",
+            "/v1/topics/{topic}/records",
+            writing.post_records,
+            "Write records: all of them, or the answer says which are stored.",
+            (IDEMPOTENCY,),
+            Body({JSON: RecordsIn, NDJSON: None, OCTETS: None, ARROW: None}),
+            {JSON: writing.StoredRecords},
+        ),
+    ]

@@ -1,0 +1,165 @@
+"""Add the command `ledgermq gateway`, found through the entry-point group "ledgermq.commands".
+
+Every setting of `GatewaySettings` becomes an option, and a variable LEDGERMQ_GATEWAY_….
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import signal
+import ssl
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import Field, fields
+from typing import Annotated, Any
+
+import structlog
+import typer
+
+import ledgermq
+from ledgermq.cli.options import DEFAULT_TARGET, Debug, Target
+from ledgermq.cli.reporting import command
+from ledgermq.cli.tls_options import given_tls
+from ledgermq.client.connection.grpc_connection import GrpcConnector
+from ledgermq.client.connection.target import is_root_url, parse_addresses
+from ledgermq.client.settings.tls import chosen_tls
+from ledgermq.client.settings.values import ClientSettings
+from ledgermq.environment import add_settings
+from ledgermq.errors import InvalidConfig
+from ledgermq.protocol.tokens import bearer
+from ledgermq.sources import Sources
+from ledgermq_gateway.callers import Connect
+from ledgermq_gateway.gateway import Gateway
+from ledgermq_gateway.http.admin_port import admin_port
+from ledgermq_gateway.settings import GatewaySettings
+
+VARIABLE = "LEDGERMQ_GATEWAY_"
+TIMEOUT_S, ATTEMPT_TIMEOUT_S = 20.0, 10.0
+CLIENT_ID = "ledgermq-gateway"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    add_settings([f"gateway_{each.name}" for each in fields(GatewaySettings)], {})
+    command(app, "gateway", connects=True)(_with_settings(gateway))
+
+
+def gateway(target: Target = DEFAULT_TARGET, debug: Debug = False, **flags: Any) -> None:
+    """Serve a cluster over HTTP until SIGTERM or Ctrl-C. It keeps nothing, so any number may run side by side. Each
+    request needs its caller's own token, where brokers want one.
+    """
+    settings = GatewaySettings(**{name: value for name, value in flags.items() if value is not None})
+    if is_root_url(target):
+        raise InvalidConfig(f"a gateway connects to brokers, not to a root like {target!r}: give host:port")
+    configure_logs(debug=debug)
+    asyncio.run(_run(target, settings))
+
+
+async def _run(target: str, settings: GatewaySettings) -> None:
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stopping)
+    made = Gateway(settings, own_connections(target))
+    async with AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(admin_port(made))
+        await stack.enter_async_context(made.running(tls_context(settings)))
+        scheme = "https" if settings.http_cert_file else "http"
+        typer.echo(f"gateway listens on {scheme}://{settings.host}:{made.port}, of the brokers {target}")
+        if admin is not None:
+            typer.echo(f"metrics and health on http://{settings.admin_host}:{admin}")
+        await stopping.wait()
+
+
+def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        sys.exit(128 + number)
+    stopping.set()
+
+
+def own_connections(target: str) -> Connect:
+    """Return how a client of a token is made. The gateway's own credentials (LEDGERMQ_TOKEN, a token file) are not
+    looked for: calls carry the caller's token and no other.
+    """
+    addresses, tls = parse_addresses(target), chosen_tls(given_tls())
+    settings = ClientSettings(timeout_s=TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S)
+
+    def connect(token: str) -> ledgermq.Client:
+        credential = bearer(token)
+        connector = GrpcConnector(
+            request_timeout_s=ATTEMPT_TIMEOUT_S, tls=tls, credential=lambda address: credential, client_id=CLIENT_ID
+        )
+        return ledgermq.Client(connector, addresses, settings, Sources())
+
+    return connect
+
+
+def tls_context(settings: GatewaySettings) -> ssl.SSLContext | None:
+    """Return the context of the HTTP port; None: plain HTTP. Raises InvalidConfig."""
+    if not settings.http_cert_file:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.http_cert_file, settings.http_key_file)
+    except OSError as error:
+        raise InvalidConfig(
+            f"http_cert_file {settings.http_cert_file}, http_key_file {settings.http_key_file}: {error}"
+        ) from error
+    return context
+
+
+def configure_logs(*, debug: bool) -> None:
+    """Log structured lines to stderr: JSON, or for people where it is a terminal."""
+    is_terminal = sys.stderr.isatty()
+    renderer: Any = structlog.dev.ConsoleRenderer() if is_terminal else structlog.processors.JSONRenderer()
+    shared = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
+        )
+    )
+    for name in ("aiohttp", "asyncio", "grpc"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.basicConfig(handlers=[handler], level=logging.DEBUG if debug else logging.INFO, force=True)
+
+
+def _with_settings(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a function that takes **flags one option for each setting."""
+    plain = [
+        each
+        for each in inspect.signature(function, eval_str=True).parameters.values()
+        if each.kind is not each.VAR_KEYWORD
+    ]
+    options = [_option(each) for each in fields(GatewaySettings)]
+
+    @functools.wraps(function)
+    def taking(**given: Any) -> None:
+        function(**given)
+
+    taking.__signature__ = inspect.Signature([*plain, *options])  # type: ignore[attr-defined]
+    taking.__annotations__ = {each.name: each.annotation for each in [*plain, *options]}
+    return taking
+
+
+def _option(setting: Field[Any]) -> inspect.Parameter:
+    default = "not set" if setting.default in (None, "") else setting.default
+    option = typer.Option(
+        "--" + setting.name.replace("_", "-"),
+        envvar=VARIABLE + setting.name.upper(),
+        help=f"{setting.metadata['help']} [default: {default}]",
+        show_default=False,
+        show_envvar=False,
+    )
+    kind = str if isinstance(setting.default, str) else int
+    annotation: Any = Annotated[kind | None, option]
+    return inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

@@ -1,0 +1,67 @@
+"""A gateway: its parts put together, from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from ledgermq.runtime.tasks import end
+from ledgermq.sources import Sources
+from ledgermq_gateway.api.route import Routes
+from ledgermq_gateway.api.table import table
+from ledgermq_gateway.callers import Callers, Connect
+from ledgermq_gateway.http.metrics import Metrics
+from ledgermq_gateway.http.server import HttpServer, serving
+from ledgermq_gateway.http.service import Service, make_service
+from ledgermq_gateway.settings import GatewaySettings, words
+
+READY_S = 30.0
+"""A gateway that no broker has answered for so long is not ready."""
+WATCH_S = 10.0
+
+
+class Gateway:
+    """`connect`: makes the client of a token. `service`, `metrics`, `routes`, `callers`: its parts."""
+
+    def __init__(self, settings: GatewaySettings, connect: Connect, sources: Sources | None = None) -> None:
+        self.settings = settings
+        self.service: Service = make_service(settings, sources or Sources())
+        self.metrics = Metrics()
+        self.callers = Callers(connect, settings)
+        self.routes = Routes(table(lambda: self.is_ready, version("ledgermq")))
+        self.port = 0
+        service, callers = self.service, self.callers
+        self.metrics.gauge("ledgermq_gateway_memory_bytes", "Memory that calls hold", lambda: service.memory.held_bytes)
+        self.metrics.gauge("ledgermq_gateway_streams", "Event streams and waiting reads", lambda: service.streams.count)
+        self.metrics.gauge("ledgermq_gateway_callers", "Credentials that are served", lambda: len(callers))
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether the gateway may be given requests."""
+        return not self.why_not_ready
+
+    @property
+    def why_not_ready(self) -> str:
+        if self.service.stopping.is_set():
+            return "the gateway is stopping"
+        if asyncio.get_running_loop().time() - self.callers.answered_s > READY_S:
+            return f"no broker has answered for {READY_S:g} s"
+        return ""
+
+    @asynccontextmanager
+    async def running(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
+        """Serve for the block, and stop gracefully at its end. Raises InvalidConfig."""
+        server = HttpServer(self.routes, self.callers, self.service, self.metrics, words(self.settings.hosts))
+        background = [
+            asyncio.create_task(self.callers.run(), name="closes idle callers"),
+            asyncio.create_task(self.callers.watch(WATCH_S), name="watches brokers"),
+        ]
+        try:
+            async with serving(server, self.settings.host, self.settings.port, tls) as self.port:
+                yield
+        finally:
+            await end(*background)
+            await self.callers.close()

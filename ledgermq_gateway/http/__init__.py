@@ -1,0 +1,1 @@
+"""HTTP without resources: calls and answers, problems, limits, the server."""

@@ -1,0 +1,58 @@
+"""A request and its answer as frozen values, so that handlers do not know the HTTP server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ledgermq_gateway.callers import Caller
+from ledgermq_gateway.http.limits import Share
+from ledgermq_gateway.http.service import Service
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+OCTETS = "application/octet-stream"
+ARROW = "application/vnd.apache.arrow.stream"
+EVENTS = "text/event-stream"
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request. `names`: the variable parts of its path. `headers`: by lower-case name, the first of each.
+    `content_type`: of the body, without parameters, "" for no body. `caller`: whose credential it carries. `share`:
+    its part of the gateway's memory.
+    """
+
+    service: Service
+    caller: Caller
+    share: Share
+    request_id: str
+    names: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    query: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    content_type: str = ""
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer. `headers`: besides the type."""
+
+    body: bytes = b""
+    content_type: str = JSON
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer that goes on; the server closes `chunks` when its reader has left."""
+
+    chunks: AsyncGenerator[bytes, None]
+    content_type: str = EVENTS
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Handler = Callable[[Call], Awaitable[Answer | Stream]]

@@ -1,0 +1,108 @@
+"""Bounds of a gateway: one budget of memory, and counts of streams. Beyond a bound a new call is refused; none that
+is under way is ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ledgermq_gateway.http.problems import Problem
+
+RETRY_MS = 1000
+
+
+class Memory:
+    """The budget. Calls take their `Share` before they use memory, and give it back at their end."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.held_bytes = 0
+
+    @contextmanager
+    def share(self) -> Iterator[Share]:
+        taken = Share(self)
+        try:
+            yield taken
+        finally:
+            taken.give_back()
+
+
+class Share:
+    """What one call holds."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.held_bytes = 0
+
+    def take(self, count: int) -> None:
+        """Take so many bytes more. Raises Problem (503) if the budget has no room."""
+        memory = self._memory
+        if memory.held_bytes + count > memory.bytes_max:
+            raise Problem(
+                "OVERLOADED",
+                "the gateway has no memory left for this call at present: try again, or send less at a time",
+                retry_after_ms=RETRY_MS,
+            )
+        memory.held_bytes += count
+        self.held_bytes += count
+
+    def give_back(self) -> None:
+        self._memory.held_bytes -= self.held_bytes
+        self.held_bytes = 0
+        assert self._memory.held_bytes >= 0, "no call gives back more than it took"
+
+
+class Streams:
+    """Counts calls that wait or stream: in all, and of each principal."""
+
+    def __init__(self, most: int, most_of_principal: int) -> None:
+        self._most = most
+        self._most_of_principal = most_of_principal
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def count(self) -> int:
+        return self._counts.total()
+
+    @contextmanager
+    def one(self, principal: str) -> Iterator[None]:
+        """Count one for the block. Raises Problem (503)."""
+        if self.count >= self._most or self._counts[principal] >= self._most_of_principal:
+            raise Problem(
+                "OVERLOADED",
+                "as many calls wait or stream as the gateway allows: end one, or use another gateway",
+                retry_after_ms=RETRY_MS,
+            )
+        self._counts[principal] += 1
+        try:
+            yield
+        finally:
+            self._counts[principal] -= 1
+            if not self._counts[principal]:
+                del self._counts[principal]
+
+
+class KeyRates:
+    """Bounds how many records with an idempotency key a principal sends in a second: a bundle remembers 100,000 ids
+    for all principals together.
+    """
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._until_s: dict[str, float] = {}
+        """By principal: when what it has sent is worth no wait any more (a leaky bucket of one second)."""
+
+    def spend(self, principal: str, count: int, now_s: float) -> None:
+        """Raises Problem (429)."""
+        begin_s = max(now_s, self._until_s.get(principal, 0.0))
+        if begin_s - now_s >= 1.0:
+            raise Problem(
+                "TOO_MANY_KEYS",
+                f"more than {self._per_second} records with an idempotency key in a second: send them later",
+                retry_after_ms=int(1000 * (begin_s - now_s)),
+            )
+        self._until_s[principal] = begin_s + count / self._per_second
+        if len(self._until_s) > 10_000:
+            self._until_s = {name: until_s for name, until_s in self._until_s.items() if until_s > now_s}

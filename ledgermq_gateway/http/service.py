@@ -1,0 +1,32 @@
+"""What all calls of one gateway share: settings, sources, bounds, and whether it stops."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from ledgermq.sources import Sources
+from ledgermq_gateway.http.limits import KeyRates, Memory, Streams
+from ledgermq_gateway.settings import GatewaySettings
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """`stopping`: set when the gateway begins to stop: waits end then, and streams soon after."""
+
+    settings: GatewaySettings
+    sources: Sources
+    memory: Memory
+    streams: Streams
+    key_rates: KeyRates
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def make_service(settings: GatewaySettings, sources: Sources) -> Service:
+    return Service(
+        settings,
+        sources,
+        Memory(settings.memory_bytes),
+        Streams(settings.streams_max, settings.streams_per_principal_max),
+        KeyRates(settings.keys_per_second_max),
+    )

@@ -1,0 +1,1 @@
+"""Records over HTTP: written, read in pages, and as a stream of events."""

@@ -1,0 +1,170 @@
+"""Write records: POST /v1/topics/{topic}/records.
+
+200 is answered only if all records are stored. If storing fails for some, the answer is the problem of the first one,
+with `results` for each: what was stored, and what was not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ledgermq.client.connection.routing import RECORD_BYTES_MAX_DEFAULT
+from ledgermq.client.messages.descriptions import TopicDescription
+from ledgermq.client.messages.record import Record
+from ledgermq.client.producing.delivery import SendResult
+from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge, UnknownPartition
+from ledgermq_gateway.callers import Caller
+from ledgermq_gateway.http.call import ARROW, JSON, NDJSON, Answer, Call
+from ledgermq_gateway.http.problems import Problem, problem_of
+from ledgermq_gateway.records.bodies import (
+    record_of_bytes,
+    records_of_json,
+    records_of_lines,
+    table_of_arrow,
+)
+
+KEY_HEADER = "idempotency-key"
+_KEY = re.compile(r"[\x21-\x7e]{1,200}\Z")
+_HASH_BYTES = 16
+
+
+class Stored(Struct, omit_defaults=True, kw_only=True):
+    """Where a record is stored. `offset`: none yet of a delayed record, which has a `handle` to recall it. `duplicate`:
+    a record with its id was stored before, at this offset.
+    """
+
+    partition: int
+    offset: int | None = None
+    handle: str | None = None
+    duplicate: bool = False
+
+
+class StoredRun(Struct, kw_only=True):
+    """Records of an Arrow body that follow each other in one partition."""
+
+    partition: int
+    offset: int
+    count: int
+
+
+class StoredRecords(Struct, omit_defaults=True, kw_only=True):
+    """`results`: of each record, in order; `runs` instead of it for an Arrow body."""
+
+    results: list[Stored] | None = None
+    runs: list[StoredRun] | None = None
+
+
+async def post_records(call: Call) -> Answer:
+    topic = call.names["topic"]
+    described = await call.caller.topic(topic)
+    if call.content_type == ARROW:
+        return await _post_arrow(call, topic)
+    now_us, most = call.service.sources.now_us(), call.service.settings.records_max
+    try:
+        if call.content_type == JSON:
+            records = records_of_json(call.body, now_us, most)
+        elif call.content_type == NDJSON:
+            records = records_of_lines(call.body, now_us, most)
+        else:
+            records = [record_of_bytes(call.body, call.headers, now_us)]
+    except InvalidRecord as error:
+        raise problem_of(error) from None
+    described = await _check_partitions(call.caller, described, records)
+    _check_sizes(described, records)
+    keyed = KEY_HEADER in call.headers
+    if keyed:
+        records = _with_ids(call, described, records)
+    return await _store(call, topic, records, keyed=keyed)
+
+
+async def _check_partitions(caller: Caller, described: TopicDescription, records: Sequence[Record]) -> TopicDescription:
+    """Raise UnknownPartition for a record that names one that the topic does not have; it may have grown meanwhile."""
+    highest = max((record.partition for record in records if record.partition is not None), default=-1)
+    if highest >= len(described.partitions):
+        described = await caller.topic(described.name, anew=True)
+        if highest >= len(described.partitions):
+            raise UnknownPartition(
+                f"topic {described.name!r} has partitions 0 to {len(described.partitions) - 1}, not {highest}"
+            )
+    return described
+
+
+def _check_sizes(described: TopicDescription, records: Sequence[Record]) -> None:
+    """Raise MessageTooLarge, before any record is sent."""
+    given = described.settings.get("max.message.bytes", "")
+    most = int(given) if given.isdecimal() else RECORD_BYTES_MAX_DEFAULT
+    for number, record in enumerate(records):
+        size = len(record.value or b"") + len(record.key or b"")
+        for name, value in record.headers or ():
+            size += len(name.encode()) + len(value or b"")
+        if size > most:
+            raise MessageTooLarge(
+                f"record {number} has {size} bytes, topic {described.name!r} takes {most} (max.message.bytes)"
+            )
+
+
+def _with_ids(call: Call, described: TopicDescription, records: Sequence[Record]) -> list[Record]:
+    """Return the records with ids made of the principal and the key, so that keys of two principals never meet."""
+    key = call.headers[KEY_HEADER].strip('"')
+    if not _KEY.match(key):
+        raise Problem("INVALID_REQUEST", "an Idempotency-Key has 1 to 200 visible ASCII characters")
+    if described.settings.get("dedup.window.ms", "0") == "0":
+        raise Problem(
+            "IDEMPOTENCY_NOT_AVAILABLE",
+            f"topic {described.name!r} recognizes no repetitions: set its dedup.window.ms, or leave the key out",
+        )
+    if any(record.delay is not None or record.deliver_at is not None for record in records):
+        raise Problem("IDEMPOTENCY_NOT_AVAILABLE", "delayed records are not recognized when they are sent again")
+    if any(record.id is not None for record in records):
+        raise Problem("INVALID_REQUEST", "give the request a key, or records an id, not both")
+    principal = call.caller.principal.encode()
+    call.service.key_rates.spend(call.caller.principal, len(records), asyncio.get_running_loop().time())
+    digest = hashlib.sha256(b"%d:%s%s" % (len(principal), principal, key.encode())).digest()[:_HASH_BYTES]
+    prefix = "h." + urlsafe_b64encode(digest).rstrip(b"=").decode()
+    return [record._replace(id=f"{prefix}.{number}") for number, record in enumerate(records)]
+
+
+async def _store(call: Call, topic: str, records: Sequence[Record], *, keyed: bool) -> Answer:
+    deliveries = await call.caller.producer.send_many(topic, records)
+    results: Sequence[SendResult] = await deliveries
+    failed = next((result for result in results if result.error is not None), None)
+    if failed is not None:
+        assert failed.error is not None
+        call.caller.forget(topic)
+        raise problem_of(failed.error, {"results": [_shown(result) for result in results]})
+    headers: tuple[tuple[str, str], ...] = ()
+    if keyed and all(result.duplicate for result in results):
+        headers = (("Idempotent-Replayed", "true"),)
+    return Answer(msgspec.json.encode(StoredRecords(results=[_stored(result) for result in results])), headers=headers)
+
+
+def _stored(result: SendResult) -> Stored:
+    return Stored(partition=result.partition, offset=result.offset, handle=result.handle, duplicate=result.duplicate)
+
+
+def _shown(result: SendResult) -> Any:
+    if result.error is None:
+        return _stored(result)
+    return {"error": {"code": problem_of(result.error).code, "detail": result.error.message}}
+
+
+async def _post_arrow(call: Call, topic: str) -> Answer:
+    if KEY_HEADER in call.headers:
+        raise Problem("IDEMPOTENCY_NOT_AVAILABLE", "an Arrow body takes no Idempotency-Key: send JSON")
+    try:
+        table = table_of_arrow(call.body, call.service.settings.records_max)
+        queued = await call.caller.producer.send_batch(topic, table)
+        results = await queued
+    except LedgerMQError:
+        call.caller.forget(topic)
+        raise
+    runs = [StoredRun(partition=run.partition, offset=run.base_offset or 0, count=run.record_count) for run in results]
+    return Answer(msgspec.json.encode(StoredRecords(runs=runs)))

@@ -1,0 +1,105 @@
+"""Settings of a gateway: plain frozen data. Each is declared once, with its rule and its help text, from which the
+options of `ledgermq gateway` are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from ledgermq.client.settings.declared import check_between, check_fields
+from ledgermq.errors import InvalidConfig
+
+MIB = 1024 * 1024
+
+
+def _number(default: float | None, help_text: str, least: float = 0, most: float = inf) -> Any:
+    return field(
+        default=default,
+        metadata={"check": lambda name, value: check_between(name, value, least, most), "help": help_text},
+    )
+
+
+def _text(default: str, help_text: str, check: Callable[[str, str], None] = lambda name, value: None) -> Any:
+    def checked(name: str, value: Any) -> None:
+        if not isinstance(value, str):
+            raise InvalidConfig(f"{name} must be text, not {value!r}")
+        check(name, value)
+
+    return field(default=default, metadata={"check": checked, "help": help_text})
+
+
+def _check_origins(name: str, value: str) -> None:
+    for origin in words(value):
+        scheme, separator, host = origin.partition("://")
+        if scheme not in ("http", "https") or not separator or not host or any(sign in host for sign in "/*?#@"):
+            raise InvalidConfig(f"{name}: {origin!r} is no origin like https://app.example.com; * and null are refused")
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Return the words of a list that commas separate."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """Settings of one gateway. Sizes are in bytes, times in milliseconds unless the name ends with `_s`."""
+
+    host: str = _text("127.0.0.1", "Address to listen on.")
+    port: int = _number(8080, "Port to listen on; 0 takes a free one.", 0, 65535)
+    admin_port: int | None = _number(
+        None,
+        "Port of /metrics, /livez and /readyz, on admin_host; 0 takes a free one. Not set: none is opened.",
+        0,
+        65535,
+    )
+    admin_host: str = _text("127.0.0.1", "Address of the admin port.")
+    hosts: str = _text(
+        "",
+        "Names by which requests may reach this gateway (their Host header), with commas between. Needed where brokers"
+        " are open to every caller: otherwise any web page reaches them through a browser on this network.",
+    )
+    cors_origins: str = _text(
+        "", "Origins of web pages of other hosts that may call this gateway, with commas between.", _check_origins
+    )
+    http_cert_file: str = _text("", "Certificate chain (PEM) of the HTTP port. Not set: plain HTTP.")
+    http_key_file: str = _text("", "Private key (PEM) of the HTTP port.")
+    memory_bytes: int = _number(
+        512 * MIB, "Memory for bodies, decoded records, pages and streams; beyond it calls get 503.", MIB
+    )
+    body_bytes_max: int = _number(16 * MIB, "Largest body of a request, after decompression.", 1, 31 * MIB)
+    records_max: int = _number(10_000, "Most records of one request, and of one page.", 1, 100_000)
+    page_bytes_max: int = _number(8 * MIB, "Bytes of records of one page; one record may be larger.", 1, 31 * MIB)
+    header_timeout_ms: int = _number(
+        10_000, "Longest time until the header of a connection's first request is here.", 1
+    )
+    body_timeout_ms: int = _number(30_000, "Longest time until the body of a request is here.", 1)
+    keepalive_ms: int = _number(75_000, "How long an idle connection stays open; more than load balancers wait.", 1)
+    write_timeout_ms: int = _number(30_000, "A reader that takes nothing for so long loses its connection.", 1)
+    wait_ms_max: int = _number(50_000, "Longest wait that a request may ask for.", 0, 600_000)
+    delivery_timeout_ms: int = _number(10_000, "Longest time until a record is stored; then its call fails.", 1)
+    connections_max: int = _number(2_000, "Most connections at a time; more are closed at once.", 1)
+    streams_max: int = _number(400, "Most event streams and waiting reads at a time.", 1)
+    streams_per_principal_max: int = _number(20, "Most event streams and waiting reads of one principal.", 1)
+    callers_max: int = _number(1_000, "Most credentials that the gateway serves at a time.", 1)
+    callers_per_principal_max: int = _number(8, "Most credentials of one principal that it serves at a time.", 1)
+    caller_idle_ms: int = _number(
+        60_000, "A credential without calls for so long is forgotten, and its producer closed.", 1
+    )
+    keys_per_second_max: int = _number(
+        50, "Records with an idempotency key that one principal may send in a second.", 1
+    )
+    drain_ms: int = _number(
+        8_000, "On stop: how long new requests are still taken, while load balancers learn of it.", 0
+    )
+    streams_end_ms: int = _number(
+        10_000, "On stop: over how long a time event streams end, so that their readers do not return together.", 0
+    )
+    shutdown_ms: int = _number(15_000, "On stop: how long calls under way may still take.", 0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if bool(self.http_cert_file) != bool(self.http_key_file):
+            raise InvalidConfig("give http_cert_file and http_key_file, or neither")
