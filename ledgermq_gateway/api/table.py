@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ledgermq_gateway.api.route import Body, Parameter, Route
-from ledgermq_gateway.http.call import ARROW, JSON, NDJSON, OCTETS
-from ledgermq_gateway.records import writing
+from ledgermq_gateway.http.call import ARROW, EVENTS, JSON, NDJSON, OCTETS
+from ledgermq_gateway.records import events, writing
 from ledgermq_gateway.records.bodies import RecordsIn
+from ledgermq_gateway.records.forms import VALUES
 from ledgermq_gateway.resources import own, topics
-from ledgermq_gateway.resources.parameters import POSITION_HELP, number, switch, text
+from ledgermq_gateway.resources.parameters import POSITION_HELP, chosen, number, switch, text
 
 IDEMPOTENCY = Parameter(
     "Idempotency-Key",
@@ -20,6 +21,7 @@ IDEMPOTENCY = Parameter(
     "header",
 )
 TOPIC_ID = number("topic_id", "Refuse (409) if the topic of this name has another id by now.", 0, 2**63 - 1)
+CURSOR = {"type": "string", "maxLength": 4096, "pattern": r"^c1\.[A-Za-z0-9_-]+$"}
 DRY_RUN = switch("dry_run", "Change nothing; answer what would be changed.")
 
 
@@ -129,5 +131,24 @@ def _records() -> list[Route]:
             (IDEMPOTENCY,),
             Body({JSON: RecordsIn, NDJSON: None, OCTETS: None, ARROW: None}),
             {JSON: writing.StoredRecords},
+        ),
+        Route(
+            "GET",
+            "/v1/topics/{topic}/events",
+            events.get_events,
+            "Records as they come, as server-sent events.",
+            (
+                Parameter("Last-Event-ID", "The id of the last event: the stream goes on behind it.", CURSOR, "header"),
+                Parameter("cursor", "The same, for programs that cannot send the header.", CURSOR),
+                text("from", "Where to begin without a cursor: earliest, latest, a time, an age.", default="latest"),
+                text("partitions", "Numbers with commas between; all, if not given."),
+                text("tags", "Only records with one of these tags, with commas between."),
+                text("filter", "Only records that this filter lets pass (docs/consuming.md)."),
+                chosen(
+                    "gap", "What happens where records are gone: the stream fails, or skips them.", ("fail", "skip")
+                ),
+                VALUES,
+            ),
+            answers={EVENTS: None},
         ),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -48,9 +49,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer that goes on; the server closes `chunks` when its reader has left."""
+    """An answer that goes on. When it ends, or its reader has left, the server closes `chunks`, and then `held`."""
 
     chunks: AsyncGenerator[bytes, None]
+    held: AsyncExitStack
     content_type: str = EVENTS
     headers: tuple[tuple[str, str], ...] = ()
 

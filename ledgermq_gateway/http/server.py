@@ -50,7 +50,7 @@ PARSED_TIMES = 4
 _log = get_log("ledgermq.gateway")
 _requests = get_log("ledgermq.gateway.requests")
 _MALFORMED = "the request cannot be read as HTTP/1.1"
-_SAFE = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
+_SAFE = (("Server", "ledgermq"), ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
 
 
 def check_parser() -> None:
@@ -323,7 +323,7 @@ class HttpServer:
         self._common(response, seen)
         response.force_close()
         timeout_s = self.service.settings.write_timeout_ms / 1000
-        async with aclosing(stream.chunks) as chunks:
+        async with stream.held, aclosing(stream.chunks) as chunks:
             await response.prepare(request)
             async for chunk in chunks:
                 try:

@@ -44,7 +44,11 @@ async def test_json_is_stored_as_it_was_sent() -> None:
             {"key": "raw", "value_base64": "/w=="},
             {"key": "none", "value": None},
         ]
-        assert (first.key, first.tag, fields_of(first)["timestamp"]) == (b"table-7", "eu", "2026-11-28T12:10:46.589054Z")
+        assert (first.key, first.tag, fields_of(first)["timestamp"]) == (
+            b"table-7",
+            "eu",
+            "2026-11-28T12:10:46.589054Z",
+        )
         assert (second.value, second.key) == (None, b"\0\1")
         assert third.value == b"two coffees"
 
@@ -91,7 +95,7 @@ BAD = {
     "two values": b'{"records":[{"value":"good"},{"value":"a","value_json":1}]}',
     "two keys": b'{"records":[{"value":"good"},{"value":"a","key":"a","key_base64":"AA=="}]}',
     "unknown field": b'{"records":[{"value":"good"},{"value":"a","vallue":"b"}]}',
-    "reserved header": b'{"records":[{"value":"good"},{"value":"a","headers":[{"key":"ledgermq.message-id","value":"x"}]}]}',
+    "reserved header": b'{"records":[{"value":"good"},{"value":"a","headers":[{"key":"ledgermq.x","value":"x"}]}]}',
     "bad base64": b'{"records":[{"value":"good"},{"value_base64":"a"}]}',
     "lone surrogate": b'{"records":[{"value":"good"},{"value":"\\ud800"}]}',
     "no UTF-8": b'{"records":[{"value":"good"},{"value":"\xff"}]}',
@@ -123,9 +127,13 @@ async def test_a_bad_record_is_400_and_nothing_of_its_request_is_stored() -> Non
             assert answer.headers["content-type"] == "application/problem+json"
             assert answer.json()["instance"] == answer.headers["ledgermq-request-id"]
         too_large = json.dumps({"records": [{"value": "good"}, {"value": "x" * 1_100_000}]})
-        answer = await at.http.post("/v1/topics/t/records", content=too_large, headers={"Content-Type": "application/json"})
+        answer = await at.http.post(
+            "/v1/topics/t/records", content=too_large, headers={"Content-Type": "application/json"}
+        )
         assert (answer.status_code, answer.json()["code"]) == (413, "MESSAGE_TOO_LARGE")
-        answer = await at.http.post("/v1/topics/t/records", json={"records": [{"value": "good"}, {"value": "a", "partition": 1}]})
+        answer = await at.http.post(
+            "/v1/topics/t/records", json={"records": [{"value": "good"}, {"value": "a", "partition": 1}]}
+        )
         assert (answer.status_code, answer.json()["code"]) == (404, "UNKNOWN_PARTITION")
         await stored(at, "t", 0)
 
@@ -143,7 +151,12 @@ async def test_arrow_that_grows_or_lies_is_refused() -> None:
         "dictionary": stream(pa.table({"value": pa.array(["a" * 1000] * 10).dictionary_encode()})),
         "view": stream(pa.table({"value": pa.array(["a" * 1000] * 10, pa.string_view())})),
         "reserved header": stream(
-            pa.table({"value": ["a"], "headers": pa.array([[("ledgermq.priority", b"1")]], pa.map_(pa.string(), pa.binary()))})
+            pa.table(
+                {
+                    "value": ["a"],
+                    "headers": pa.array([[("ledgermq.priority", b"1")]], pa.map_(pa.string(), pa.binary())),
+                }
+            )
         ),
         "cut": stream(plain)[:-40],
         "other column": stream(pa.table({"value": ["a"], "nonsense": [1]})),
@@ -206,7 +219,10 @@ async def test_a_key_is_refused_where_it_promises_nothing() -> None:
 
         for answer in (await post("plain", {"value": "a"}), await post("t", {"value": "a", "delay_ms": 5})):
             assert (answer.status_code, answer.json()["code"]) == (422, "IDEMPOTENCY_NOT_AVAILABLE")
-        for wrong in (await post("t", {"value": "a", "id": "x"}), await post("t", {"value": "a"}, headers={"Idempotency-Key": "a b"})):
+        for wrong in (
+            await post("t", {"value": "a", "id": "x"}),
+            await post("t", {"value": "a"}, headers={"Idempotency-Key": "a b"}),
+        ):
             assert wrong.status_code == 400, wrong.text
         assert (await post("t", *[{"value": "a"}] * 5)).status_code == 200
         late = await post("t", {"value": "a"}, headers={"Idempotency-Key": "l"})
@@ -219,14 +235,18 @@ async def test_a_key_is_refused_where_it_promises_nothing() -> None:
 async def test_a_delayed_record_answers_a_handle() -> None:
     async with world() as at:
         await at.http.post("/v1/topics", json={"name": "t", "partitions": 1})
-        answer = await at.http.post("/v1/topics/t/records", json={"records": [{"value": "later", "delay_ms": 3_600_000}]})
+        answer = await at.http.post(
+            "/v1/topics/t/records", json={"records": [{"value": "later", "delay_ms": 3_600_000}]}
+        )
         assert answer.status_code == 200, answer.text
         [result] = answer.json()["results"]
         assert "offset" not in result
         assert result["handle"]
 
 
-@pytest.mark.parametrize("content_type", [None, "", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1"])
+@pytest.mark.parametrize(
+    "content_type", [None, "", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1"]
+)
 async def test_a_body_without_its_type_is_415(content_type: str | None) -> None:
     async with world() as at:
         headers = {} if content_type is None else {"Content-Type": content_type}

@@ -69,13 +69,18 @@ def connect_by(cluster: VirtualCluster) -> Callable[[str], ledgermq.Client]:
 @asynccontextmanager
 async def world(*, rules: bool = False, brokers: int = 1, cluster: Any = None, **settings: Any) -> AsyncIterator[World]:
     """`rules`: brokers want tokens. `settings`: of the gateway."""
-    made = VirtualCluster(MemoryStore("", seeded_sources()), load_settings(None, **CLUSTER, **(RULES if rules else {}), **(cluster or {})))
+    made = VirtualCluster(
+        MemoryStore("", seeded_sources()), load_settings(None, **CLUSTER, **(RULES if rules else {}), **(cluster or {}))
+    )
     for number in range(brokers):
         await made.start(f"broker-{number}:1")
     await made.settled()
     gateway = Gateway(GatewaySettings(**({"port": 0} | QUICK | settings)), connect_by(made))
     try:
-        async with gateway.running(), httpx.AsyncClient(base_url=f"http://127.0.0.1:{gateway.port}", timeout=60) as http:
+        async with (
+            gateway.running(),
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{gateway.port}", timeout=60) as http,
+        ):
             yield World(made, gateway, http)
     finally:
         await made.close()
