@@ -16,7 +16,6 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 
 import ledgermq
 from ledgermq.client.messages.descriptions import TopicDescription
@@ -40,24 +39,14 @@ OPEN = "*"
 _log = get_log("ledgermq.gateway")
 
 Connect = Callable[[str], ledgermq.Client]
-"""Return a client whose calls carry this token."""
+"""Return a view of the cluster whose calls carry this token (`ledgermq.Client.as_caller`)."""
 
 
 class Caller:
     """The view of one credential. `principal`: the name that brokers gave it."""
 
-    def __init__(
-        self,
-        client: ledgermq.Client,
-        principal: str,
-        settings: GatewaySettings,
-        own_client: Callable[[], ledgermq.Client],
-    ) -> None:
-        """`own_client`: makes a client of the same credential with connections of its own, for a stream. Brokers cut
-        the connection of a reader that takes nothing, and other calls would end with it.
-        """
+    def __init__(self, client: ledgermq.Client, principal: str, settings: GatewaySettings) -> None:
         self.client = client
-        self.own_client = own_client
         self.principal = principal
         self.calls = 0
         self.unused = asyncio.Event()
@@ -115,10 +104,8 @@ class Caller:
 class Callers:
     """Admits callers, and closes those that no call has used for a while."""
 
-    def __init__(self, connect: Connect, settings: GatewaySettings, connect_alone: Connect) -> None:
-        """`connect`: the client may share connections with others. `connect_alone`: it may not."""
+    def __init__(self, connect: Connect, settings: GatewaySettings) -> None:
         self._connect = connect
-        self._connect_alone = connect_alone
         self._settings = settings
         self._callers: OrderedDict[bytes, Caller] = OrderedDict()
         """By the digest of the credential; the last one was used most recently. Several may be the shared one."""
@@ -181,9 +168,7 @@ class Callers:
                     caller = self._shared_caller()
                 else:
                     self._make_room(decision.principal)
-                    caller = Caller(
-                        client, decision.principal, self._settings, partial(self._connect_alone, token or NO_TOKEN)
-                    )
+                    caller = Caller(client, decision.principal, self._settings)
             except BaseException:
                 await client.close()
                 raise
@@ -192,9 +177,7 @@ class Callers:
 
     def _shared_caller(self) -> Caller:
         if self._shared is None:
-            self._shared = Caller(
-                self._connect(NO_TOKEN), "anonymous", self._settings, partial(self._connect_alone, NO_TOKEN)
-            )
+            self._shared = Caller(self._connect(NO_TOKEN), "anonymous", self._settings)
         return self._shared
 
     def _make_room(self, principal: str) -> None:

@@ -13,6 +13,7 @@ import signal
 import ssl
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import Field, fields
 from typing import Annotated, Any
@@ -30,15 +31,14 @@ from ledgermq.client.settings.tls import chosen_tls
 from ledgermq.client.settings.values import ClientSettings
 from ledgermq.environment import add_settings
 from ledgermq.errors import InvalidConfig
-from ledgermq.protocol.tokens import bearer
 from ledgermq.sources import Sources
-from ledgermq_gateway.callers import Connect
 from ledgermq_gateway.gateway import Gateway
 from ledgermq_gateway.http.admin_port import admin_port
 from ledgermq_gateway.settings import GatewaySettings
 
 VARIABLE = "LEDGERMQ_GATEWAY_"
 TIMEOUT_S, ATTEMPT_TIMEOUT_S = 20.0, 10.0
+DECODING_THREADS = 2
 CLIENT_ID = "ledgermq-gateway"
 
 
@@ -63,8 +63,9 @@ async def _run(target: str, settings: GatewaySettings) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stopping)
-    made = Gateway(settings, own_connections(target))
     async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(cluster_client(target))
+        made = Gateway(settings, client.as_caller)
         admin = await stack.enter_async_context(admin_port(made))
         await stack.enter_async_context(made.running(tls_context(settings)))
         scheme = "https" if settings.http_cert_file else "http"
@@ -80,21 +81,14 @@ def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
     stopping.set()
 
 
-def own_connections(target: str) -> Connect:
-    """Return how a client of a token is made. The gateway's own credentials (LEDGERMQ_TOKEN, a token file) are not
-    looked for: calls carry the caller's token and no other.
+def cluster_client(target: str) -> ledgermq.Client:
+    """Return the client of which each caller gets a view. It has no credential: the gateway's own (LEDGERMQ_TOKEN, a
+    token file) are not looked for.
     """
-    addresses, tls = parse_addresses(target), chosen_tls(given_tls())
+    connector = GrpcConnector(request_timeout_s=ATTEMPT_TIMEOUT_S, tls=chosen_tls(given_tls()), client_id=CLIENT_ID)
     settings = ClientSettings(timeout_s=TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S)
-
-    def connect(token: str) -> ledgermq.Client:
-        credential = bearer(token)
-        connector = GrpcConnector(
-            request_timeout_s=ATTEMPT_TIMEOUT_S, tls=tls, credential=lambda address: credential, client_id=CLIENT_ID
-        )
-        return ledgermq.Client(connector, addresses, settings, Sources())
-
-    return connect
+    threads = ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding")
+    return ledgermq.Client(connector, parse_addresses(target), settings, Sources(), threads, owns_threads=True)
 
 
 def tls_context(settings: GatewaySettings) -> ssl.SSLContext | None:
@@ -116,7 +110,7 @@ def configure_logs(*, debug: bool) -> None:
     """Log structured lines to stderr: JSON, or for people where it is a terminal."""
     is_terminal = sys.stderr.isatty()
     renderer: Any = structlog.dev.ConsoleRenderer() if is_terminal else structlog.processors.JSONRenderer()
-    shared = [
+    shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -24,19 +24,13 @@ WATCH_S = 10.0
 
 
 class Gateway:
-    """`connect`, `connect_alone`: see `Callers`. `service`, `metrics`, `routes`, `callers`: its parts."""
+    """`connect`: see `Callers`. `service`, `metrics`, `routes`, `callers`: its parts."""
 
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        connect: Connect,
-        sources: Sources | None = None,
-        connect_alone: Connect | None = None,
-    ) -> None:
+    def __init__(self, settings: GatewaySettings, connect: Connect, sources: Sources | None = None) -> None:
         self.settings = settings
         self.service: Service = make_service(settings, sources or Sources())
         self.metrics = Metrics()
-        self.callers = Callers(connect, settings, connect_alone or connect)
+        self.callers = Callers(connect, settings)
         self.routes = Routes(table(lambda: self.is_ready, version("ledgermq")))
         self.port = 0
         service, callers = self.service, self.callers

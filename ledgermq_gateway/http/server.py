@@ -261,14 +261,14 @@ class HttpServer:
                     share.take((PARSED_TIMES - 1) * len(body))
             call = Call(
                 self.service,
-                caller,
+                caller,  # type: ignore[arg-type]  # public routes need none
                 share,
                 seen.request_id,
                 names,
                 query,
                 headers,
                 content_type,
-                body,  # type: ignore[arg-type]  # public routes need no caller
+                body,
             )
             if seen.route.changes:
                 task = asyncio.create_task(self._changed(stack.pop_all(), seen.route, call), name="a change")

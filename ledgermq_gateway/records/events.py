@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
+from typing import Any
 
 import msgspec
 
@@ -43,9 +44,9 @@ async def get_events(call: Call) -> Stream:
     async with AsyncExitStack() as held:
         held.enter_context(call.service.streams.one(call.caller.principal))
         call.share.take(STREAM_BYTES)
-        client = call.caller.own_client()
-        held.push_async_callback(client.close)
+        client = call.caller.client
         consumer = await _opened(call, client, topic, partitions)
+        held.push_async_callback(consumer.close)
         gaps = await _gaps(client, topic.name, _places(consumer))
         if gaps and not skips:
             raise _gone(topic, _places(consumer), gaps)
@@ -73,7 +74,7 @@ async def _opened(
 ) -> Consumer:
     """Return a consumer at its first positions."""
     place = call.headers.get("last-event-id", "") or call.query.get("cursor", "")
-    start: object = offsets_at(place, topic) if place else position(call, "from", "latest")
+    start: Any = offsets_at(place, topic) if place else position(call, "from", "latest")
     if isinstance(start, int):
         raise Problem("INVALID_REQUEST", "an offset means another record in each partition: give a time, or a cursor")
     if isinstance(start, dict) and partitions is not None:
@@ -85,7 +86,7 @@ async def _opened(
         made: Consumer = client.consumer(
             topic.name,
             partitions,
-            start,  # type: ignore[arg-type]  # one of what it takes
+            start,
             filter=wanted,
             prefetch_bytes_max=PREFETCH_BYTES,
             fetch_bytes_max=PREFETCH_BYTES,

@@ -11,7 +11,7 @@ import hashlib
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -34,6 +34,7 @@ from ledgermq_gateway.records.bodies import (
 KEY_HEADER = "idempotency-key"
 _KEY = re.compile(r"[\x21-\x7e]{1,200}\Z")
 _HASH_BYTES = 16
+Pairs = Sequence[tuple[str, bytes | None]]
 
 
 class Stored(Struct, omit_defaults=True, kw_only=True):
@@ -103,7 +104,7 @@ def _check_sizes(described: TopicDescription, records: Sequence[Record]) -> None
     most = int(given) if given.isdecimal() else RECORD_BYTES_MAX_DEFAULT
     for number, record in enumerate(records):
         size = len(record.value or b"") + len(record.key or b"")
-        for name, value in record.headers or ():
+        for name, value in cast(Pairs, record.headers or ()):
             size += len(name.encode()) + len(value or b"")
         if size > most:
             raise MessageTooLarge(

@@ -42,6 +42,7 @@ from ledgermq_tools.top import command as top_command
 
 if TYPE_CHECKING:
     from ledgermq_broker.node import Node
+    from ledgermq_broker.process.run import Beside
 
 LOOPBACK = "127.0.0.1"
 
@@ -78,6 +79,17 @@ AdminPort = Annotated[
         ),
     ),
 ]
+Http = Annotated[
+    int | None,
+    typer.Option(
+        "--http",
+        min=0,
+        max=65535,
+        metavar="PORT",
+        show_default=False,
+        help="Serve HTTP and JSON on this port, too (docs/gateway.md); 0 takes a free one. Not set: no HTTP.",
+    ),
+]
 Processes = Annotated[
     int,
     typer.Option(
@@ -106,6 +118,7 @@ def dev(
     folder: Folder = "ledgermq-data",
     port: Port = PORT,
     admin_port: AdminPort = None,
+    http: Http = None,
     config: ConfigFile = None,
     debug: Debug = False,
 ) -> None:
@@ -134,7 +147,12 @@ def dev(
         "auto_create_topics": True,
         "log_level": None if debug else "warning",
     }
-    _run(url, config, flags, lambda node, admin: typer.echo(_welcome(node, admin, folder, url)))
+    beside: Beside | None = None
+    if http is not None:
+        from ledgermq_tools.broker.http import http_beside  # late: it needs the extra gateway
+
+        beside = http_beside(http)
+    _run(url, config, flags, lambda node, admin: typer.echo(_welcome(node, admin, folder, url)), beside=beside)
 
 
 def broker(
@@ -179,15 +197,12 @@ def _run(
     on_ready: Callable[[Node, int | None], None],
     *,
     supervised: bool = False,
+    beside: Beside | None = None,
 ) -> None:
     from ledgermq_broker.process.run import run_node
 
-    run_node(
-        url,
-        lambda: load_settings(config, **flags),
-        on_ready,
-        supervised=supervised,
-    )
+    more = {} if beside is None else {"beside": beside}
+    run_node(url, lambda: load_settings(config, **flags), on_ready, supervised=supervised, **more)
 
 
 def _run_processes(root: str, config: Path | None, processes: int, flags: Mapping[str, Any], *, debug: bool) -> int:

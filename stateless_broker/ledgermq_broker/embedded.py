@@ -60,7 +60,7 @@ async def open_embedded(
         starting.push_async_callback(node.stop)
         network = Network()
         network.listen(node.address, node.broker.service)
-        connector = _OwnFirst(
+        connector = OwnFirst(
             network, GrpcConnector(tls=tls_to_peers(chosen), credential=node.broker.credentials.credential)
         )
         return Embedded(connector, [node.address], starting.pop_all().aclose)
@@ -92,7 +92,7 @@ async def _open_in_memory(url: str, settings: BrokerSettings, sources: Sources) 
     return Embedded(connector, [address], close)
 
 
-class _OwnFirst(Connector):
+class OwnFirst(Connector):
     """Connect directly to the broker of this process, and by gRPC to all others, with the credentials of
     this process's broker: a process that holds those of the root may do what a broker may.
     """

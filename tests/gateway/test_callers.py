@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import ledgermq
-from ledgermq.client.connection.grpc_connection import GrpcConnector
 from ledgermq.client.producing.producer import Producer
 from ledgermq_gateway import callers, commands
 from ledgermq_gateway.callers import NO_TOKEN, Caller, Callers
@@ -115,15 +114,10 @@ async def test_a_gateway_sends_the_callers_token_alone(monkeypatch: pytest.Monke
     for the owner of the certificate.
     """
     monkeypatch.setenv("LEDGERMQ_TOKEN", "the-gateways-own")
-    connect = commands.own_connections("127.0.0.1:1")
-    for secret in ("of-alice", NO_TOKEN):
-        client = connect(secret)
-        connector = client._connections._connector
-        assert isinstance(connector, GrpcConnector)
-        connection = connector.connect("127.0.0.1:1")
-        assert connection.credential() == f"Bearer {secret}"
-        await connection.close()
-        await client.close()
+    async with commands.cluster_client("127.0.0.1:1") as client:
+        for secret in ("of-alice", NO_TOKEN):
+            async with client.as_caller(secret) as view:
+                assert view._connections.at("127.0.0.1:1").credential() == f"Bearer {secret}"
 
 
 async def test_a_revoked_token_ends_alone() -> None:

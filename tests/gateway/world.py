@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +46,8 @@ class World:
 
     def client(self, secret: str = "") -> ledgermq.Client:
         """A client of the SDK beside the gateway."""
-        return connect_by(self.cluster)(secret or "anonymous")
+        connector = InProcessConnector(self.cluster.network, lambda _: bearer(secret or "anonymous"))
+        return ledgermq.Client(connector, list(self.cluster.brokers), ClientSettings(timeout_s=20), Sources())
 
     async def user(self, name: str, *rules: str) -> dict[str, str]:
         """Make a token, and give its user these rights; return the header that proves it. A rule: `produce orders`."""
@@ -58,14 +59,6 @@ class World:
         return {"Authorization": f"Bearer {drawn.text}"}
 
 
-def connect_by(cluster: VirtualCluster) -> Callable[[str], ledgermq.Client]:
-    def connect(secret: str) -> ledgermq.Client:
-        connector = InProcessConnector(cluster.network, lambda _: bearer(secret))
-        return ledgermq.Client(connector, list(cluster.brokers), ClientSettings(timeout_s=20), Sources())
-
-    return connect
-
-
 @asynccontextmanager
 async def world(*, rules: bool = False, brokers: int = 1, cluster: Any = None, **settings: Any) -> AsyncIterator[World]:
     """`rules`: brokers want tokens. `settings`: of the gateway."""
@@ -75,7 +68,10 @@ async def world(*, rules: bool = False, brokers: int = 1, cluster: Any = None, *
     for number in range(brokers):
         await made.start(f"broker-{number}:1")
     await made.settled()
-    gateway = Gateway(GatewaySettings(**({"port": 0} | QUICK | settings)), connect_by(made))
+    base = ledgermq.Client(
+        InProcessConnector(made.network), list(made.brokers), ClientSettings(timeout_s=20), Sources()
+    )
+    gateway = Gateway(GatewaySettings(**({"port": 0} | QUICK | settings)), base.as_caller)
     try:
         async with (
             gateway.running(),
@@ -83,6 +79,7 @@ async def world(*, rules: bool = False, brokers: int = 1, cluster: Any = None, *
         ):
             yield World(made, gateway, http)
     finally:
+        await base.close()
         await made.close()
 
 

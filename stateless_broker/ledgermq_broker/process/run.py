@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,9 +46,17 @@ log = get_logger(__name__)
 OnReady = Callable[[Node, int | None], None]
 """Called with the node that serves, and its admin port if one is open."""
 
+Beside = Callable[[Node], AbstractAsyncContextManager[object]]
+"""Runs something beside the node that serves, until it stops."""
+
 
 def run_node(
-    url: str, read_settings: Callable[[], BrokerSettings], on_ready: OnReady, *, supervised: bool = False
+    url: str,
+    read_settings: Callable[[], BrokerSettings],
+    on_ready: OnReady,
+    *,
+    supervised: bool = False,
+    beside: Beside = nullcontext,
 ) -> None:
     """Run a node until SIGTERM or SIGINT, or, if `supervised`, until the standard input ends;
     SIGHUP calls `read_settings` again.
@@ -61,11 +69,17 @@ def run_node(
     open_audit_file(Path(settings.audit_file) if settings.audit_file else None)
     _return_freed_memory()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(url, settings, read_settings, on_ready, supervised=supervised))
+        runner.run(_serve(url, settings, read_settings, on_ready, beside, supervised=supervised))
 
 
 async def _serve(
-    url: str, settings: BrokerSettings, read: Callable[[], BrokerSettings], on_ready: OnReady, *, supervised: bool
+    url: str,
+    settings: BrokerSettings,
+    read: Callable[[], BrokerSettings],
+    on_ready: OnReady,
+    beside: Beside,
+    *,
+    supervised: bool,
 ) -> None:
     health, metrics = Health(), ProcessMetrics(url)
     node: Node | None = None
@@ -103,7 +117,8 @@ async def _serve(
                 ages = metrics.queue_ages.run(node.broker.shares, sources.now_us)
                 samplers = [asyncio.create_task(sampling, name="samples metrics") for sampling in (lag, ages)]
             node.broker.failed.add_done_callback(lambda _: _stop(stopping, lambda: live.in_force))
-            await stopping.wait()
+            async with beside(node):
+                await stopping.wait()
             health.drains()
             await end(*samplers)
     if node.broker.failed.done():
