@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ledgermq_gateway.api.route import Body, Parameter, Route
 from ledgermq_gateway.http.call import ARROW, EVENTS, JSON, NDJSON, OCTETS
-from ledgermq_gateway.records import events, writing
+from ledgermq_gateway.records import events, reading, writing
 from ledgermq_gateway.records.bodies import RecordsIn
 from ledgermq_gateway.records.forms import VALUES
 from ledgermq_gateway.resources import own, topics
@@ -22,6 +22,16 @@ IDEMPOTENCY = Parameter(
 )
 TOPIC_ID = number("topic_id", "Refuse (409) if the topic of this name has another id by now.", 0, 2**63 - 1)
 CURSOR = {"type": "string", "maxLength": 4096, "pattern": r"^c1\.[A-Za-z0-9_-]+$"}
+FILTERS = (
+    text("tags", "Only records with one of these tags, with commas between."),
+    text("filter", "Only records that this filter lets pass (docs/filters.md)."),
+)
+PAGE = (
+    number("limit", "Most records of the page.", 1, 10_000, reading.LIMIT),
+    number("wait_ms", "How long to wait while there is nothing.", 0, 50_000, 0),
+    *FILTERS,
+    VALUES,
+)
 DRY_RUN = switch("dry_run", "Change nothing; answer what would be changed.")
 
 
@@ -134,6 +144,27 @@ def _records() -> list[Route]:
         ),
         Route(
             "GET",
+            "/v1/topics/{topic}/partitions/{partition}/records",
+            reading.get_partition,
+            "A page of one partition.",
+            (text("from", POSITION_HELP, default="earliest"), *PAGE),
+            answers={JSON: reading.PartitionPage, NDJSON: None, ARROW: None, OCTETS: None},
+        ),
+        Route(
+            "GET",
+            "/v1/topics/{topic}/records",
+            reading.get_records,
+            "A page of several partitions; `next` goes on behind it.",
+            (
+                Parameter("cursor", "Where to go on: `next` of the page before.", CURSOR),
+                text("from", "Where to begin without a cursor: earliest, latest, a time, an age.", default="earliest"),
+                text("partitions", "Numbers with commas between; all, if not given."),
+                *PAGE,
+            ),
+            answers={JSON: reading.Page, NDJSON: None, ARROW: None, OCTETS: None},
+        ),
+        Route(
+            "GET",
             "/v1/topics/{topic}/events",
             events.get_events,
             "Records as they come, as server-sent events.",
@@ -142,8 +173,7 @@ def _records() -> list[Route]:
                 Parameter("cursor", "The same, for programs that cannot send the header.", CURSOR),
                 text("from", "Where to begin without a cursor: earliest, latest, a time, an age.", default="latest"),
                 text("partitions", "Numbers with commas between; all, if not given."),
-                text("tags", "Only records with one of these tags, with commas between."),
-                text("filter", "Only records that this filter lets pass (docs/consuming.md)."),
+                *FILTERS,
                 chosen(
                     "gap", "What happens where records are gone: the stream fails, or skips them.", ("fail", "skip")
                 ),

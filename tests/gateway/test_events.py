@@ -209,6 +209,7 @@ async def test_a_stop_ends_open_streams_with_a_time_to_come_back() -> None:
         assert all(retry is not None and 1_000 <= retry <= 10_000 for retry in last)
 
 
+@pytest.mark.slow
 async def test_a_revoked_token_ends_its_stream() -> None:
     async with world(rules=True) as at:
         alice = await at.user("alice", "produce,consume,describe,create t")

@@ -169,7 +169,7 @@ async def test_bodies_that_grow_and_encodings_that_are_not_understood() -> None:
 
     async with world(body_bytes_max=1_000_000) as at:
         await at.http.post("/v1/topics", json={"name": "t", "partitions": 1})
-        bomb = gzip.compress(bytes(200_000_000), 9)
+        bomb = gzip.compress(bytes(100_000_000), 1)
         assert await post(bomb, "gzip") == 413
         assert await post(bytes(1_000_001), None) == 413
         assert await post(gzip.compress(b"a") * 1_000, "gzip") == 400
