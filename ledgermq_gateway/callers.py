@@ -5,7 +5,7 @@ description shows what its caller may see.
 Invariants: a caller is kept only after a broker has admitted its credential; brokers judge each later call again.
 A caller with a call under way is not closed. The number of callers is bounded, in all and for each principal.
 
-Where brokers admit every caller, all share one, with the credential of nobody: when rules are switched on, it is
+Where brokers admit every caller, all share one, with a credential of no principal: when rules are switched on, it is
 refused, and each caller is examined by its own credential again.
 """
 

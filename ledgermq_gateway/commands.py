@@ -33,7 +33,7 @@ from ledgermq.environment import add_settings
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
 from ledgermq_gateway.gateway import Gateway
-from ledgermq_gateway.http.admin_port import admin_port
+from ledgermq_gateway.admin_port import admin_port
 from ledgermq_gateway.settings import GatewaySettings
 
 VARIABLE = "LEDGERMQ_GATEWAY_"

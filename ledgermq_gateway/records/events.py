@@ -77,9 +77,7 @@ async def _events(
         sent_s = loop.time()
         while loop.time() < until_s:
             if stopping.is_set() and until_s == float("inf"):
-                until_s = (
-                    loop.time() + call.service.sources.random.random() * call.service.settings.streams_end_ms / 1000
-                )
+                until_s = loop.time() + _ends_in_s(call)
             try:
                 messages = await consumer.fetch(RECORDS_AT_ONCE, timeout=min(POLL_S, max(0.0, until_s - loop.time())))
             except OffsetOutOfRange:
@@ -102,6 +100,12 @@ async def _events(
             found = out_of_range(topic, places_of(consumer), await bounds_of(call, topic.name))
             more = {} if found is None else found.more
         yield b"event: problem\ndata: " + problem_of(error, more).document(call.request_id) + b"\n\n"
+
+
+def _ends_in_s(call: Call) -> float:
+    """Return when a stream ends after the gateway began to stop: once load balancers send its reader elsewhere."""
+    settings = call.service.settings
+    return (settings.drain_ms + call.service.sources.random.random() * settings.streams_end_ms) / 1000
 
 
 async def _skip(call: Call, consumer: Consumer, topic: TopicDescription) -> AsyncGenerator[bytes, None]:
