@@ -32,8 +32,8 @@ from ledgermq.client.settings.values import ClientSettings
 from ledgermq.environment import add_settings
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
-from ledgermq_gateway.gateway import Gateway
 from ledgermq_gateway.admin_port import admin_port
+from ledgermq_gateway.gateway import Gateway
 from ledgermq_gateway.settings import GatewaySettings
 
 VARIABLE = "LEDGERMQ_GATEWAY_"
