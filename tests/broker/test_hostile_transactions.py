@@ -90,9 +90,9 @@ async def damage_group(cluster: Cluster, group: str) -> None:
     """Leave a record that no release has written in the group's partition, and load it again."""
     found = coordinator(cluster, "a:1", group)
     assert found is not None
-    found._log.append({found._place: [LogRecord(b"no such key", b"")]})
-    await found._log.durable()
-    found._broken(RuntimeError("loaded again"))
+    found._state._log.append({found._place: [LogRecord(b"no such key", b"")]})
+    await found._state.durable()
+    found._state.broken(RuntimeError("loaded again"))
     await until(lambda: cluster.brokers["a:1"].internal.refused(keys.OFFSETS_TOPIC))
 
 

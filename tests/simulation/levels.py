@@ -491,11 +491,7 @@ RARE: dict[str, frozenset[str]] = {
             "a Parquet file was archived",
         }
     ),
-    "keyed": frozenset(
-        {
-            "the world had gone past a put (versions) when its process awoke",
-        }
-    ),
+    "keyed": frozenset({"the world had gone past a put (versions) when its process awoke"}),
     "damage": frozenset(MUST_HAPPEN["damage"])
     - {
         "a process refused, naming the damaged object",
