@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 
 from ledgermq.buffers import Buffer
@@ -31,12 +32,14 @@ _PAYLOAD_TAG = 0x12
 @dataclass(frozen=True, slots=True)
 class Frame(Generic[H]):
     """A frame. `payload`: consecutive pieces; their total length is the payload's. `sender`: the principal that
-    takes turns with others at a broker, which sets it; it is not encoded.
+    takes turns with others at a broker, which sets it. `records`: of each batch, where the payload was encoded from
+    them in this process, so that a broker in it need not decode them. Neither of both is encoded.
     """
 
     header: H
     payload: Sequence[Buffer]
     sender: str = ""
+    records: Sequence[pa.RecordBatch] = ()
 
     @property
     def payload_bytes(self) -> int:

@@ -108,6 +108,20 @@ def decode_batch(
     return batch
 
 
+def check_decoded(batch: pa.RecordBatch, decoded_bytes_max: int = DECODED_BYTES_MAX) -> pa.RecordBatch:
+    """Return a batch that came without its bytes, as fully validated as `decode_batch` does. Raises CorruptFrame."""
+    if not batch.schema.equals(SCHEMA) or not batch.num_rows > 0 or batch.nbytes > decoded_bytes_max:
+        raise CorruptFrame(
+            f"a batch has 1 record or more of the record schema and {decoded_bytes_max} bytes at most, not"
+            f" {batch.num_rows} records of {batch.nbytes} bytes with the columns {', '.join(batch.schema.names)[:200]}"
+        )
+    try:
+        batch.validate(full=True)
+    except (pa.ArrowException, ValueError) as error:
+        raise CorruptFrame(f"not a valid Arrow record batch: {error}") from error
+    return batch
+
+
 def _read(data: Buffer, info: BatchInfo) -> pa.RecordBatch:
     """Read the batch through a stream reader: only its options keep Arrow from passing each small
     buffer to its pool. It costs a copy of the compressed bytes.

@@ -19,7 +19,7 @@ from ledgermq.client.producing.arrow_rows import pieces_of
 from ledgermq.errors import InvalidRecord
 from ledgermq.protocol.records import SCHEMA, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from ledgermq.sources import Sources
-from ledgermq_broker.paths.received_batches import BatchChecks
+from ledgermq_broker.paths.received_batches import BatchChecks, Received
 from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_spark.sink.rows import RowRouter
 from tests.broker.cluster import batch_header
@@ -96,7 +96,7 @@ def by_broker(given: Given, timestamp_type: int = 0) -> None:
     checks = BatchChecks(asyncio.to_thread, lambda topic, partition: None, lambda: TIMESTAMP_MAX_US)
     header = batch_header("t", 0, data, 1)
     assert header.crc == crc32c(data)
-    at_once(checks.checked(OneTopic(), header, memoryview(data)))  # type: ignore[arg-type]
+    at_once(checks.checked(OneTopic(), Received(header, memoryview(data))))  # type: ignore[arg-type]
 
 
 def refuses(way: Callable[[], None]) -> bool:

@@ -69,7 +69,7 @@ def trim_moved_outside_a_commit(patch: Patch) -> None:
 @mutant("cluster")
 def sessions_ignored(patch: Patch) -> None:
     """The broker stores every batch, whatever producer and sequence it carries."""
-    patch.setattr(produce_path, "session_of", lambda header, durable: None)
+    patch.setattr(produce_path, "session_of", lambda header, durable, principal: None)
 
 
 @mutant("cluster")

@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
-from ledgermq_broker.paths.received_batches import split_payload
+from ledgermq_broker.paths.received_batches import produced, split_payload
 from ledgermq_ledger.keys import METADATA_TOPIC
 
 Refusals = Sequence[pb.Error | None]
@@ -52,8 +53,7 @@ def allowed_part(frame: Frame[Any], refusals: Refusals) -> Frame[Any]:
     its turn among the answers of its stream.
     """
     batches = list(frame.header.batches)
-    lengths = [batch.batch if isinstance(batch, pb.StageBatch) else batch for batch in batches]
-    pieces = split_payload(lengths, frame)
+    pieces = split_payload(produced(frame.header), frame)
     header = type(frame.header)()
     header.CopyFrom(frame.header)
     del header.batches[:]
@@ -65,7 +65,8 @@ def allowed_part(frame: Frame[Any], refusals: Refusals) -> Frame[Any]:
             header.batches.append(pb.StageBatch(batch=stand_in))
         else:
             header.batches.append(stand_in)
-    return Frame(header, [piece for piece, refusal in zip(pieces, refusals, strict=True) if refusal is None])
+    stays = [refusal is None for refusal in refusals]
+    return Frame(header, list(compress(pieces, stays)), frame.sender, tuple(compress(frame.records, stays)))
 
 
 def merged(answer: Any, refusals: Refusals) -> Any:

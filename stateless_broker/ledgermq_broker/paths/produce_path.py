@@ -1,57 +1,37 @@
-"""Serve Produce: check a frame's batches, hand them to their bundles, answer in order.
-
-Admission follows the order of the frames of a stream. A refused batch gets its error in the answer
-and does not affect other batches.
-"""
+"""Serve Produce: batches are appended to the ledgers of their bundles, in order."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from ledgermq.errors import DuplicateMessage, InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted
+from ledgermq.errors import DuplicateMessage, InvalidRequest, LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.limits import PRODUCER_ID_BYTES
 from ledgermq.protocol.status import error_to_proto
 from ledgermq_broker.access.state.rules import hash_of
 from ledgermq_broker.admission.fair_window import FairWindow
-from ledgermq_broker.admission.request_window import answered_in_order
 from ledgermq_broker.bundle.context import BundleMetrics
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.logs import get_logger, logs_debug
-from ledgermq_broker.metadata.followed import Metadata
-from ledgermq_broker.paths.received_batches import BatchChecks, let_go_of_frame, side_by_side, split_payload
+from ledgermq_broker.metadata.followed import Lookup, Metadata
+from ledgermq_broker.paths.admission import Admission, Admitted, Entry
+from ledgermq_broker.paths.received_batches import BatchChecks, Received
 from ledgermq_ledger.log.producers import ProducerSession
-from ledgermq_ledger.log.segment import Batch
 
 log = get_logger(__name__)
 
 
 @dataclass(slots=True)
-class Entry:
-    """One batch on its way to an answer: refused with `error`, or `done` returns its base offset. `owner`: of the
-    bundle to whose partition it is appended; None: it goes elsewhere.
-    """
-
-    bundle: int | None = None
-    batch: Batch | None = None
-    error: LedgerMQError | None = None
-    done: asyncio.Future[int] | None = None
-    owner: BundleOwner | None = None
-
-
-@dataclass(slots=True)
-class Admitted:
-    """A frame whose batches are with their bundles.
-
-    `durable`: answer only when they are in the store.
-    """
+class Producing:
+    """What holds for a frame. `durable`: answer only when its batches are in the store."""
 
     durable: bool
-    entries: list[Entry] = field(default_factory=list)
+    sender: str
+    principal: int
+    lookup: Lookup
 
 
 class ProducePath:
@@ -69,59 +49,39 @@ class ProducePath:
         self._metrics = metrics
         self._ownership = ownership
         self._checks = checks
-        self._window = window
+        self._admission = Admission(
+            begin=self._begin,
+            check=self._check,
+            find=lambda producing, bundle: ownership.owner(bundle),
+            hand_over=_hand_over,
+            answer=self._answer,
+            window=window,
+        )
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         """Yield answers in the order of the requests."""
-        return answered_in_order(requests, self.admit, self.answer, "produce stream")
+        return self._admission.stream(requests, "produce stream")
 
     async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
-        return await self.answer(await self.admit(request))
+        return await self._admission.once(request)
 
-    async def admit(self, frame: ProduceFrame) -> Admitted:
-        """Admit a frame. Raises CorruptFrame if the frame's parts do not fit together; any other
-        error belongs to one batch.
-        """
-        if not frame.sender:
-            return await self._admit(frame)
-        try:
-            await self._window.enter(frame.sender, frame.payload_bytes)
-        except ResourceExhausted as error:
-            return Admitted(frame.header.acks == pb.DURABLE, [Entry(error=error) for _ in frame.header.batches])
-        served: list[asyncio.Future[int]] = []
-        try:
-            admitted = await self._admit(frame)
-            served = [entry.done for entry in admitted.entries if entry.done is not None]
-            return admitted
-        finally:
-            self._window.left(frame.sender, frame.payload_bytes, served)
+    async def answers(self, entries: Sequence[Entry], *, durable: bool) -> pb.ProduceResponse:
+        """Return the answer to a frame when the outcomes of all its batches are known."""
+        return pb.ProduceResponse(results=[await self._result(entry, durable) for entry in entries])
 
-    async def _admit(self, frame: ProduceFrame) -> Admitted:
-        """See `admit`."""
+    async def _answer(self, admitted: Admitted[Producing]) -> pb.ProduceResponse:
+        return await self.answers(admitted.entries, durable=admitted.whole is not None and admitted.whole.durable)
+
+    async def _begin(self, frame: ProduceFrame) -> Producing:
         durable = frame.header.acks == pb.DURABLE
-        entries: list[Entry] = []
-        lookup, principal = self._metadata.lookup(), hash_of(frame.sender)
-        for header, data in zip(frame.header.batches, split_payload(frame.header.batches, frame), strict=True):
-            try:
-                bundle, batch = await self._checks.checked(lookup, header, data, session_of(header, durable, principal))
-                if batch.ids and principal:
-                    batch = replace(batch, ids_principal=principal)
-                entries.append(Entry(bundle, batch))
-            except LedgerMQError as error:
-                entries.append(Entry(error=error))
-        let_go_of_frame(entries)
-        bundles = {entry.bundle for entry in entries if entry.bundle is not None}
-        owners = await side_by_side(bundles, self._ownership.owner)
-        by_bundle: dict[int, list[Entry]] = {}
-        for entry in entries:
-            if entry.bundle is not None:
-                by_bundle.setdefault(entry.bundle, []).append(entry)
-        for bundle, group in by_bundle.items():
-            _hand_over(group, owners[bundle], durable, frame.sender)
-        return Admitted(durable, entries)
+        return Producing(durable, frame.sender, hash_of(frame.sender), self._metadata.lookup())
 
-    async def answer(self, admitted: Admitted) -> pb.ProduceResponse:
-        return pb.ProduceResponse(results=[await self._result(entry, admitted.durable) for entry in admitted.entries])
+    async def _check(self, producing: Producing, received: Received) -> Entry:
+        session = session_of(received.header, producing.durable, producing.principal)
+        bundle, batch = await self._checks.checked(producing.lookup, received, session)
+        if batch.ids and producing.principal:
+            batch = replace(batch, ids_principal=producing.principal)
+        return Entry(bundle, batch)
 
     async def _result(self, entry: Entry, durable: bool) -> pb.ProduceResult:
         topic_id = entry.batch.topic_id if entry.batch is not None else 0
@@ -186,24 +146,14 @@ def session_of(header: pb.ProduceBatch, durable: bool, principal: int = 0) -> Pr
     return ProducerSession(session.id, session.epoch, session.sequence, session.opened_slot, principal)
 
 
-def _hand_over(group: Sequence[Entry], owner: BundleOwner | LedgerMQError, durable: bool, sender: str) -> None:
-    """Hand all of a frame's batches of one bundle over at once: accepted together or refused
-    together.
-    """
-    error = owner if isinstance(owner, LedgerMQError) else None
-    if isinstance(owner, BundleOwner):
-        try:
-            owner.check_admission()
-            group = [entry for entry in group if _has_arrived(entry, owner)]
-            batches = [entry.batch for entry in group if entry.batch is not None]
-            futures = owner.produce(batches, durable=durable, sender=sender)
-            for entry, done in zip(group, futures, strict=True):
-                entry.done, entry.owner = done, owner
-            return
-        except LedgerMQError as refused:
-            error = refused
-    for entry in group:
-        entry.error = error or NotOwner("the bundle is not served here")
+def _hand_over(producing: Producing, group: Sequence[Entry], owner: BundleOwner) -> None:
+    """Accepted together or refused together."""
+    owner.check_admission()
+    group = [entry for entry in group if _has_arrived(entry, owner)]
+    batches = [entry.batch for entry in group if entry.batch is not None]
+    futures = owner.produce(batches, durable=producing.durable, sender=producing.sender)
+    for entry, done in zip(group, futures, strict=True):
+        entry.done, entry.owner = done, owner
 
 
 def _has_arrived(entry: Entry, owner: BundleOwner) -> bool:

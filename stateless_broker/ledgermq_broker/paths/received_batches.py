@@ -8,15 +8,14 @@ becomes visible at once or with its transaction.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
-from ledgermq.errors import CorruptFrame, InvalidRecord, LedgerMQError, MessageTooLarge, PublishNotAccepted
+from ledgermq.errors import CorruptFrame, InvalidRecord, MessageTooLarge, PublishNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import BatchInfo, check_crc, walk_batch
 from ledgermq.protocol.frames import Frame, H
@@ -25,6 +24,7 @@ from ledgermq.protocol.message_ids import ids_of
 from ledgermq.protocol.record_rules import TimestampBounds, check_records
 from ledgermq.protocol.records import (
     SCHEMA_VERSION,
+    check_decoded,
     data_bytes_at_most,
     decode_batch,
     largest_record_bytes,
@@ -47,7 +47,16 @@ goes to a thread, where it delays no other call.
 """
 
 
-T = TypeVar("T")
+@dataclass(slots=True)
+class Received:
+    """A batch as it came. `records`: its content, if what hands it over within this process has it decoded; None: it
+    is decoded here. `sequence`: of a staged batch.
+    """
+
+    header: pb.ProduceBatch
+    data: memoryview
+    records: pa.RecordBatch | None = None
+    sequence: int = 0
 
 
 class BatchChecks:
@@ -63,7 +72,7 @@ class BatchChecks:
         self._now_us = now_us
 
     async def checked(
-        self, lookup: Lookup, header: pb.ProduceBatch, data: memoryview, producer: ProducerSession | None = None
+        self, lookup: Lookup, received: Received, producer: ProducerSession | None = None
     ) -> tuple[int, Batch]:
         """Return a valid batch and the bundle of its partition; in a topic with `dedup.window.ms`, with the
         ids of its records.
@@ -71,26 +80,20 @@ class BatchChecks:
         Raises UnknownTopic, UnknownPartition, PublishNotAccepted, BacklogQuotaExceeded, ResourceExhausted,
         CorruptFrame, InvalidRecord, MessageTooLarge, Unavailable.
         """
-        topic, bundle, batch, records = await self._checked(lookup, header, data, producer)
+        topic, bundle, batch, records = await self._checked(lookup, received, producer)
         self._check_times(topic, batch)
         if topic.settings.dedup_window_ms and (ids := ids_of(records)):
             batch = replace(batch, ids=ids)
         return bundle, batch
 
     async def decoded(
-        self,
-        lookup: Lookup,
-        header: pb.ProduceBatch,
-        data: memoryview,
-        producer: ProducerSession | None = None,
-        *,
-        delayed: bool,
+        self, lookup: Lookup, received: Received, producer: ProducerSession | None = None, *, delayed: bool
     ) -> tuple[int, Batch, pa.RecordBatch]:
-        """As `checked`, with the records, whose buffers may be views of `data`, and without ids.
+        """As `checked`, with the records, whose buffers may be views of the frame, and without ids.
 
         `delayed`: timestamps are due times, which may be of the future.
         """
-        topic, bundle, batch, records = await self._checked(lookup, header, data, producer)
+        topic, bundle, batch, records = await self._checked(lookup, received, producer)
         if not delayed:
             self._check_times(topic, batch)
         return bundle, batch, records
@@ -111,8 +114,9 @@ class BatchChecks:
             )
 
     async def _checked(
-        self, lookup: Lookup, header: pb.ProduceBatch, data: memoryview, producer: ProducerSession | None
+        self, lookup: Lookup, received: Received, producer: ProducerSession | None
     ) -> tuple[Topic, int, Batch, pa.RecordBatch]:
+        header = received.header
         topic, bundle = await lookup.partition(header.topic, header.partition, header.topic_id)
         if topic.internal:
             raise PublishNotAccepted(f"topic {topic.name!r} belongs to the system")
@@ -123,15 +127,19 @@ class BatchChecks:
         self._check_backlog(topic, header.partition)
         if header.schema != SCHEMA_VERSION:
             raise CorruptFrame(f"record schema {header.schema} is not supported, only {SCHEMA_VERSION} is")
-        check_crc(data, header.crc)
-        walked = walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX)
-        records = await self._decode(data, walked)
+        data, records = received.data, received.records
+        if records is None:
+            check_crc(data, header.crc)
+            walked = walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX)
+            records, decoded_bytes = await self._decode(data, walked), walked.decoded_bytes
+        else:
+            records, decoded_bytes = check_decoded(records, DECODED_BYTES_MAX), records.nbytes
         if records.num_rows != header.record_count:
             raise CorruptFrame(f"the batch has {records.num_rows} records, the frame says {header.record_count}")
         if header.timestamp_min_us > header.timestamp_max_us:
             raise CorruptFrame(f"the frame says timestamps from {header.timestamp_min_us} to {header.timestamp_max_us}")
         _check_keys(topic, records)
-        if walked.decoded_bytes > topic.settings.max_message_bytes:  # otherwise no record can be larger
+        if decoded_bytes > topic.settings.max_message_bytes:  # otherwise no record can be larger
             _check_largest_record(topic, records)
         timestamp_min_us, timestamp_max_us = check_records(records) or (
             header.timestamp_min_us,
@@ -158,6 +166,26 @@ class BatchChecks:
         return await self._run_blocking(partial(decode_batch, data, walked=walked))
 
 
+def received_batches(frame: Frame[Any]) -> list[Received]:
+    """Return the batches of a frame. Raises CorruptFrame if its parts do not fit together."""
+    headers = produced(frame.header)
+    pieces = split_payload(headers, frame)
+    if frame.records and len(frame.records) != len(headers):
+        raise CorruptFrame(f"a frame of {len(headers)} batches, and the records of {len(frame.records)}")
+    received = [Received(header, data) for header, data in zip(headers, pieces, strict=True)]
+    for at, records in enumerate(frame.records):
+        received[at].records = records
+    if isinstance(frame.header, pb.StageHeader):
+        for at, batch in enumerate(frame.header.batches):
+            received[at].sequence = batch.sequence
+    return received
+
+
+def produced(header: pb.ProduceHeader | pb.StageHeader) -> Sequence[pb.ProduceBatch]:
+    """Return what a frame says of each batch, staged or not."""
+    return [each.batch for each in header.batches] if isinstance(header, pb.StageHeader) else header.batches
+
+
 def split_payload(headers: Sequence[pb.ProduceBatch], frame: Frame[H]) -> list[memoryview]:
     """Return each batch's part of the frame's payload. Raises CorruptFrame."""
     if not 0 < len(headers) <= BATCHES_PER_FRAME_MAX:
@@ -177,47 +205,6 @@ def split_payload(headers: Sequence[pb.ProduceBatch], frame: Frame[H]) -> list[m
         found.append(payload[at : at + header.length])
         at += header.length
     return found
-
-
-class HoldsBatch(Protocol):
-    """An entry of a frame; `batch` None: it was refused."""
-
-    batch: Batch | None
-
-
-def let_go_of_frame(entries: Sequence[HoldsBatch]) -> None:
-    """Copy the batches taken from a frame if they are a small part of it.
-
-    A batch is a view of its frame and lives in memory for as long as it is cached. Bounds count
-    only the batch, so it must not keep refused batches, or a header of a megabyte.
-    """
-    taken: dict[int, int] = {}
-    for entry in entries:
-        if entry.batch is not None and isinstance(entry.batch.data, memoryview):
-            frame = id(entry.batch.data.obj)
-            taken[frame] = taken.get(frame, 0) + len(entry.batch.data)
-    for entry in entries:
-        if entry.batch is not None and isinstance(entry.batch.data, memoryview):
-            whole = entry.batch.data.obj
-            if 2 * taken[id(whole)] < memoryview(whole).nbytes:
-                entry.batch = replace(entry.batch, data=bytes(entry.batch.data))
-
-
-async def side_by_side(bundles: set[int], find: Callable[[int], Awaitable[T]]) -> dict[int, T | LedgerMQError]:
-    """Return what serves each bundle, or why none does; what is still being opened here is awaited
-    concurrently.
-    """
-
-    async def found(bundle: int) -> T | LedgerMQError:
-        try:
-            return await find(bundle)
-        except LedgerMQError as error:
-            return error
-
-    if len(bundles) == 1:
-        [bundle] = bundles
-        return {bundle: await found(bundle)}
-    return dict(zip(bundles, await asyncio.gather(*(found(bundle) for bundle in bundles)), strict=True))
 
 
 def _check_keys(topic: Topic, records: pa.RecordBatch) -> None:

@@ -1,7 +1,5 @@
-"""Serve ProduceDelayed: check a frame's batches, pass them to the intakes of their bundles, answer in order.
-
-This works as Produce does, and the answers have the same form. A batch is acknowledged when it is durable,
-never on receipt.
+"""Serve ProduceDelayed: batches go to the intakes of their bundles. The answers are as those of Produce, but a batch
+is acknowledged when it is durable, never on receipt.
 """
 
 from __future__ import annotations
@@ -9,17 +7,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
-from ledgermq.protocol.records import decode_batch
 from ledgermq_broker.access.state.rules import hash_of
-from ledgermq_broker.admission.request_window import answered_in_order
-from ledgermq_broker.metadata.followed import Metadata
-from ledgermq_broker.paths.produce_path import Admitted, Entry, ProducePath, session_of
-from ledgermq_broker.paths.received_batches import BatchChecks, let_go_of_frame, side_by_side, split_payload
+from ledgermq_broker.metadata.followed import Lookup, Metadata
+from ledgermq_broker.paths.admission import Admission, Admitted, Entry
+from ledgermq_broker.paths.produce_path import ProducePath, session_of
+from ledgermq_broker.paths.received_batches import BatchChecks, Received
 from ledgermq_broker.timed.intake import Sent
 from ledgermq_broker.timed.partition import TimerPartition
 from ledgermq_ledger.keys import PartitionId
@@ -30,14 +25,13 @@ CheckDue = Callable[[Sent, int], None]
 
 
 @dataclass(slots=True)
-class _Entry(Entry):
-    records: pa.RecordBatch | None = None
+class Sending:
+    """What holds for a frame. `topic`: `__timers`. `now_us`: the store's time."""
 
-    @property
-    def sent(self) -> Sent | None:
-        if self.batch is None or self.records is None:
-            return None
-        return Sent(self.batch, self.records)
+    topic: Topic
+    now_us: int
+    principal: int
+    lookup: Lookup
 
 
 class SendPath:
@@ -58,77 +52,52 @@ class SendPath:
     ) -> None:
         self._metadata = metadata
         self._checks = checks
-        self._answers = answers
         self._clock = clock
         self._topic = topic
-        self._partition = partition
         self._check_due = check_due
+        self._answers = answers
+        self._admission = Admission(
+            begin=self._begin,
+            check=self._check,
+            find=lambda sending, bundle: partition(sending.topic, bundle),
+            hand_over=self._hand_over,
+            answer=self._answer,
+        )
 
     def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         """Yield answers in the order of the requests."""
-        return answered_in_order(requests, self.admit, self._answers.answer, "stream of timed messages")
+        return self._admission.stream(requests, "stream of timed messages")
 
     async def produce_delayed_once(self, request: ProduceFrame) -> pb.ProduceResponse:
-        return await self._answers.answer(await self.admit(request))
+        return await self._admission.once(request)
 
-    async def admit(self, frame: ProduceFrame) -> Admitted:
-        """Admit a frame. Raises CorruptFrame if the frame's parts do not fit together. Any other error
-        goes into the answer: for one batch, or for all if the cluster can take no timed messages.
+    async def _begin(self, frame: ProduceFrame) -> Sending:
+        if frame.header.acks != pb.DURABLE:
+            raise InvalidRequest("timed messages are acknowledged when they are durable; produce with acks=durable")
+        topic, now_us = await self._topic(), await self._clock.read()
+        return Sending(topic, now_us, hash_of(frame.sender), self._metadata.lookup())
+
+    async def _check(self, sending: Sending, received: Received) -> Entry:
+        session = session_of(received.header, True, sending.principal)
+        bundle, batch, records = await self._checks.decoded(sending.lookup, received, session, delayed=True)
+        return Entry(bundle, batch, records=records)
+
+    async def _answer(self, admitted: Admitted[Sending]) -> pb.ProduceResponse:
+        return await self._answers.answers(admitted.entries, durable=True)
+
+    def _hand_over(self, sending: Sending, group: Sequence[Entry], partition: TimerPartition) -> None:
+        """Accepted together or refused together, apart from those whose due times are refused, and those of topics
+        that may have no more messages wait.
         """
-        pieces = split_payload(frame.header.batches, frame)
-        try:
-            if frame.header.acks != pb.DURABLE:
-                raise InvalidRequest("timed messages are acknowledged when they are durable; produce with acks=durable")
-            topic, now_us = await self._topic(), await self._clock.read()
-        except LedgerMQError as error:
-            return Admitted(True, [_Entry(error=error) for _ in pieces])
-        lookup = self._metadata.lookup()
-        entries: list[_Entry] = []
-        for header, data in zip(frame.header.batches, pieces, strict=True):
-            try:
-                session = session_of(header, True, hash_of(frame.sender))
-                bundle, batch, records = await self._checks.decoded(lookup, header, data, session, delayed=True)
-                entries.append(_Entry(bundle, batch, records=records))
-            except LedgerMQError as error:
-                entries.append(_Entry(error=error))
-        _let_go_of_frame(entries)
-        by_bundle: dict[int, list[_Entry]] = {}
-        for entry in entries:
-            if entry.bundle is not None:
-                by_bundle.setdefault(entry.bundle, []).append(entry)
-        partitions = await side_by_side(set(by_bundle), lambda bundle: self._partition(topic, bundle))
-        for bundle, group in by_bundle.items():
-            _hand_over(group, partitions[bundle], now_us, self._check_due)
-        return Admitted(True, list(entries))
-
-
-def _let_go_of_frame(entries: Sequence[_Entry]) -> None:
-    """As `let_go_of_frame`, also for decoded records, which are views of the frame."""
-    before = [entry.batch.data if entry.batch is not None else None for entry in entries]
-    let_go_of_frame(entries)
-    for entry, data in zip(entries, before, strict=True):
-        if entry.batch is not None and entry.batch.data is not data:
-            entry.records = decode_batch(entry.batch.data)
-
-
-def _hand_over(
-    group: Sequence[_Entry], partition: TimerPartition | LedgerMQError, now_us: int, check_due: CheckDue
-) -> None:
-    """Hand all of a frame's batches of one bundle over at once: accepted together or refused together, apart
-    from those whose due times are refused, and those of topics that may have no more messages wait.
-    """
-    taken: list[tuple[_Entry, Sent]] = []
-    try:
-        if isinstance(partition, LedgerMQError):
-            raise partition
+        taken: list[tuple[Entry, Sent]] = []
         for entry in group:
-            sent = entry.sent
-            assert sent is not None
+            assert entry.batch is not None
+            sent = Sent(entry.batch, entry.records)
             try:
                 key = PartitionId(sent.batch.topic_id, sent.batch.partition)
                 partition.owner.check_in_charge(key)
                 partition.owner.exclusive.check(key, b"")
-                check_due(sent, now_us)
+                self._check_due(sent, sending.now_us)
                 taken.append((entry, sent))
             except LedgerMQError as refused:
                 entry.error = refused
@@ -139,6 +108,3 @@ def _hand_over(
         if taken:
             for (entry, _), done in zip(taken, partition.send([sent for _, sent in taken]), strict=True):
                 entry.done = done
-    except LedgerMQError as refused:
-        for entry in group:
-            entry.error = entry.error or refused

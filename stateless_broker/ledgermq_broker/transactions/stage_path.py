@@ -1,14 +1,11 @@
-"""Serve Stage: check a frame's batches, stage them in their bundles, answer in order.
-
-This works as Produce does, but stored batches are invisible, and have no offsets, until their
-transaction is committed. The answer has the error of each refused batch; batches in other bundles
-are not affected. StageDelayed does the same for timed messages, and checks their due times.
+"""Serve Stage: batches are stored in the logs of their bundles, invisible and without offsets until their
+transaction is committed. StageDelayed does the same for timed messages, and checks their due times.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,37 +13,30 @@ from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import StageFrame
 from ledgermq_broker.access.state.rules import hash_of
-from ledgermq_broker.admission.request_window import answered_in_order
 from ledgermq_broker.cluster.ownership import Ownership
-from ledgermq_broker.metadata.followed import Metadata
-from ledgermq_broker.paths.received_batches import BatchChecks, let_go_of_frame, side_by_side, split_payload
+from ledgermq_broker.metadata.followed import Lookup, Metadata
+from ledgermq_broker.paths.admission import Admission, Admitted, Entry
+from ledgermq_broker.paths.received_batches import BatchChecks, Received
 from ledgermq_broker.timed.intake import Sent
 from ledgermq_broker.timed.timers import Timers
 from ledgermq_broker.transactions.from_wire import staged_branch_of
 from ledgermq_broker.transactions.partition import Stored, TransactionPartition
 from ledgermq_broker.transactions.state.types import Transaction
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.segment import Batch
 
 SEQUENCE_MAX = 1 << 48
 
 
 @dataclass(slots=True)
-class _Entry:
-    """One batch on its way to an answer."""
+class Staging:
+    """What holds for a frame. `now_us`: the store's time, for timed messages. `stored`: what each bundle stores."""
 
-    bundle: int | None = None
-    batch: Batch | None = None
-    sequence: int = 0
-    error: LedgerMQError | None = None
-
-
-@dataclass(slots=True)
-class Admitted:
-    """A frame whose batches were passed to their bundles. `staged`: batches that each bundle stores."""
-
-    entries: list[_Entry]
-    staged: list[tuple[list[_Entry], Stored]] = field(default_factory=list)
+    transaction: Transaction
+    branch: bytes
+    principal: int
+    lookup: Lookup
+    now_us: int | None
+    stored: list[tuple[Sequence[Entry], Stored]] = field(default_factory=list)
 
 
 class StagePath:
@@ -67,58 +57,52 @@ class StagePath:
         self._ownership = ownership
         self._checks = checks
         self._transaction_of = transaction_of
-        self._partition = partition
         self._timers = timers
+        self._at_once, self._delayed = (
+            Admission(
+                begin=partial(self._begin, delayed=delayed),
+                check=self._check,
+                find=lambda staging, bundle: partition(bundle),
+                hand_over=_hand_over,
+                answer=self._answer,
+            )
+            for delayed in (False, True)
+        )
 
     def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
         """Yield answers in the order of the requests."""
-        return answered_in_order(requests, partial(self.admit, delayed=False), self.answer, "stage stream")
+        return self._at_once.stream(requests, "stage stream")
 
     def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
         """As `stage`, for records whose timestamps are due times."""
-        return answered_in_order(requests, partial(self.admit, delayed=True), self.answer, "stream of delayed batches")
+        return self._delayed.stream(requests, "stream of delayed batches")
 
-    async def admit(self, frame: StageFrame, *, delayed: bool) -> Admitted:
-        """Admit a frame. Raises CorruptFrame if the frame's parts do not fit together. Any other error
-        goes into the answer: for one batch, or for all if the transaction itself is refused.
-        """
+    async def _begin(self, frame: StageFrame, *, delayed: bool) -> Staging:
         header = frame.header
-        pieces = split_payload([entry.batch for entry in header.batches], frame)
-        try:
-            branch = staged_branch_of(header.branch, delayed=delayed)
-            transaction = await self._transaction_of(header.transaction)
-            now_us = await self._timers.begin_send() if delayed else None
-        except LedgerMQError as error:
-            return Admitted([_Entry(error=error) for _ in pieces])
-        lookup = self._metadata.lookup()
-        entries = []
-        for wanted, data in zip(header.batches, pieces, strict=True):
-            try:
-                _check_wish(wanted)
-                bundle, batch, records = await self._checks.decoded(lookup, wanted.batch, data, delayed=delayed)
-                if now_us is not None:
-                    self._timers.check_due(Sent(batch, records), now_us)
-                entries.append(_Entry(bundle, batch, wanted.sequence))
-            except LedgerMQError as error:
-                entries.append(_Entry(error=error))
-        let_go_of_frame(entries)
-        by_bundle: dict[int, list[_Entry]] = {}
-        for entry in entries:
-            if entry.bundle is not None:
-                by_bundle.setdefault(entry.bundle, []).append(entry)
-        partitions = await side_by_side(set(by_bundle), self._partition)
-        admitted = Admitted(entries)
-        for bundle, group in by_bundle.items():
-            staged = _stage(group, partitions[bundle], transaction, branch, hash_of(frame.sender))
-            if staged is not None:
-                admitted.staged.append((group, staged))
-        return admitted
+        branch = staged_branch_of(header.branch, delayed=delayed)
+        transaction = await self._transaction_of(header.transaction)
+        now_us = await self._timers.begin_send() if delayed else None
+        return Staging(transaction, branch, hash_of(frame.sender), self._metadata.lookup(), now_us)
 
-    async def answer(self, admitted: Admitted) -> pb.StageResponse:
-        await asyncio.gather(*(self._store(group, staged) for group, staged in admitted.staged))
+    async def _check(self, staging: Staging, received: Received) -> Entry:
+        if received.header.HasField("producer"):
+            raise InvalidRequest(
+                "a batch that is staged carries no producer session; its sequence is the transaction's"
+            )
+        if received.sequence > SEQUENCE_MAX:
+            raise InvalidRequest(f"sequences of a transaction end at {SEQUENCE_MAX}")
+        delayed = staging.now_us is not None
+        bundle, batch, records = await self._checks.decoded(staging.lookup, received, delayed=delayed)
+        if staging.now_us is not None:
+            self._timers.check_due(Sent(batch, records), staging.now_us)
+        return Entry(bundle, batch, sequence=received.sequence)
+
+    async def _answer(self, admitted: Admitted[Staging]) -> pb.StageResponse:
+        if admitted.whole is not None:
+            await asyncio.gather(*(self._store(group, stored) for group, stored in admitted.whole.stored))
         return pb.StageResponse(results=[self._result(entry) for entry in admitted.entries])
 
-    async def _store(self, group: list[_Entry], stored: Stored) -> None:
+    async def _store(self, group: Sequence[Entry], stored: Stored) -> None:
         """Wait until the batches of one bundle are durable."""
         try:
             results = await stored()
@@ -131,7 +115,7 @@ class StagePath:
         for entry, result in zip(group, results, strict=True):
             entry.error = result
 
-    def _result(self, entry: _Entry) -> pb.StageResult:
+    def _result(self, entry: Entry) -> pb.StageResult:
         result = pb.StageResult(
             topic_id=entry.batch.topic_id if entry.batch is not None else 0, bundle=entry.bundle or 0
         )
@@ -140,31 +124,12 @@ class StagePath:
         return result
 
 
-def _stage(
-    group: list[_Entry],
-    partition: TransactionPartition | LedgerMQError,
-    transaction: Transaction,
-    branch: bytes,
-    principal: int,
-) -> Stored | None:
-    """Stage all of a frame's batches of one bundle, in one decision."""
-    try:
-        if isinstance(partition, LedgerMQError):
-            raise partition
-        batches = [(entry.sequence, entry.batch) for entry in group if entry.batch is not None]
-        for _, batch in batches:
-            key = PartitionId(batch.topic_id, batch.partition)
-            partition.owner.check_in_charge(key)
-            partition.owner.exclusive.check(key, b"")
-        return partition.stage(transaction, branch, batches, principal)
-    except LedgerMQError as error:
-        for entry in group:
-            entry.error = error
-        return None
-
-
-def _check_wish(wanted: pb.StageBatch) -> None:
-    if wanted.batch.HasField("producer"):
-        raise InvalidRequest("a batch that is staged carries no producer session; its sequence is the transaction's")
-    if wanted.sequence > SEQUENCE_MAX:
-        raise InvalidRequest(f"sequences of a transaction end at {SEQUENCE_MAX}")
+def _hand_over(staging: Staging, group: Sequence[Entry], partition: TransactionPartition) -> None:
+    """Stage all in one decision."""
+    batches = [(entry.sequence, entry.batch) for entry in group if entry.batch is not None]
+    for _, batch in batches:
+        key = PartitionId(batch.topic_id, batch.partition)
+        partition.owner.check_in_charge(key)
+        partition.owner.exclusive.check(key, b"")
+    stored = partition.stage(staging.transaction, staging.branch, batches, staging.principal)
+    staging.stored.append((group, stored))

@@ -11,19 +11,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pyarrow as pa
-from crc32c import crc32c
 
 from ledgermq.errors import DataDamaged, TopicExists, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol import unresolved as names
 from ledgermq.protocol.api import BrokerApi
-from ledgermq.protocol.frames import Frame
-from ledgermq.protocol.records import HEADERS, SCHEMA_VERSION, decode_batch, encode_batch, timestamps_of
+from ledgermq.protocol.records import HEADERS, decode_batch
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.internal.bundle_calls import BundleCalls
 from ledgermq_broker.metadata.at_controller import AtController
 from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.followed import Metadata
+from ledgermq_broker.paths.values import Value, produce_frame
 from ledgermq_broker.transactions.state.checks import describe, unresolved_topic
 from ledgermq_broker.transactions.state.types import Part, Transaction
 from ledgermq_ledger.topics.catalog import Topic
@@ -125,21 +124,8 @@ class UnresolvedCopies:
         self, topic: Topic, batch: pb.StagedData, session: pb.ProducerSession, headers: list[tuple[str, bytes]]
     ) -> None:
         rows = _with_headers(decode_batch(batch.data), headers)
-        data = encode_batch(rows, "lz4")
-        first_us, last_us = timestamps_of(rows) or (self._now_us(), self._now_us())
-        entry = pb.ProduceBatch(
-            topic=topic.name,
-            topic_id=topic.id,
-            partition=PARTITION,
-            length=len(data),
-            crc=crc32c(data),
-            record_count=rows.num_rows,
-            timestamp_min_us=first_us,
-            timestamp_max_us=last_us,
-            schema=SCHEMA_VERSION,
-            producer=session,
-        )
-        frame = Frame(pb.ProduceHeader(batches=[entry]), [data])
+        value = Value(topic.name, PARTITION, rows, topic.id, session)
+        frame = produce_frame([value], self._now_us(), compression="lz4")
 
         async def produce(broker: BrokerApi) -> None:
             [result] = (await broker.produce_once(frame)).results
