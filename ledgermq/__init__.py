@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     )
     from ledgermq.client.operating.tracing import GroupRead, MessageCopy, MessageTrace, QueueRead
     from ledgermq.client.operating.unresolved import UnresolvedAdmin, UnresolvedMessage
+    from ledgermq.client.paging.pages import Page
     from ledgermq.client.producing.delivery import (
         BatchDelivery,
         BatchResult,
@@ -159,6 +160,7 @@ __all__ = [
     "OffsetEntry",
     "OffsetStore",
     "Outgoing",
+    "Page",
     "PartitionDescription",
     "PartitionHolder",
     "PlannedReset",
@@ -226,6 +228,7 @@ _MODULES = {
     "client.connecting": ("connect",),
     "client.consuming.consumer": ("Consumer",),
     "client.consuming.message": ("Message",),
+    "client.paging.pages": ("Page",),
     "client.consuming.reader": ("FilterCounts",),
     "client.delayed": ("DelayedBundle", "DelayedList", "DelayedMessage", "DelayedRange", "RecallOutcome"),
     "client.admin.deletion": ("DeletedRecords",),

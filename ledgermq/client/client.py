@@ -68,6 +68,8 @@ from ledgermq.client.offsets import At, Offsets
 from ledgermq.client.operating.dead_letters import DeadLetterAdmin
 from ledgermq.client.operating.tracing import MessageTrace, Tracing
 from ledgermq.client.operating.unresolved import UnresolvedAdmin
+from ledgermq.client.paging.pages import BYTES_MAX as PAGE_BYTES_MAX
+from ledgermq.client.paging.pages import Page, PageOrder, Pages
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.exclusive import find_holders
 from ledgermq.client.producing.producer import Producer
@@ -562,6 +564,33 @@ class Client(ClusterAdmin):
             of_group = RetryTopics(self._context, self._admin, subscription, retries=False)
             dead_letters = DeadLetters(self._context, subscription.group, of_group)
         return Queue(self._context, names, subscription.group, rule, settings, dead_letters)
+
+    async def read(
+        self,
+        topic: str,
+        partitions: int | Iterable[int] | None = None,
+        start: Start | None = None,
+        *,
+        order: PageOrder = "oldest",
+        records_max: int = 100,
+        bytes_max: int = PAGE_BYTES_MAX,
+        wait: float = 0.0,
+        filter: str = "",  # noqa: A002  the name of the setting
+    ) -> Page:
+        """Return a bounded page of records of a topic, oldest or newest first; pass its `next` as `start` of the
+        following one.
+
+        `start` as in `consumer`: where the page begins going up, "earliest" if None; with order="newest", below which
+        it goes down, "latest" if None. `partitions`: at most 256; all, if None. Their records are merged by timestamp.
+        After `records_max` records (10,000 at most) or `bytes_max` bytes of keys and values the page ends; it has one
+        record at least, if there is one. `wait`: with order="oldest", so many seconds for a first record. `filter`: as
+        in `consumer`; a page may be empty then although more follow, see `Page.at_end`. Expired records come, too.
+
+        Raises OffsetOutOfRange, InvalidRequest, InvalidConfig, InvalidFilter, UnknownTopic, UnknownPartition,
+        Unauthorized, DataDamaged, CorruptFrame, Unavailable.
+        """
+        pages = Pages(self._context)
+        return await pages.read(topic, partitions, start, order, records_max, bytes_max, float(wait), filter)
 
     async def read_arrow(
         self,

@@ -22,6 +22,8 @@ from ledgermq.client.groups.handlers.handler import BatchFunction, Handler, Hand
 from ledgermq.client.messages.descriptions import PartitionHolder, TopicDescription
 from ledgermq.client.messages.message_id import MessageId
 from ledgermq.client.messages.record import Bytes, Headers
+from ledgermq.client.paging.pages import BYTES_MAX as PAGE_BYTES_MAX
+from ledgermq.client.paging.pages import Page, PageOrder
 from ledgermq.client.queues.runner import QueueBatchFunction, QueueFunction, QueueHandler
 from ledgermq.client.setting_types import (
     ConsumerOptions,
@@ -346,6 +348,43 @@ class ClientCalls(ClusterAdmin):
             as_coroutine(lambda: self._inner.queue(topics, group=group, start=start, **settings))
         )
         return Queue(self._background, made)
+
+    def read(
+        self,
+        topic: str,
+        partitions: int | Iterable[int] | None = None,
+        start: Start | None = None,
+        *,
+        order: PageOrder = "oldest",
+        records_max: int = 100,
+        bytes_max: int = PAGE_BYTES_MAX,
+        wait: float = 0.0,
+        filter: str = "",
+    ) -> Page:
+        """Return a bounded page of records of a topic, oldest or newest first; pass its `next` as `start` of the
+        following one.
+
+        `start` as in `consumer`: where the page begins going up, "earliest" if None; with order="newest", below which
+        it goes down, "latest" if None. `partitions`: at most 256; all, if None. Their records are merged by timestamp.
+        After `records_max` records (10,000 at most) or `bytes_max` bytes of keys and values the page ends; it has one
+        record at least, if there is one. `wait`: with order="oldest", so many seconds for a first record. `filter`: as
+        in `consumer`; a page may be empty then although more follow, see `Page.at_end`. Expired records come, too.
+
+        Raises OffsetOutOfRange, InvalidRequest, InvalidConfig, InvalidFilter, UnknownTopic, UnknownPartition,
+        Unauthorized, DataDamaged, CorruptFrame, Unavailable.
+        """
+        return self._background.run(
+            self._inner.read(
+                topic,
+                partitions,
+                start,
+                order=order,
+                records_max=records_max,
+                bytes_max=bytes_max,
+                wait=wait,
+                filter=filter,
+            )
+        )
 
     def read_arrow(
         self,

@@ -1,0 +1,1 @@
+"""Bounded pages of records, read without a consumer."""

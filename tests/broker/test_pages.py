@@ -1,0 +1,143 @@
+"""Pages of records (`client.read`): bounded, going up or down, over partitions and owners."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+import ledgermq
+from ledgermq.errors import InvalidRequest, OffsetOutOfRange, UnknownPartition, UnknownTopic
+from tests.broker.cluster import Cluster, in_cluster
+
+BEGIN_US = 1_700_000_000_000_000
+
+
+async def fill(client: ledgermq.Client, partitions: int, count: int, size: int = 0, **settings: object) -> list[bytes]:
+    """Store `count` records, one a second, each in the next partition; return their values in that order."""
+    await client.create_topic("t", partitions, settings)
+    values = [b"%d" % number + bytes(size) for number in range(count)]
+    async with client.producer() as producer:
+        for number, value in enumerate(values):
+            at_us = BEGIN_US + number * 1_000_000
+            producer.send("t", value, key=b"k", partition=number % partitions, timestamp=at_us)
+            if number % 7 == 0:
+                await producer.flush()
+    return values
+
+
+async def all_pages(client: ledgermq.Client, order: str, **settings: object) -> list[ledgermq.Page]:
+    pages = [await client.read("t", order=order, **settings)]  # type: ignore[arg-type]
+    while not pages[-1].at_end:
+        assert pages[-1].next != (pages[-2].next if len(pages) > 1 else None), "each page moves on"
+        pages.append(await client.read("t", start=pages[-1].next, order=order, **settings))  # type: ignore[arg-type]
+    return pages
+
+
+@pytest.mark.parametrize(("partitions", "records_max"), [(1, 7), (4, 7), (4, 100), (3, 1)])
+@in_cluster("a:1", "b:1")
+async def test_pages_go_through_a_topic_in_both_directions(cluster: Cluster, partitions: int, records_max: int) -> None:
+    async with cluster.client() as client:
+        values = await fill(client, partitions, 60)
+        for order in ("oldest", "newest"):
+            pages = await all_pages(client, order, records_max=records_max)
+            found = [message.value for page in pages for message in page.messages]
+            assert found == (values if order == "oldest" else values[::-1])
+            assert all(0 < len(page.messages) <= records_max for page in pages[:-1])
+            assert all(len(page.messages) == records_max for page in pages[:-2])
+        last = pages[-1]
+        assert last.log_start == dict.fromkeys(range(partitions), 0)
+        assert sum(last.high_watermark.values()) == 60
+        assert last.topic_id == (await client.describe_topic("t")).topic_id
+
+
+@in_cluster("a:1")
+async def test_a_page_is_bounded_by_bytes_and_has_one_record(cluster: Cluster) -> None:
+    async with cluster.client() as client:
+        values = await fill(client, 2, 20, 1000)
+        for order, expected in (("oldest", values), ("newest", values[::-1])):
+            pages = await all_pages(client, order, bytes_max=3500)
+            assert [message.value for page in pages for message in page.messages] == expected
+            assert max(len(page.messages) for page in pages) == 3
+            assert len((await client.read("t", order=order, bytes_max=1)).messages) == 1  # type: ignore[arg-type]
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_page_begins_at_an_offset_a_time_or_an_end(cluster: Cluster) -> None:
+    async with cluster.client() as client:
+        await fill(client, 1, 20)
+        read = client.read
+        assert [each.offset for each in (await read("t", 0, {0: 15})).messages] == [15, 16, 17, 18, 19]
+        page = await read("t", 0, {0: 5}, order="newest", records_max=3)
+        assert ([each.offset for each in page.messages], page.next) == ([4, 3, 2], {0: 2})
+        moment = datetime.fromtimestamp(BEGIN_US / 1e6 + 18, UTC)
+        assert [each.offset for each in (await read("t", start=moment)).messages] == [18, 19]
+        end = await read("t", start="latest")
+        assert (end.messages, end.next, end.at_end) == ([], {0: 20}, True)
+        with pytest.raises(OffsetOutOfRange):
+            await read("t", 0, {0: 21})
+        with pytest.raises(UnknownPartition):
+            await read("t", 1)
+        with pytest.raises(UnknownPartition):
+            await read("t", -1)
+        with pytest.raises(UnknownTopic):
+            await read("other")
+        for wrong in ({"records_max": 0}, {"records_max": 10_001}, {"bytes_max": 0}, {"order": "up"}):
+            with pytest.raises(InvalidRequest):
+                await read("t", **wrong)
+
+
+@in_cluster("a:1", "b:1", "c:1")
+async def test_a_page_waits_for_a_first_record_of_any_owner(cluster: Cluster) -> None:
+    loop = asyncio.get_running_loop()
+    async with cluster.client() as client, client.producer() as producer:
+        await client.create_topic("t", 6)
+        begun_s = loop.time()
+        assert (await client.read("t", wait=12)).messages == []
+        assert 12 <= loop.time() - begun_s < 13
+        for partition in range(6):
+            end = (await client.read("t", order="newest")).high_watermark
+            waiting = asyncio.create_task(client.read("t", start=end, wait=60))
+            await asyncio.sleep(17)
+            begun_s = loop.time()
+            await producer.send("t", b"x", partition=partition)
+            assert [each.partition for each in (await waiting).messages] == [partition]
+            assert loop.time() - begun_s < 1
+
+
+@in_cluster("a:1")
+async def test_a_filter_leaves_out_and_moves_on(cluster: Cluster) -> None:
+    async with cluster.client() as client, client.producer() as producer:
+        await client.create_topic("t", 1)
+        for number in range(40):
+            await producer.send("t", str(number), tag="eu" if number % 10 == 0 else "us")
+        for order, expected in (("oldest", [0, 10, 20, 30]), ("newest", [30, 20, 10, 0])):
+            pages = await all_pages(client, order, filter="eu", records_max=2)
+            assert [message.offset for page in pages for message in page.messages] == expected
+        none = await client.read("t", filter="asia")
+        assert (none.messages, none.next) == ([], {0: 40})
+
+
+@in_cluster("a:1")
+async def test_what_was_deleted_is_not_part_of_a_page(cluster: Cluster) -> None:
+    async with cluster.client() as client:
+        values = await fill(client, 1, 30)
+        await client.delete_records("t", 10)
+        assert [m.value for p in await all_pages(client, "newest", records_max=4) for m in p.messages] == values[:9:-1]
+        assert [m.value for p in await all_pages(client, "oldest", records_max=4) for m in p.messages] == values[10:]
+        with pytest.raises(OffsetOutOfRange):
+            await client.read("t", 0, {0: 3})
+        assert (await client.read("t", 0, {0: 3}, order="newest")).messages == []
+
+
+@in_cluster("a:1")
+async def test_a_record_of_the_far_future_does_not_stay_on_top(cluster: Cluster) -> None:
+    async with cluster.client() as client, client.producer() as producer:
+        await client.create_topic("t", 2, {"message.timestamp.after.max.ms": 2**50})
+        await producer.send("t", b"9999", partition=0, timestamp=BEGIN_US * 5)
+        await asyncio.sleep(5)
+        await producer.send("t", b"older", partition=1)
+        await asyncio.sleep(5)
+        found = (await client.read("t", order="newest")).messages
+        assert {each.value for each in found} == {b"9999", b"older"}
