@@ -13,10 +13,10 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.log.internal_topic import INTERNAL_SEGMENTS
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.engine import LocalEngine
-from ledgermq_ledger.parquet.plan import INTERNAL_SEGMENTS
 from ledgermq_ledger.rounds.runner import compact_root
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.groups import Member, Outsider, ask, committed, coordinator_of

@@ -95,6 +95,8 @@ TOPIC: dict[str, Any] = {
     "backlog.quota.policy": "producer_request_hold",
     "parquet.target.bytes": 128 * MIB,
     "parquet.max.lag.ms": 3_600_000,
+    "parquet.file.min.bytes": 4 * MIB,
+    "parquet.file.max.lag.ms": NOT_SET,
     "parquet.row.group.bytes": 16 * MIB,
     "parquet.appended": True,
     "parquet.bloom.key": False,

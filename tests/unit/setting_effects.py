@@ -94,6 +94,8 @@ TOPIC = {
     "backlog.quota.policy": "broker/test_backlogs.py::test_the_oldest_records_go_where_the_policy_says_so",
     "parquet.target.bytes": "property/test_parquet_rounds.py::test_each_kept_record_is_there_exactly_once",
     "parquet.max.lag.ms": "broker/test_compactor.py::test_records_become_parquet_when_their_topic_says_so",
+    "parquet.file.min.bytes": "property/test_quiet_topics.py::test_a_day_of_two_hundred_quiet_topics_makes_a_file_of_each",
+    "parquet.file.max.lag.ms": "property/test_quiet_topics.py::test_no_record_waits_for_longer_than_its_topic_says",
     "parquet.row.group.bytes": "unit/parquet/test_appended.py::test_row_groups_are_as_large_as_the_topic_says",
     "parquet.appended": "unit/parquet/test_appended.py::test_old_and_new_files_are_read_as_one",
     "parquet.bloom.key": "unit/parquet/test_odd_rounds.py::test_a_bloom_filter_on_the_key_is_a_setting_of_the_topic",

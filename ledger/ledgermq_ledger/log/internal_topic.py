@@ -1,5 +1,5 @@
 """Read internal topics from the store, in any process: the snapshot in force, then the records
-after it.
+after it. Decide when a snapshot is due.
 """
 
 from __future__ import annotations
@@ -16,6 +16,24 @@ from ledgermq_ledger.log.history import History
 from ledgermq_ledger.log.segment import SlotIndex, whose_damage
 from ledgermq_ledger.log.snapshot import InternalRecord, decode_snapshot, records_of
 from ledgermq_ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
+
+INTERNAL_TARGET_BYTES = 8 * 1024 * 1024
+INTERNAL_SEGMENTS = 512
+"""Segments that a takeover may have to read after the snapshot, one GET each: half a second to a
+second on S3, sixteen at a time. docs/decisions/0019 has the cost of fewer.
+"""
+SNAPSHOT_BYTES_PER_SEGMENT = 128 * 1024
+"""Bytes that stream in the time of such a GET. With a large snapshot the tail may take as long as
+the snapshot itself, so a segment never causes more rewriting than this.
+"""
+
+
+def is_internal_due(segments: int, size_bytes: int, snapshot_bytes: int) -> bool:
+    """Return True if a new snapshot is due, with so many segments and bytes after the one of
+    `snapshot_bytes`. A takeover should read little more than the live records.
+    """
+    too_many = segments >= INTERNAL_SEGMENTS + snapshot_bytes // SNAPSHOT_BYTES_PER_SEGMENT
+    return too_many or size_bytes >= max(INTERNAL_TARGET_BYTES, snapshot_bytes // 2)
 
 
 async def read_snapshot(store: ObjectStore, checkpoint: fmt.Checkpoint) -> fmt.Snapshot:

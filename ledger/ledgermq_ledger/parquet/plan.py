@@ -2,7 +2,9 @@
 trimmed afterwards. Pure.
 
 A partition joins with one file when it has its target size in segments, when its oldest record
-there is older than its maximum lag, or when everything is requested. Internal topics join every
+there is older than its maximum lag, or when everything is requested. A quiet partition, which has
+little in segments, may wait longer (`TopicSettings.parquet_lag_ms`), unless it would hold many
+segments, or records that were deleted. Internal topics join every
 plan; a plan of them alone (`only_internal`) is made from the segments that no plan has named yet,
 and trims nothing. A topic that the checkpoint names as removed is left out; a topic that the
 catalog does not know yet, or that is removed but not named yet, waits and holds the trim, as a
@@ -32,19 +34,15 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import partitions_by_key
 from ledgermq_ledger.log.history import History
+from ledgermq_ledger.log.internal_topic import is_internal_due
 from ledgermq_ledger.parquet.hand_over import freezes_due, is_forgotten, waits_for_files
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 from ledgermq_ledger.topics.removal import note_of
 
-INTERNAL_TARGET_BYTES = 8 * 1024 * 1024
 INTERNAL_LAG_MS = 60 * 60 * 1000
-INTERNAL_SEGMENTS = 512
-"""Segments that a takeover may have to read after the snapshot, one GET each: half a second to a
-second on S3, sixteen at a time. docs/decisions/0019 has the cost of fewer.
-"""
-SNAPSHOT_BYTES_PER_SEGMENT = 128 * 1024
-"""Bytes that stream in the time of such a GET. With a large snapshot the tail may take as long as
-the snapshot itself, so a segment never causes more rewriting than this.
+QUIET_SLOTS_MAX = 8192
+"""Slots behind the oldest record of a partition above which it waits no longer than others do: a round reads the
+index of each, and brokers refuse to hold more than 20,000 behind a parked partition.
 """
 
 
@@ -144,14 +142,6 @@ def backlogs_of(history: History, catalog: Catalog) -> dict[PartitionId, Backlog
     return {key: found[key] for key in sorted(found) if found[key].batches}
 
 
-def is_internal_due(segments: int, size_bytes: int, snapshot_bytes: int) -> bool:
-    """Return True if a new snapshot is due, with so many segments and bytes after the one of
-    `snapshot_bytes`. A takeover should read little more than the live records.
-    """
-    too_many = segments >= INTERNAL_SEGMENTS + snapshot_bytes // SNAPSHOT_BYTES_PER_SEGMENT
-    return too_many or size_bytes >= max(INTERNAL_TARGET_BYTES, snapshot_bytes // 2)
-
-
 def make_plan(
     history: History,
     catalog: Catalog,
@@ -181,7 +171,7 @@ def make_plan(
     backlogs = backlogs_of(history, catalog)
     if only_internal:
         backlogs = {key: backlog for key, backlog in backlogs.items() if backlog.fate is Fate.INTERNAL}
-    emptied_to = _worth_emptying(history, backlogs)
+    emptied_to, hurried_to = _worth_emptying(history, backlogs), _hurried_to(history, backlogs)
     if not only_internal:
         plan.freezes.extend(freezes_due(history, catalog, backlogs))
         plan.takeovers.extend(takeovers)
@@ -195,7 +185,7 @@ def make_plan(
             continue  # a hand-over waits for no room in the store: the next plan writes files
         elif backlog.fate is Fate.WRITE and not backlog.counters.HasField("parked"):
             has_left = history.state.moves.seal_of(key) is not None
-            if has_left or backlog.batches[0][0] <= emptied_to or _joins(backlog, everything, now_ms):
+            if has_left or backlog.batches[0][0] <= emptied_to or _joins(backlog, everything, now_ms, hurried_to):
                 plan.files.append(_file(backlog, plan.number))
     plan.trim_slot = checkpoint.trim_slot if only_internal else _trim_slot(history, plan, backlogs)
     if not barrier and not _is_due(history, plan, backlogs, everything, now_ms):
@@ -211,14 +201,22 @@ def _batches(history: History) -> Iterator[tuple[int, int, fmt.BatchEntry]]:
             yield segment.index.slot, segment.index.created_ms, entry
 
 
-def _joins(backlog: Backlog, everything: bool, now_ms: int) -> bool:
+def _joins(backlog: Backlog, everything: bool, now_ms: int, hurried_to: int) -> bool:
     assert backlog.topic is not None
-    settings = backlog.topic.settings
-    return (
-        everything
-        or backlog.bytes >= settings.parquet_target_bytes
-        or backlog.is_older_than(now_ms - settings.parquet_max_lag_ms)
-    )
+    settings, counters = backlog.topic.settings, backlog.counters
+    if everything or backlog.bytes >= settings.parquet_target_bytes:
+        return True
+    is_hurried = backlog.batches[0][0] <= hurried_to or counters.log_start > counters.parquet_end
+    lag_ms = settings.parquet_max_lag_ms if is_hurried else settings.parquet_lag_ms(backlog.bytes)
+    return backlog.is_older_than(now_ms - lag_ms)
+
+
+def _hurried_to(history: History, backlogs: dict[PartitionId, Backlog]) -> int:
+    """Return the last slot that no quiet partition holds for longer than the others: up to it there are many
+    segments, or some that hold records of removed topics.
+    """
+    removed = (backlog.batches[-1][0] for backlog in backlogs.values() if backlog.fate is Fate.DROP)
+    return max(history.state.slot - QUIET_SLOTS_MAX, *removed, 0)
 
 
 def _worth_emptying(history: History, backlogs: dict[PartitionId, Backlog]) -> int:

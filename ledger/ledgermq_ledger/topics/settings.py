@@ -23,6 +23,9 @@ from ledgermq_ledger.topics.deletion_times import ZONE, check_cron, check_zone
 
 PARQUET_TARGET_BYTES_MAX = 2**30
 ROW_GROUP_BYTES_MIN = 2**20
+PARQUET_MAX_LAG_MS = 60 * 60 * 1000
+QUIET_LAG_MS = 24 * 60 * 60 * 1000
+"""Age at which a record has to be in Parquet where the file is small, and no setting says otherwise."""
 """A file is built in memory and put in one request, of which S3 takes 5 GiB."""
 PARQUET_TARGET_BYTES_MAX_BEFORE = 2**34
 """The largest value that older versions accepted."""
@@ -199,9 +202,17 @@ class TopicSettings:
     """Size that a Parquet file should have; 1073741824 at most. Lower it for less memory during
     compaction.
     """
-    parquet_max_lag_ms: int = _setting(60 * 60 * 1000, _whole(0, 2**62, MILLISECONDS))
-    """Age at which a record has to be in Parquet. Lower it for fresher tables, at the price of
-    smaller files.
+    parquet_max_lag_ms: int = _setting(PARQUET_MAX_LAG_MS, _whole(0, 2**62, MILLISECONDS))
+    """Age at which a record has to be in Parquet, if the partition has `parquet.file.min.bytes` by then. Lower it
+    for fresher tables, at the price of smaller files.
+    """
+    parquet_file_min_bytes: int = _setting(4 * 1024 * 1024, _whole(0, PARQUET_TARGET_BYTES_MAX, BYTES))
+    """Bytes in segments below which a partition waits for `parquet.file.max.lag.ms`, so that quiet topics do not make
+    many small files. 0: none waits. Keyed topics do not wait.
+    """
+    parquet_file_max_lag_ms: int | None = _setting(None, _whole(0, 2**62, MILLISECONDS))
+    """Age at which a record has to be in Parquet however small its file will be. Not set: a day; as
+    `parquet.max.lag.ms` says if that is set; a quarter of `retention.ms` if that is shorter.
     """
     parquet_row_group_bytes: int = _setting(
         16 * 1024 * 1024, _whole(ROW_GROUP_BYTES_MIN, PARQUET_TARGET_BYTES_MAX, BYTES)
@@ -249,6 +260,20 @@ class TopicSettings:
     def keyed(self) -> bool:
         """Return True if the latest record of each key is kept."""
         return self.cleanup_policy.startswith("compact")
+
+    def parquet_lag_ms(self, size_bytes: int) -> int:
+        """Return the age at which the oldest record of a partition has to become Parquet, with so many bytes of
+        it in segments.
+        """
+        if size_bytes >= self.parquet_file_min_bytes or self.keyed or self.internal_kind == HIDDEN:
+            return self.parquet_max_lag_ms
+        longest_ms = self.parquet_file_max_lag_ms
+        if longest_ms is None:
+            wants_it_sooner = self.parquet_max_lag_ms != PARQUET_MAX_LAG_MS
+            longest_ms = self.parquet_max_lag_ms if wants_it_sooner else QUIET_LAG_MS
+        if self.retention_ms >= 0:
+            longest_ms = min(longest_ms, self.retention_ms // 4)
+        return max(self.parquet_max_lag_ms, longest_ms)
 
     @property
     def has_backlog_quota(self) -> bool:

@@ -7,15 +7,39 @@ not read a newer checkpoint yet.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.retention import has_retention
 from ledgermq_ledger.garbage.versions import may_have_been_keyed
 from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.internal_topic import is_internal_due
 from ledgermq_ledger.parquet.compaction import NoStaleVersions
-from ledgermq_ledger.parquet.plan import INTERNAL_LAG_MS, is_internal_due
+from ledgermq_ledger.parquet.plan import INTERNAL_LAG_MS, QUIET_SLOTS_MAX
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 from ledgermq_ledger.topics.facts import may_remove
+from ledgermq_ledger.topics.settings import TopicSettings
 from ledgermq_ledger.view.view import LedgerView
+
+
+class _Waiting(NamedTuple):
+    """A partition that waits for its file. `has_deleted`: records of it in segments were deleted."""
+
+    settings: TopicSettings
+    size_bytes: int
+    oldest_ms: int
+    slot: int
+    has_deleted: bool
+
+    def due_ms(self, hurried_to: int) -> int:
+        """Return when it is due. `hurried_to`: up to this slot no quiet partition waits longer than others."""
+        settings = self.settings
+        if self.size_bytes >= settings.parquet_target_bytes:
+            return 0
+        is_hurried = self.slot <= hurried_to or self.has_deleted
+        return self.oldest_ms + (
+            settings.parquet_max_lag_ms if is_hurried else settings.parquet_lag_ms(self.size_bytes)
+        )
 
 
 def next_compaction_ms(view: LedgerView, catalog: Catalog) -> int | None:
@@ -25,8 +49,9 @@ def next_compaction_ms(view: LedgerView, catalog: Catalog) -> int | None:
     times = [0] if view.is_partial else []
     parked = {PartitionId(part.topic_id, part.partition) for part in view.parked}
     needed = [part.parked.first_slot for part in view.parked]
-    removed_bytes = kept_bytes = 0
-    first_removed: list[int] = []
+    removed_bytes = kept_bytes = newest = 0
+    removed_slots: list[tuple[int, int]] = []
+    waiting: list[_Waiting] = []
     for key in view.index.partitions:
         topic = catalog.topics_by_id.get(key.topic_id)
         # the checkpoint may be newer than the one known
@@ -35,7 +60,7 @@ def next_compaction_ms(view: LedgerView, catalog: Catalog) -> int | None:
             place = partition.place_of_slot(view.checkpoint.trim_slot)
             if place < len(partition):
                 removed_bytes += partition.size_from(place)
-                first_removed.append(partition[place].slot)
+                removed_slots.append((partition[place].slot, partition[len(partition) - 1].slot))
             continue
         if topic is None:
             continue
@@ -52,14 +77,16 @@ def next_compaction_ms(view: LedgerView, catalog: Catalog) -> int | None:
             times.append(oldest_ms + INTERNAL_LAG_MS)
         else:
             kept_bytes += size_bytes
-            needed.append(view.index.slot_of(key, view.parquet_end(key)))
-            times.append(
-                0
-                if size_bytes >= topic.settings.parquet_target_bytes
-                else oldest_ms + topic.settings.parquet_max_lag_ms
-            )
-    if first_removed and (
-        removed_bytes > kept_bytes or min(first_removed) < min(needed, default=min(first_removed) + 1)
+            slot, partition = view.index.slot_of(key, view.parquet_end(key)), view.index.partitions[key]
+            newest = max(newest, partition[len(partition) - 1].slot)
+            needed.append(slot)
+            has_deleted = counters is not None and counters.log_start > counters.parquet_end
+            waiting.append(_Waiting(topic.settings, size_bytes, oldest_ms, slot, has_deleted))
+    hurried_to = max(newest - QUIET_SLOTS_MAX, *(last for _, last in removed_slots), 0)
+    times += [each.due_ms(hurried_to) for each in waiting]
+    first_removed = min((first for first, _ in removed_slots), default=None)
+    if first_removed is not None and (
+        removed_bytes > kept_bytes or first_removed < min(needed, default=first_removed + 1)
     ):
         times.append(0)  # segments can go
     oldest = view.index.first_slot(view.checkpoint.trim_slot)

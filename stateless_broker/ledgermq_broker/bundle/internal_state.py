@@ -4,7 +4,7 @@ record of each key, from snapshot and tail.
 The live keys bound the cost. One GET reads the snapshot of all topics, which holds nothing else.
 One more GET reads each run of batches of these topics in a later segment: the partitions of a topic
 are adjacent, and so are topics unless much data lies between them. Several GETs run at a time. The
-owner makes a new snapshot before such segments are many (`ledgermq_ledger.parquet.plan.is_internal_due`).
+owner makes a new snapshot before such segments are many (`ledgermq_ledger.log.internal_topic.is_internal_due`).
 Memory never holds more than the live keys and one window of the tail. A damaged batch affects only
 its partition.
 """

@@ -124,7 +124,8 @@ class OwnedLedger:
             if topic.internal and not topic.hidden:
                 continue
             backlog_bytes += backlog[0]
-            oldest_ms = min(oldest_ms, backlog[1])
+            may_wait_ms = topic.settings.parquet_lag_ms(backlog[0]) - topic.settings.parquet_max_lag_ms
+            oldest_ms = min(oldest_ms, backlog[1] + may_wait_ms)
         return TermStatus(
             epoch=writer.epoch,
             slot=writer.durable.slot,

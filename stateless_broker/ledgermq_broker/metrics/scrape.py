@@ -150,7 +150,8 @@ def _bundles(broker: Broker | None) -> Iterable[Metric]:
     )
     age = gauge(
         "ledgermq_compaction_lag_seconds",
-        "Age of the oldest record of the bundle's user topics, or timed message, that waits to become Parquet",
+        "Age of the oldest record of the bundle's user topics, or timed message, that waits to become Parquet, without"
+        " the time that a quiet partition may wait longer",
     )
     backlog = gauge(
         "ledgermq_compaction_backlog_bytes",

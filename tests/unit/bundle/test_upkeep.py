@@ -21,12 +21,12 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.internal_topic import INTERNAL_SEGMENTS
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
-from ledgermq_ledger.parquet.plan import INTERNAL_SEGMENTS
 from ledgermq_ledger.parquet.report import RoundReport
 from ledgermq_ledger.rounds.runner import compact_bundle
 from ledgermq_ledger.topics.catalog import Topic

@@ -12,12 +12,10 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import genesis
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.history import History
+from ledgermq_ledger.log.internal_topic import INTERNAL_SEGMENTS, INTERNAL_TARGET_BYTES, SNAPSHOT_BYTES_PER_SEGMENT
 from ledgermq_ledger.log.segment import SlotIndex
 from ledgermq_ledger.parquet.plan import (
     INTERNAL_LAG_MS,
-    INTERNAL_SEGMENTS,
-    INTERNAL_TARGET_BYTES,
-    SNAPSHOT_BYTES_PER_SEGMENT,
     make_plan,
     needs_newer_catalog,
 )
