@@ -45,6 +45,7 @@ KAFKA_COLUMNS = [
     ("headers", "array<struct<key:string,value:binary>>"),
     ("tag", "string"),
 ]
+PLAIN_COLUMNS = [*KAFKA_COLUMNS, ("appended", "timestamp")]
 
 
 async def _root(store: ObjectStore) -> Root:
@@ -82,10 +83,10 @@ async def test_spark_reads_exactly_what_was_produced(spark: SparkSession, tmp_pa
         assert report.records == 604
         assert progress[-1].files_done == progress[-1].files_total
         frame = spark.read.parquet(str(tmp_path / "root" / "parquet"))
-        assert frame.dtypes == KAFKA_COLUMNS
+        assert frame.dtypes == PLAIN_COLUMNS
         assert _values(frame) == root.produced
         first = frame.where("topic = 'flights' and partition = 3 and offset = 0").collect()
-        assert first[0].asDict() == {
+        assert {name: value for name, value in first[0].asDict().items() if name != "appended"} == {
             "key": bytearray(b"3"),
             "value": bytearray(b"3-0-0"),
             "topic": "flights",
@@ -103,7 +104,28 @@ async def test_every_folder_has_the_columns_of_the_kafka_source(spark: SparkSess
         root = await _root(store)
         await _compact(root, spark)
         for folder in ("topic=flights", "topic=flights/partition=1"):
-            assert spark.read.parquet(str(tmp_path / "root" / "parquet" / folder)).dtypes == KAFKA_COLUMNS
+            assert spark.read.parquet(str(tmp_path / "root" / "parquet" / folder)).dtypes == PLAIN_COLUMNS
+
+
+@pytest.mark.parametrize("begins_with", ["false", "true"], ids=["old files first", "new files first"])
+async def test_old_files_and_new_ones_are_read_as_one(spark: SparkSession, tmp_path: Path, begins_with: str) -> None:
+    """Files without the column `appended` are what earlier releases wrote."""
+    async with file_store(tmp_path / "root") as store:
+        root = await Root.open(store, Sources())
+        await root.create_topic("t", parquet_appended=begins_with)
+        await root.produce("t", (0, [b"a", b"b"]))
+        assert not (await root.compact()).failures
+        await root.alter_topic("t", parquet_appended="true" if begins_with == "false" else "false")
+        await root.produce("t", (0, [b"c"]))
+        assert not (await root.compact()).failures
+        folder = str(tmp_path / "root" / "parquet")
+        assert _values(spark.read.parquet(folder)) == root.produced
+        merged = spark.read.option("mergeSchema", "true").parquet(folder)
+        assert _values(merged) == root.produced
+        known = [row.appended is not None for row in merged.orderBy("offset").collect()]
+        assert known == ([False, False, True] if begins_with == "false" else [True, True, False])
+        source = spark.read.format("ledgermq").option("root", str(tmp_path / "root")).option("topic", "t").load()
+        assert _values(source) == root.produced
 
 
 async def test_a_read_ends_with_file_not_found_or_a_run_without_gaps(spark: SparkSession, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ partition        whole number; null: by the key, as every producer does
 headers          array<struct<key: string, value: binary>>
 timestamp        timestamp; null: the time of writing
 tag              string
-offset, timestampType    ignored, so that what the source reads fits
+offset, timestampType, appended    ignored, so that what the source and plain reads of Parquet give fits
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
     "timestamp": (TimestampType,),
     "tag": (StringType,),
 }
-PASSED_OVER = ("offset", "timestampType")
+PASSED_OVER = ("offset", "timestampType", "appended")
 _WANTED = {
     "key": "binary or string",
     "value": "binary or string",

@@ -136,7 +136,9 @@ class GivenOptions(ConnectionOptions):
     topics: tuple[str, ...] = option((), _names)
     """several topics, separated by commas"""
     topics_pattern: str = option("", _pattern)
-    """a regular expression for whole names of topics"""
+    """a regular expression for whole names of topics; a batch query fails if no topic matches, a stream waits for
+    one
+    """
     partitions: frozenset[int] | None = option(None, _partitions, "all")
     """of one topic: numbers, separated by commas"""
     starting_offsets: Offsets = option("earliest", _offsets)
@@ -239,6 +241,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
             values.setdefault("root", value)
     _check_together(values)
     found = parse_known(GivenOptions, values)
+    _check_times(found)
     options = SourceOptions(
         root=found.root,
         servers=found.servers,
@@ -280,6 +283,12 @@ def _check_together(values: Mapping[str, str]) -> None:
     for offsets, time in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
         if offsets in values and time in values:
             raise InvalidConfig(f"give {offsets} or {time}, not both")
+
+
+def _check_times(found: GivenOptions) -> None:
+    starts, ends = found.starting_timestamp, found.ending_timestamp
+    if starts is not None and ends is not None and ends.timestamp_us < starts.timestamp_us:
+        raise InvalidConfig("endingTimestamp is before startingTimestamp, so nothing would be read: exchange them")
 
 
 def _check_named(name: str, offsets: Offsets, options: SourceOptions) -> None:

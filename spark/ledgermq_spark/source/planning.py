@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition
+from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
@@ -78,6 +78,11 @@ async def plan_query(
     planned: dict[PartitionId, list[TopicRange]] = {}
     while True:
         topics = topics_of(await read_catalog(metadata), options)
+        if not topics:  # a stream waits for topics that come later
+            raise UnknownTopic(
+                f"topicsPattern {options.topics_pattern!r} matches no topic of the cluster; it has to match a whole"
+                " name, so add .* where more may follow"
+            )
         chosen = {PartitionId(topic.id, p): (topic, p) for topic in topics for p in partitions_of(topic, options)}
         left = [part for key, part in chosen.items() if key not in planned]
         due = [part for part in left if not on_their_way([part])]  # so partitions that move in turns end the wait

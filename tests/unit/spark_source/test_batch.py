@@ -67,7 +67,6 @@ def offsets(reader: BatchReader, tasks: list[object] | None = None) -> list[tupl
         ({"minPartitions": "1000"}, ALL),
         ({"topics": f"t, {DAY}"}, [*ALL, (DAY, 0, 0), (DAY, 0, 1)]),
         ({"topicsPattern": "2024-.*"}, [(DAY, 0, 0), (DAY, 0, 1)]),
-        ({"topicsPattern": "nothing"}, []),
     ],
     ids=str,
 )
@@ -98,6 +97,7 @@ def test_tasks_give_the_same_after_compaction_has_moved_their_records(folder: Pa
         ({"startingOffsets": '{"t": {"0": 99}}'}, OffsetOutOfRange, "the log ends at 18"),
         ({"endingOffsets": '{"t": {"0": 99}}'}, OffsetOutOfRange, "the log ends at 18"),
         ({"topics": "none"}, UnknownTopic, "topic 'none' does not exist"),
+        ({"topicsPattern": "nothing"}, UnknownTopic, "topicsPattern 'nothing' matches no topic .* a whole name"),
         ({"topics": "__metadata"}, InvalidConfig, "belongs to the system"),
         ({"root": "/nowhere"}, InvalidConfig, "there is no cluster"),
     ],

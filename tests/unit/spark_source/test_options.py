@@ -54,6 +54,10 @@ def test_times_are_milliseconds_or_iso_8601(text: str) -> None:
         ({"topic": "t"}, "root is missing"),
         ({"topic": "t", "startOffsets": "1"}, "did you mean 'startingOffsets'"),
         ({"topicsPattern": "("}, "no regular expression"),
+        (
+            {"topic": "t", "startingTimestamp": "2026-11-21T07:30:00Z", "endingTimestamp": "2026-11-21T07:29:59Z"},
+            "endingTimestamp is before startingTimestamp",
+        ),
         ({"topicsPattern": "x{4294967296}"}, "no regular expression"),
         ({"topicsPattern": "(" * 3000}, "no regular expression"),
         ({"topics": " , "}, "names no topic"),
