@@ -119,3 +119,51 @@ class PendingOffset(_message.Message):
     epoch: int
     counter: int
     def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., topic: _Optional[str] = ..., offset: _Optional[int] = ..., metadata: _Optional[str] = ..., epoch: _Optional[int] = ..., counter: _Optional[int] = ...) -> None: ...
+
+class Classic(_message.Message):
+    __slots__ = ("version", "generation", "given", "protocol_type", "protocol", "leader", "members", "empty_since_ms")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    EMPTY_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    generation: int
+    given: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    members: _containers.RepeatedCompositeFieldContainer[ClassicMember]
+    empty_since_ms: int
+    def __init__(self, version: _Optional[int] = ..., generation: _Optional[int] = ..., given: _Optional[int] = ..., protocol_type: _Optional[str] = ..., protocol: _Optional[str] = ..., leader: _Optional[str] = ..., members: _Optional[_Iterable[_Union[ClassicMember, _Mapping]]] = ..., empty_since_ms: _Optional[int] = ...) -> None: ...
+
+class ClassicMember(_message.Message):
+    __slots__ = ("id", "instance_id", "client_id", "client_host", "session_timeout_ms", "rebalance_timeout_ms", "protocols", "assignment")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_HOST_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOLS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    instance_id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: _containers.RepeatedCompositeFieldContainer[ClassicProtocol]
+    assignment: bytes
+    def __init__(self, id: _Optional[str] = ..., instance_id: _Optional[str] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., protocols: _Optional[_Iterable[_Union[ClassicProtocol, _Mapping]]] = ..., assignment: _Optional[bytes] = ...) -> None: ...
+
+class ClassicProtocol(_message.Message):
+    __slots__ = ("name", "metadata")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    metadata: bytes
+    def __init__(self, name: _Optional[str] = ..., metadata: _Optional[bytes] = ...) -> None: ...

@@ -1,0 +1,1 @@
+"""Classic groups of the Kafka protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. Pure."""
