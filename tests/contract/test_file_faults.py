@@ -494,6 +494,7 @@ async def test_closing_leaves_nothing_of_our_own(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "root" / ".tmp").iterdir()] == []
 
 
+@pytest.mark.slow
 async def test_a_put_races_with_the_removal_of_its_folder(tmp_path: Path, store: FileStore) -> None:
     """Another program tidies empty folders away: a put lands whole, or says that it is not sure,
     and then a second try lands.

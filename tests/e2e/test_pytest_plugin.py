@@ -150,6 +150,7 @@ def outcomes(suite: pytest.Pytester, files: dict[str, str], options: Iterable[st
     return found
 
 
+@pytest.mark.slow
 def test_suites_without_pytest_asyncio(suite: pytest.Pytester) -> None:
     examples = {name: (CLONE / "examples" / name).read_text() for name in ("reminders.py", "test_reminders.py")}
     files = {

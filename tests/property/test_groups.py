@@ -217,6 +217,7 @@ TRANSACTION_MUTANTS: list[Mutate] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("mutate", TRANSACTION_MUTANTS, ids=lambda mutate: mutate.__name__)
 def test_a_broken_rule_of_staged_offsets_is_caught(mutate: Mutate, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,6 +189,7 @@ async def _one(world: _World, store: ObjectStore, sources: Sources, step: Step) 
         world.errors += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["fence", "url"])
 @pytest.mark.parametrize("seed", range(SEEDS))
 @virtual
