@@ -1,0 +1,187 @@
+"""A client of LedgerMQ's protocol in a hundred lines, without the SDK: what docs/protocol.md calls levels 1 and 2.
+
+It needs a gRPC library, an Arrow library, CRC-32C and the classes generated from ledgermq.proto, as any language has
+them. Here they come from the package `ledgermq`; nothing else of it is used.
+
+    python examples/protocol/minimal_client.py localhost:9650 orders
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from typing import TypeVar
+
+import grpc
+import pyarrow as pa
+from crc32c import crc32c
+from google.protobuf.message import Message
+
+from ledgermq.protocol import ledgermq_pb2 as pb
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+        ("tag", pa.string()),
+    ]
+)
+RETRIABLE = {"NOT_OWNER", "UNAVAILABLE", "TOPIC_BEING_DELETED", "RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", "STORE_FULL"}
+LIMITS = [("grpc.max_receive_message_length", 34 * 1024 * 1024), ("grpc.max_send_message_length", 34 * 1024 * 1024)]
+ANSWER_S = 10.0
+M = TypeVar("M", bound=Message)
+
+
+class Refused(Exception):
+    """A broker's error that no retry mends."""
+
+
+class MinimalClient:
+    """Talks to the brokers of a cluster; `address` is that of any of them."""
+
+    def __init__(self, address: str, token: str = "") -> None:
+        self._first = address
+        self._owners: dict[tuple[str, int], str] = {}
+        self._channels: dict[str, grpc.Channel] = {}
+        self._metadata = [("authorization", f"Bearer {token}")] if token else []
+
+    def produce(self, topic: str, partition: int, values: list[bytes], session: Session) -> int:
+        """Store records once, however often the call is repeated; return the offset of the first one."""
+        payload = batch_of(values)
+        batch = pb.ProduceBatch(
+            topic=topic,
+            partition=partition,
+            length=len(payload),
+            crc=crc32c(payload),
+            record_count=len(values),
+            schema=1,
+        )
+        if session.opened_slot is None:
+            wanted = pb.OpenProducerRequest(partitions=[pb.TopicPartition(topic=topic, partition=partition)])
+            opened = self._retry(topic, partition, "OpenProducer", wanted, pb.OpenProducerResponse)
+            session.opened_slot = opened.partitions[0].opened_slot
+        batch.producer.id, batch.producer.epoch = session.id, 0
+        batch.producer.sequence, batch.producer.opened_slot = session.sequence, session.opened_slot
+        request = pb.ProduceRequest(header=pb.ProduceHeader(batches=[batch]), payload=payload)
+        stored = self._retry(topic, partition, "ProduceOnce", request, pb.ProduceResponse)
+        session.sequence += len(values)
+        return stored.results[0].base_offset
+
+    def fetch(self, topic: str, partition: int, offset: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the offsets and values of the records that are there now, from an offset on."""
+        while True:
+            want = pb.FetchPartition(topic=topic, partition=partition, offset=offset)
+            request = pb.FetchRequest(partitions=[want], max_wait_ms=0)
+            found = batches_of(self._retry(topic, partition, "FetchOnce", request, pb.FetchResponse))
+            for base, data in found:
+                for row, value in enumerate(records_of(data)):
+                    if base + row >= offset:  # the first batch may begin below it
+                        yield base + row, value
+                        offset = base + row + 1
+            if not found:
+                return
+
+    def _retry(self, topic: str, partition: int, method: str, request: Message, answers: type[M]) -> M:
+        """Call the owner of the partition, whom answers name. A batch that is sent again is stored once."""
+        pause_s, place = 0.05, (topic, partition)
+        for _ in range(60):
+            address = self._owners.get(place, self._first)
+            try:
+                answer = self._call(address, method, request, answers)
+                error = error_in(answer)
+                if not error.code:
+                    return answer
+            except grpc.RpcError as failed:
+                error = error_of(failed)
+            if error.code not in RETRIABLE:
+                raise Refused(f"{error.code}: {error.message}")
+            if error.owner and error.owner != address:
+                self._owners[place] = error.owner
+            else:
+                self._owners.pop(place, None)
+                time.sleep(max(pause_s, error.retry_after_ms / 1000))
+                pause_s = min(2.0, pause_s * 2)
+        raise Refused(f"the owner of {topic}-{partition} did not answer")
+
+    def _call(self, address: str, method: str, request: Message, answers: type[M]) -> M:
+        if address not in self._channels:
+            self._channels[address] = grpc.insecure_channel(address, options=LIMITS)
+        call = self._channels[address].unary_unary(
+            f"/ledgermq.v1.Broker/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answers.FromString,
+        )
+        return call(request, timeout=ANSWER_S, metadata=self._metadata)  # type: ignore[no-any-return]
+
+
+class Session:
+    """What makes a producer idempotent in one partition: its id, and how many records it has sent there."""
+
+    def __init__(self) -> None:
+        self.id, self.sequence = secrets.token_bytes(16), 0
+        self.opened_slot: int | None = None
+
+
+def batch_of(values: list[bytes]) -> bytes:
+    """Return a record batch message of Arrow IPC: a stream without its schema and its end."""
+    now, count = time.time_ns() // 1000, len(values)
+    columns = [
+        pa.nulls(count, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.array([[]] * count, HEADERS),
+        pa.array([now] * count, SCHEMA.field("timestamp").type),
+        pa.array([0] * count, pa.int32()),
+        pa.nulls(count, pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize().to_pybytes()
+
+
+def records_of(message: bytes) -> list[bytes]:
+    return pa.ipc.read_record_batch(pa.py_buffer(message), SCHEMA).column("value").to_pylist()
+
+
+def batches_of(answer: pb.FetchResponse) -> list[tuple[int, bytes]]:
+    """Return base offset and bytes of each batch. Raises Refused if they are not what the broker sent."""
+    found, at = [], 0
+    for batch in answer.header.partitions[0].batches:
+        data = answer.payload[at : at + batch.length]
+        if crc32c(data) != batch.crc:
+            raise Refused(f"the batch at offset {batch.base_offset} came damaged")
+        found.append((batch.base_offset, data))
+        at += batch.length
+    return found
+
+
+def error_in(answer: Message) -> pb.Error:
+    """Return the error of the one partition that was asked for; without a code, there is none."""
+    for places in (getattr(answer, "results", ()), getattr(answer, "partitions", ())):
+        for place in places:
+            return place.error  # type: ignore[no-any-return]
+    return answer.header.partitions[0].error  # type: ignore[attr-defined, no-any-return]
+
+
+def error_of(failed: grpc.RpcError) -> pb.Error:
+    """Return the broker's error, which a trailer carries; what has none was lost on the way."""
+    for key, value in failed.trailing_metadata() or ():
+        if key == "ledgermq-error-bin":
+            return pb.Error.FromString(value)
+    return pb.Error(code="UNAVAILABLE", message=failed.details())
+
+
+def main(address: str, topic: str) -> None:
+    client, session = MinimalClient(address), Session()
+    first = client.produce(topic, 0, [b"one", b"two", b"three"], session)
+    second = client.produce(topic, 0, [b"four"], session)
+    print(f"stored at {first} and {second}")
+    for offset, value in client.fetch(topic, 0, first):
+        print(offset, value.decode())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
