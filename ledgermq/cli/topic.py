@@ -1,5 +1,5 @@
-"""`ledgermq topic …`: create, list, describe, alter, apply and delete topics, and delete records of a
-topic.
+"""`ledgermq topic …`: create, list, describe, alter, apply, delete and undelete topics, and delete
+records of a topic.
 """
 
 from __future__ import annotations
@@ -55,6 +55,16 @@ IfNotExists = Annotated[
     bool, typer.Option("--if-not-exists", help="Succeed if the topic already exists, and leave it unchanged.")
 ]
 
+Deleted = Annotated[
+    bool, typer.Option("--deleted", help="List the topics that were deleted and can be brought back, instead.")
+]
+Now = Annotated[
+    bool,
+    typer.Option(
+        "--now", help="Delete it for good; otherwise `ledgermq topic undelete` brings it back until its grace is over."
+    ),
+]
+
 BeforeOffset = Annotated[
     str | None,
     typer.Option(
@@ -87,6 +97,7 @@ TopicFile = Annotated[
 PlanOnly = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 
 LIST_COLUMNS = ("topic", "partitions", "settings", "created")
+DELETED_TOPIC_COLUMNS = ("topic", "partitions", "settings", "deleted", "kept_until")
 DELETED_COLUMNS = ("partition", "log_start_before", "log_start", "records")
 HOLDER_COLUMNS = ("partition", "name", "lease_s", "changes")
 PLAN_COLUMNS = ("topic", "action", "partitions", "settings", "unset")
@@ -95,7 +106,7 @@ PARTITION_COLUMNS = ("partition", "bundle", "owner", "log_start", "end")
 
 def register(app: typer.Typer) -> None:
     topic = typer.Typer(no_args_is_help=True, epilog=EPILOG)
-    app.add_typer(topic, name="topic", help="Create, list, describe, alter and delete topics.")
+    app.add_typer(topic, name="topic", help="Create, list, describe, alter, delete and undelete topics.")
     example = "ledgermq topic create events --partitions 12 --set retention.ms=604800000"
     command(topic, "create", examples=(example,))(create)
     command(topic, "list")(list_topics)
@@ -104,6 +115,7 @@ def register(app: typer.Typer) -> None:
     command(topic, "alter")(alter)
     command(topic, "apply", examples=("ledgermq topic apply --file topics.yaml --dry-run",))(apply)
     command(topic, "delete")(delete)
+    command(topic, "undelete")(undelete)
     command(topic, "delete-records")(delete_records)
 
 
@@ -130,6 +142,7 @@ async def create(
 
 
 async def list_topics(
+    deleted: Deleted = False,
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
@@ -137,7 +150,11 @@ async def list_topics(
 ) -> None:
     """List the topics."""
     async with connected(target, timeout_s) as client:
-        topics = sorted(await client.list_topics(), key=lambda topic: topic.name)
+        topics = sorted(await client.list_topics(deleted=deleted), key=lambda topic: topic.name)
+    if deleted:
+        kept = [topic_facts(topic) | _deleted_facts(topic) for topic in topics]
+        show_rows(Rows("topics", DELETED_TOPIC_COLUMNS, kept), output, "No deleted topic can be brought back.")
+        return
     rows = [topic_facts(topic) for topic in topics]
     none = "There is no topic yet. `ledgermq topic create NAME` creates one."
     show_rows(Rows("topics", LIST_COLUMNS, rows), output, none)
@@ -255,17 +272,35 @@ def _change_facts(change: ledgermq.TopicChange) -> dict[str, Any]:
 
 async def delete(
     name: Name,
+    now: Now = False,
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Delete a topic with all its records."""
+    """Delete a topic with all its records.
+
+    It can be brought back for a day, or as long as topic.delete.grace.ms says, and keeps its name until then.
+    """
     if not yes:
-        confirm(f"Delete topic {name} with all its records?")
+        confirm(f"Delete topic {name} with all its records{', for good' if now else ''}?")
     async with connected(target, timeout_s) as client:
-        await client.delete_topic(name)
-    notes().print(f"Topic {name} is deleted.")
+        until = await client.delete_topic(name, now=now)
+    kept = f" Until {_utc(until)} `ledgermq topic undelete {name}` brings it back." if until else ""
+    notes().print(f"Topic {name} is deleted.{kept}")
+
+
+async def undelete(
+    name: Name,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Bring a deleted topic back, with its records and the offsets of its groups."""
+    async with connected(target, timeout_s) as client:
+        found = await client.undelete_topic(name)
+    show(Report("", topic_facts(found)), output)
 
 
 async def delete_records(
@@ -333,7 +368,7 @@ def parse_settings(pairs: Iterable[str] | None) -> dict[str, str]:
 
 
 def topic_facts(topic: ledgermq.TopicDescription) -> dict[str, Any]:
-    created = topic.created.isoformat(timespec="seconds").replace("+00:00", "Z")
+    created = _utc(topic.created)
     return {
         "topic": topic.name,
         "topic_id": topic.topic_id,
@@ -341,3 +376,12 @@ def topic_facts(topic: ledgermq.TopicDescription) -> dict[str, Any]:
         "settings": dict(topic.settings),
         "created": created if topic.created_ms else None,
     }
+
+
+def _deleted_facts(topic: ledgermq.TopicDescription) -> dict[str, Any]:
+    times = {"deleted": topic.deleted_ms, "kept_until": topic.kept_until_ms}
+    return {name: _utc(datetime.fromtimestamp(ms / 1000, UTC)) for name, ms in times.items()}
+
+
+def _utc(time: datetime) -> str:
+    return time.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -234,9 +234,9 @@ class Client(ClusterAdmin):
         """
         return await self._admin.create_topic(name, partitions, settings or {}, if_not_exists=if_not_exists, wait=wait)
 
-    async def list_topics(self) -> list[TopicDescription]:
-        """Return all user topics."""
-        return await self._admin.list_topics()
+    async def list_topics(self, *, deleted: bool = False) -> list[TopicDescription]:
+        """Return all user topics; with `deleted`, those instead that were deleted and can be brought back."""
+        return await self._admin.list_topics(deleted=deleted)
 
     async def describe_topic(self, name: str) -> TopicDescription:
         """Return a topic's partitions and settings. Raises UnknownTopic, Unavailable."""
@@ -272,14 +272,26 @@ class Client(ClusterAdmin):
             return await self.alter_topic(change.name, change.partitions, change.settings, change.unset)
         return await self.describe_topic(change.name)
 
-    async def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records.
+    async def delete_topic(self, name: str, *, now: bool = False) -> datetime | None:
+        """Delete a topic with all its records. Return until when `undelete_topic` can bring it back; None if it
+        cannot.
 
-        The name can be used again once every broker has released it. A topic that another program creates under
-        the same name meanwhile stays. A topic that is being deleted already is no error. Raises UnknownTopic,
-        LegalHold, Unavailable.
+        The topic setting `topic.delete.grace.ms`, else the brokers', says how long it can: one day by default. Until
+        then the topic keeps its name and its storage. `now`: delete it for good, also a topic that is deleted
+        already and could be brought back. After that the name can be used again once every broker has released it.
+
+        A topic that another program creates under the same name meanwhile stays. A topic that is deleted already is
+        no error. Raises UnknownTopic, LegalHold, Unavailable.
         """
-        await self._admin.delete_topic(name)
+        return await self._admin.delete_topic(name, now=now)
+
+    async def undelete_topic(self, name: str) -> TopicDescription:
+        """Bring a deleted topic back, with its records, its settings and the offsets that groups have committed. A
+        topic that is not deleted stays as it is.
+
+        Raises UnknownTopic if its grace is over or it was deleted at once, and Unavailable.
+        """
+        return await self._admin.undelete_topic(name)
 
     async def delete_records(
         self,

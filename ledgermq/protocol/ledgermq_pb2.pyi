@@ -638,14 +638,16 @@ class BundleInfo(_message.Message):
     def __init__(self, bundle: _Optional[int] = ..., owner: _Optional[str] = ..., epoch: _Optional[int] = ..., trouble: _Optional[str] = ..., load: _Optional[int] = ...) -> None: ...
 
 class DescribeTopicsRequest(_message.Message):
-    __slots__ = ("topics", "auto_create", "fresh")
+    __slots__ = ("topics", "auto_create", "fresh", "deleted")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     AUTO_CREATE_FIELD_NUMBER: _ClassVar[int]
     FRESH_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     auto_create: bool
     fresh: bool
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., auto_create: _Optional[bool] = ..., fresh: _Optional[bool] = ...) -> None: ...
+    deleted: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., auto_create: _Optional[bool] = ..., fresh: _Optional[bool] = ..., deleted: _Optional[bool] = ...) -> None: ...
 
 class DescribeTopicsResponse(_message.Message):
     __slots__ = ("topics",)
@@ -654,7 +656,7 @@ class DescribeTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ...) -> None: ...
 
 class TopicInfo(_message.Message):
-    __slots__ = ("name", "topic_id", "partitions", "settings", "created_ms", "error", "message_ttl_ms", "message_ttl_ms_max", "nonce")
+    __slots__ = ("name", "topic_id", "partitions", "settings", "created_ms", "error", "message_ttl_ms", "message_ttl_ms_max", "nonce", "deleted_ms", "kept_until_ms")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -671,6 +673,8 @@ class TopicInfo(_message.Message):
     MESSAGE_TTL_MS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_TTL_MS_MAX_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    DELETED_MS_FIELD_NUMBER: _ClassVar[int]
+    KEPT_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic_id: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionInfo]
@@ -680,7 +684,9 @@ class TopicInfo(_message.Message):
     message_ttl_ms: int
     message_ttl_ms_max: int
     nonce: bytes
-    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionInfo, _Mapping]]] = ..., settings: _Optional[_Mapping[str, str]] = ..., created_ms: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., message_ttl_ms_max: _Optional[int] = ..., nonce: _Optional[bytes] = ...) -> None: ...
+    deleted_ms: int
+    kept_until_ms: int
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionInfo, _Mapping]]] = ..., settings: _Optional[_Mapping[str, str]] = ..., created_ms: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., message_ttl_ms_max: _Optional[int] = ..., nonce: _Optional[bytes] = ..., deleted_ms: _Optional[int] = ..., kept_until_ms: _Optional[int] = ...) -> None: ...
 
 class PartitionInfo(_message.Message):
     __slots__ = ("bundle", "owner", "moving_from")
@@ -747,18 +753,36 @@ class AlterTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[TopicInfo, _Mapping]] = ...) -> None: ...
 
 class DeleteTopicRequest(_message.Message):
-    __slots__ = ("name", "topic_id", "forwarded")
+    __slots__ = ("name", "topic_id", "now", "forwarded")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic_id: int
+    now: bool
     forwarded: bool
-    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., now: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class DeleteTopicResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("kept_until_ms",)
+    KEPT_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    kept_until_ms: int
+    def __init__(self, kept_until_ms: _Optional[int] = ...) -> None: ...
+
+class UndeleteTopicRequest(_message.Message):
+    __slots__ = ("name", "forwarded")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    forwarded: bool
+    def __init__(self, name: _Optional[str] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class UndeleteTopicResponse(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: TopicInfo
+    def __init__(self, topic: _Optional[_Union[TopicInfo, _Mapping]] = ...) -> None: ...
 
 class GivenPartition(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "epoch")

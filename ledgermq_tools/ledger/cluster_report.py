@@ -159,6 +159,8 @@ async def _topics(
             "settings": topic.raw_settings,
             "created": from_ms(topic.created_ms),
             "removed": topic.removed,
+            "deleted": None if topic.trash is None else from_ms(topic.trash.deleted_ms),
+            "kept_until": None if topic.trash is None else from_ms(topic.trash.until_ms),
         }
         for topic in sorted(catalog.topics_by_name.values(), key=lambda topic: topic.name)
     ]

@@ -496,7 +496,7 @@ class GroupCoordinator:
             if len(records) >= self._limits.records_max:
                 self._expiry_s = now_s
                 break
-            if expire(group, self._limits, judged_ms):
+            if expire(group, self._limits, judged_ms, self._view):
                 records += self._remove(group)
             else:
                 records += group.drain()

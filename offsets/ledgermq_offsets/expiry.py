@@ -29,19 +29,25 @@ def is_due(group: Group, limits: GroupLimits, now_ms: int) -> bool:
     return group.expiry_ms <= now_ms
 
 
-def expire(group: Group, limits: GroupLimits, now_ms: int) -> bool:
-    """Remove what is due. Return True if nothing is left, so that the group itself is due."""
+def expire(group: Group, limits: GroupLimits, now_ms: int, view: TopicsView) -> bool:
+    """Remove what is due. Return True if nothing is left, so that the group itself is due.
+
+    Offsets of a topic that can be brought back stay, and begin to age again when it was.
+    """
     if not is_due(group, limits, now_ms):
         return False
     latest_ms = now_ms - limits.retention_ms
     due = [
         PartitionId(topic_id, number)
         for topic_id, topic in group.offsets.items()
+        if view.kept_until_ms(topic_id, now_ms) <= latest_ms
         for number, value in topic.items()
         if value.commit_ms <= latest_ms
     ]
     if len(due) == group.offset_count:
         return True
+    if not due:
+        return False
     for partition in due:
         group.set_offset(partition, None)
     group.renew_bare()

@@ -34,8 +34,14 @@ class TopicsView(Protocol):
         ...
 
     def is_removed(self, topic_id: int) -> bool:
-        """Return True if the topic existed and was deleted. An id that is new to this broker does
-        not count as removed.
+        """Return True if the topic existed and was deleted for good. An id that is new to this broker does
+        not count as removed, nor does a topic that can be brought back.
+        """
+        ...
+
+    def kept_until_ms(self, topic_id: int, now_ms: int) -> int:
+        """Return until when a topic was deleted and could be brought back: `now_ms` if it can be, 0 if it was never
+        brought back. Committed offsets do not age in that time: no group could commit.
         """
         ...
 

@@ -82,6 +82,7 @@ class BrokerService:
         self.create_topic = topics.create_topic
         self.alter_topic = topics.alter_topic
         self.delete_topic = topics.delete_topic
+        self.undelete_topic = topics.undelete_topic
         self.describe_cluster = cluster.describe_cluster
         self.drain_broker = cluster.drain_broker
         self.add_bundles = topics.add_bundles
@@ -208,10 +209,18 @@ class TopicPath:
             await self._metadata.catch_up()
         if request.topics:
             lookup = self._metadata.lookup()
+            trashed = self._metadata.catalog.trashed if request.deleted else {}
             return pb.DescribeTopicsResponse(
-                topics=[await self._describe(lookup, name, request.auto_create) for name in request.topics]
+                topics=[
+                    self._info(trashed[name])
+                    if name in trashed
+                    else await self._describe(lookup, name, request.auto_create)
+                    for name in request.topics
+                ]
             )
-        topics = sorted(self._metadata.catalog.living_topics(), key=lambda topic: topic.name)
+        catalog = self._metadata.catalog
+        chosen = catalog.trashed.values() if request.deleted else catalog.living_topics()
+        topics = sorted(chosen, key=lambda topic: topic.name)
         # The answer copies each topic; a list of all would fragment the memory by 100 bytes a partition.
         return pb.DescribeTopicsResponse(topics=(self._info(topic) for topic in topics if not topic.internal))
 
@@ -239,10 +248,16 @@ class TopicPath:
 
     async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
         async def here() -> pb.DeleteTopicResponse:
-            await self._controller.delete_topic(request.name, request.topic_id)
-            return pb.DeleteTopicResponse()
+            topic = await self._controller.delete_topic(request.name, request.topic_id, at_once=request.now)
+            return pb.DeleteTopicResponse(kept_until_ms=0 if topic.trash is None else topic.trash.until_ms)
 
         return await self._at_controller.run(request, here, lambda line, passed: line.delete_topic(passed))
+
+    async def undelete_topic(self, request: pb.UndeleteTopicRequest) -> pb.UndeleteTopicResponse:
+        async def here() -> pb.UndeleteTopicResponse:
+            return pb.UndeleteTopicResponse(topic=self._info(await self._controller.undelete_topic(request.name)))
+
+        return await self._at_controller.run(request, here, lambda line, passed: line.undelete_topic(passed))
 
     async def add_bundles(self, request: pb.AddBundlesRequest) -> pb.AddBundlesResponse:
         attempts = 0
@@ -302,6 +317,8 @@ class TopicPath:
             message_ttl_ms=ttl_ms,
             message_ttl_ms_max=ttl_ms_max,
             nonce=topic.nonce,
+            deleted_ms=0 if topic.trash is None else topic.trash.deleted_ms,
+            kept_until_ms=0 if topic.trash is None else topic.trash.until_ms,
         )
 
     async def _describe(self, lookup: Lookup, name: str, auto_create: bool) -> pb.TopicInfo:

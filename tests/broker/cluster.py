@@ -38,6 +38,7 @@ FAST = {
     "holding_ms": 3000,
     "bundles": 3,
     "background_compaction": False,
+    "topic_delete_grace_ms": 0,
 }
 FAST_CONSTANTS = BrokerConstants(damaged_retry_s=5)
 TIMESTAMP_US = 1_700_000_000_000_000

@@ -60,6 +60,7 @@ SAMPLES: dict[str, Sample] = {
     "create_topic": Sample(lambda: pb.CreateTopicRequest(name="new"), ("create new",)),
     "alter_topic": Sample(lambda: pb.AlterTopicRequest(name=TOPIC, set={"retention.ms": "5"}), ("alter orders",)),
     "delete_topic": Sample(lambda: pb.DeleteTopicRequest(name="absent"), ("delete absent",)),
+    "undelete_topic": Sample(lambda: pb.UndeleteTopicRequest(name="absent"), ("delete absent",)),
     "delete_records": Sample(
         lambda: pb.DeleteRecordsRequest(topic=TOPIC, partitions=[pb.RecordsToDelete(end=True)]), ("delete orders",)
     ),
@@ -225,6 +226,7 @@ def _forwarded() -> list[tuple[str, Any]]:
         "create_topic": pb.CreateTopicRequest(name="__consumer_offsets", forwarded=True),
         "alter_topic": pb.AlterTopicRequest(name=TOPIC, forwarded=True),
         "delete_topic": pb.DeleteTopicRequest(name=TOPIC, forwarded=True),
+        "undelete_topic": pb.UndeleteTopicRequest(name=TOPIC, forwarded=True),
         "change_rules": pb.ChangeRulesRequest(forwarded=True),
         "create_token": pb.CreateTokenRequest(forwarded=True),
         "revoke_token": pb.RevokeTokenRequest(forwarded=True),
@@ -267,6 +269,7 @@ async def test_internal_topics_are_for_brokers(cluster: Cluster, topic: str) -> 
         "describe_topics": pb.DescribeTopicsRequest(topics=[topic]),
         "find_messages": pb.FindMessagesRequest(topic=topic, offset=0),
         "delete_topic": pb.DeleteTopicRequest(name=topic),
+        "undelete_topic": pb.UndeleteTopicRequest(name=topic),
         "stage": Frame(_staged_header(topic), [b"x"]),
     }
     for attribute, request in requests.items():

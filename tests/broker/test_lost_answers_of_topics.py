@@ -27,10 +27,10 @@ def lose_the_answer(patch: pytest.MonkeyPatch, call: str, *, stored: bool, then:
     """
     true: Callable[..., Awaitable[Any]] = getattr(Controller, call)
 
-    async def first(self: Controller, *given: Any) -> Any:
+    async def first(self: Controller, *given: Any, **named: Any) -> Any:
         patch.setattr(Controller, call, true)
         if stored:
-            await true(self, *given)
+            await true(self, *given, **named)
         if then is not None:
             await then()
         raise Unavailable("the answer is lost")

@@ -110,7 +110,7 @@ class Churner:
     async def _delete(self, client: ledgermq.Client, topic_id: int) -> None:
         while True:
             try:
-                await client.delete_topic(self._topic)
+                await client.delete_topic(self._topic, now=True)
             except UnknownTopic:  # an earlier attempt, which was not answered
                 pass
             except LedgerMQError as error:

@@ -145,7 +145,7 @@ def test_status_says_by_exit_code_and_by_name_what_is_not_well(tmp_path: Path) -
 async def test_the_name_of_a_deleted_topic_is_taken_again_when_it_is_free() -> None:
     async with ledgermq.connect("memory://name-again") as client:
         former = await client.create_topic("t", 1)
-        await client.delete_topic("t")
+        await client.delete_topic("t", now=True)
         with pytest.raises(TopicBeingDeleted):
             await client.create_topic("t", 1, wait=False)
         assert (await client.create_topic("t", 2)).topic_id != former.topic_id

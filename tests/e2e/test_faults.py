@@ -161,7 +161,7 @@ async def test_a_full_disk_is_taken_over_and_emptied_from_its_reserve(tmp_path: 
         async with ledgermq.connect(broker.address) as client:
             assert await read_to(client, b"kept", "small") == [b"kept"]
             await until_trouble(client, "takes no records")
-            await client.delete_topic("big")
+            await client.delete_topic("big", now=True)
             async with await open_store(root, sources=Sources()) as store:
                 report = await compact_root(store, Sources(), LocalEngine(Sources()))
             assert not report.failures, report.failures

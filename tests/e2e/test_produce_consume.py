@@ -465,7 +465,7 @@ async def test_offsets_out_of_range(connect: Connect) -> None:
 async def test_a_deleted_and_recreated_topic_shows_nothing_old(connect: Connect) -> None:
     async with a_topic(connect, 1) as client, client.producer() as producer:
         await producer.send("t", b"old")
-        await client.delete_topic("t")
+        await client.delete_topic("t", now=True)
         with pytest.raises((errors.UnknownTopic, errors.TopicBeingDeleted)):
             await client.describe_topic("t")
         async with asyncio.timeout(60):

@@ -153,7 +153,7 @@ async def test_a_record_for_a_topic_that_was_created_again_is_refused_for_certai
     async with ledgermq.connect(target) as client, ledgermq.connect(target) as other, client.producer() as producer:
         await client.create_topic("t", 1)
         await producer.send("t", b"old")
-        await other.delete_topic("t")
+        await other.delete_topic("t", now=True)
         await other.create_topic("t", 1)
         with pytest.raises(UnknownTopic):
             await producer.send("t", b"lost")

@@ -19,10 +19,12 @@ from tests.models.shares.model import SHARES
 from tests.models.timed.model import TIMED
 from tests.models.transactions.late_decisions import LATE_DECISIONS
 from tests.models.transactions.model import TRANSACTIONS
+from tests.models.undelete import UNDELETE
 from tests.models.walk import Model, Violation
 
 MODELS = {
-    model.name: model for model in (LEDGER, ON_FILES, ON_S3, TRANSACTIONS, LATE_DECISIONS, TIMED, SHARES, MOVES, ACCESS)
+    model.name: model
+    for model in (LEDGER, ON_FILES, ON_S3, TRANSACTIONS, LATE_DECISIONS, TIMED, SHARES, MOVES, ACCESS, UNDELETE)
 }
 MUTANT_SEEDS = 1000
 SEEDS_FOR_COVERAGE = 60

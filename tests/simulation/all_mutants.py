@@ -37,6 +37,7 @@ from tests.simulation import (
     mutants_of_timed_transactions,
     mutants_of_timers,
     mutants_of_transactions,
+    mutants_of_undelete,
 )
 from tests.simulation.mutants import MUTANTS
 
@@ -77,4 +78,5 @@ _LOADED = (
     mutants_of_timed_transactions.LOADED,
     mutants_of_timers.LOADED,
     mutants_of_transactions.LOADED,
+    mutants_of_undelete.LOADED,
 )

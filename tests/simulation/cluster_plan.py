@@ -51,6 +51,7 @@ def cluster_plan_of(seed: int) -> ClusterPlan:
         resets=resets,
         named_brokers=named_brokers,
         settings=BrokerSettings(
+            topic_delete_grace_ms=0,
             flush_spacing_ms=spacing_ms,
             heartbeat_interval_ms=heartbeat_ms,
             holding_ms=holding_ms,

@@ -66,6 +66,7 @@ from tests.simulation.roaming import Roaming, roams, with_moves
 from tests.simulation.stamp_watch import TOPIC as STAMPED
 from tests.simulation.stamp_watch import StampWatch, stamped_of
 from tests.simulation.store import NO_FAULTS
+from tests.simulation.undelete_watch import GRACE_MS, REGRETTED, Regretter, Waverer, regrets
 from tests.simulation.watch import ledger_log
 from tests.simulation.world import World
 
@@ -102,6 +103,12 @@ class ClusterRun:
             self.cluster.topic_settings[ROAMING] = dict(self.cluster.topic_settings["main"])
             self.lasting = [*self.lasting, ROAMING]
             self._roaming = Roaming(self.world, self.brokers, self.bundles)
+        self._regrets = type(self) is ClusterRun and regrets(seed)
+        if self._regrets:
+            self.cluster.topic_settings[REGRETTED] = self.cluster.topic_settings["brief"] | {
+                "topic.delete.grace.ms": GRACE_MS
+            }
+            self.lasting = [*self.lasting, REGRETTED]
         self.network = Network(self.world)
         self.watch = ParquetWatch(self.world)
         self.world.retention = RetentionWatch(self.world)
@@ -350,6 +357,12 @@ class ClusterRun:
             self._clients += self._seekers
         if self._quota is not None:
             self._clients += [Sender(world, network, plan, "much", [BOUNDED]), Follower(world, network, plan, "behind")]
+        if self._regrets:
+            self._clients += [
+                Sender(world, network, plan, "hopeful", [REGRETTED]),
+                Regretter(world, network, plan, "regretter"),
+                Waverer(world, network, plan, "waverer"),
+            ]
         if self._dates_ahead:
             self._clients.append(FutureSender(world, network, plan, "dated ahead"))
         if self._roaming is not None:

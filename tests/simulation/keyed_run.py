@@ -115,4 +115,5 @@ class Cleaner(Compactor):
         everything = self._random.random() < 0.7
         await clean_bundle(self._compaction, bundle, self._known, everything=everything, bytes_max=bytes_max)
         if self._random.random() < 0.1:
-            await topics.remove_versions(self._store, await topics.find_versions(self._store, await self._catalog()))
+            catalog = await self._catalog()
+            await topics.remove_versions(self._store, await topics.find_versions(self._store, catalog), catalog)

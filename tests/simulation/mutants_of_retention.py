@@ -15,7 +15,7 @@ import ledgermq_ledger.garbage.sweep
 import ledgermq_ledger.parquet.archive
 from ledgermq_ledger import keys
 from ledgermq_ledger.garbage import heartbeats, segments
-from ledgermq_ledger.garbage.found import Kind, Removable, delete
+from ledgermq_ledger.garbage.found import Kind, Removable
 from ledgermq_ledger.garbage.listing import Listing
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore, StoreUncertain
 from ledgermq_ledger.topics import facts as topic_facts
@@ -121,7 +121,7 @@ def sweep_takes_segments_of_open_plans(patch: Patch) -> None:
         ]
 
     async def remove(store: ObjectStore, bundle: int, found: Sequence[Removable]) -> None:
-        await delete(store, found)
+        await store.delete([each.key for each in found])
 
     patch.setattr(segments, "find", find)
     patch.setattr(segments, "remove", remove)
@@ -137,7 +137,7 @@ def sweep_takes_strangers_for_garbage(patch: Patch) -> None:
         self.found.removable += [Removable(Kind.HEARTBEAT, key, 0, 0, "foreign") for key in self.found.foreign]
 
     async def remove(store: ObjectStore, found: Sequence[Removable]) -> None:
-        await delete(store, found)
+        await store.delete([each.key for each in found])
 
     patch.setattr(ledgermq_ledger.garbage.sweep._Search, "_foreign", foreign)
     patch.setattr(heartbeats, "remove", remove)

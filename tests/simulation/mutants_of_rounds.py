@@ -22,7 +22,7 @@ from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import checkpoints, pages, plans, snapshots
-from ledgermq_ledger.garbage.found import Kind, Removable, delete
+from ledgermq_ledger.garbage.found import Kind, Removable
 from ledgermq_ledger.garbage.listing import Listing
 from ledgermq_ledger.log.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.ledger_ref import LedgerRef
@@ -117,7 +117,7 @@ def garbage_collection_reads_before_it_lists(patch: Patch) -> None:
         return found
 
     async def remove(store: ObjectStore, cluster: Any, bundle: int, files: Any) -> list[str]:
-        await delete(store, files)
+        await store.delete([each.key for each in files])
         return []
 
     patch.setattr(ledgermq_ledger.garbage.parquet_files, "find_unreferenced", find)
@@ -315,7 +315,7 @@ def snapshot_in_force_deleted(patch: Patch) -> None:
 
     async def remove(store: ObjectStore, found: list[Removable]) -> None:
         await asyncio.sleep(0.1)
-        await delete(store, found)
+        await store.delete([each.key for each in found])
 
     patch.setattr(snapshots, "find", find)
     patch.setattr(snapshots, "remove", remove)

@@ -13,7 +13,7 @@ import pytest
 import ledgermq_spark.sink.driver
 from ledgermq_ledger import keys
 from ledgermq_ledger.garbage import heartbeats, staged_rows
-from ledgermq_ledger.garbage.found import Kind, Removable, delete
+from ledgermq_ledger.garbage.found import Kind, Removable
 from ledgermq_ledger.object_store.contract import ObjectStore
 from tests.simulation.mutants import mutant
 
@@ -75,6 +75,6 @@ def heartbeat_that_was_written_again_deleted(patch: Patch) -> None:
     """What was silent for an hour when it was listed goes, whatever came since."""
 
     async def remove(store: ObjectStore, found: Sequence[Removable]) -> None:
-        await delete(store, found)
+        await store.delete([each.key for each in found])
 
     patch.setattr(heartbeats, "remove", remove)

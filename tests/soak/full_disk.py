@@ -82,7 +82,7 @@ class FullDisk:
         broker = await self._start()
         async with ledgermq.connect(f"127.0.0.1:{self._port}") as client:
             await self._read(client, topic, stored)
-            await client.delete_topic(topic)
+            await client.delete_topic(topic, now=True)
             filler.unlink()
             await self._until_room(client)
         await broker.kill()

@@ -57,6 +57,7 @@ PROCESS: dict[str, Any] = {
     "topics_max": 10_000,
     "message_ttl_ms": NOT_SET,
     "archive_urls": NOT_SET,
+    "topic_delete_grace_ms": 86_400_000,
     "message_ttl_ms_max": NOT_SET,
     "offsets_partitions": 16,
     "offsets_retention_ms": 604_800_000,
@@ -72,6 +73,7 @@ PROCESS: dict[str, Any] = {
 }
 
 TOPIC: dict[str, Any] = {
+    "topic.delete.grace.ms": NOT_SET,
     "retention.ms": -1,
     "retention.bytes": -1,
     "cleanup.policy": "delete",

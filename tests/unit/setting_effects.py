@@ -51,6 +51,7 @@ PROCESS = {
     "default_partitions": "broker/test_live_settings.py::test_a_live_setting_counts_at_once",
     "partitions_max": "broker/test_setting_effects.py::test_topics_and_partitions_are_bounded",
     "topics_max": "broker/test_setting_effects.py::test_topics_and_partitions_are_bounded",
+    "topic_delete_grace_ms": "broker/test_undelete.py::test_a_grace_of_the_brokers_counts_where_a_topic_sets_none",
     "message_ttl_ms": "e2e/test_expiry.py::test_brokers_set_both_for_topics_that_do_not",
     "archive_urls": "broker/test_delete_records.py::test_an_archive_of_before_stays_and_a_list_is_read_while_a_broker_runs",
     "message_ttl_ms_max": "e2e/test_expiry.py::test_brokers_set_both_for_topics_that_do_not",
@@ -82,6 +83,7 @@ TOPIC = {
     "message.timestamp.before.max.ms": (
         "broker/test_future_timestamps.py::test_a_record_of_the_past_is_refused_where_the_topic_bounds_it"
     ),
+    "topic.delete.grace.ms": "broker/test_undelete.py::test_the_grace_ends_by_both_clocks_and_frees_the_name",
     "dedup.window.ms": "broker/test_deduplication.py::test_after_the_window_it_is_stored_again",
     "priority.levels": "broker/test_priority.py::test_levels_are_read_by_their_weights_and_none_is_left_out",
     "message.ttl.ms": "e2e/test_expiry.py::test_topics_set_a_default_and_a_longest_time",

@@ -25,6 +25,6 @@ def test_every_public_name_and_every_error_is_there() -> None:
 
 def test_signatures_are_shown_as_they_are_called() -> None:
     text = page()
-    assert "await list_topics() -> list[TopicDescription]" in text
+    assert "await list_topics(*, deleted: bool = False) -> list[TopicDescription]" in text
     assert "connect(target: str, *, sources: Sources | None = None" in text
     assert "ForwardRef" not in text

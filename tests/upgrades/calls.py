@@ -165,7 +165,7 @@ async def _use_everything(target: str, topic: str) -> None:
         await raw.produce("made", 1, b"once")
         await raw.read_all("made", 1)
     async with ledgermq.connect(target) as client:
-        await client.delete_topic("made")
+        await client.delete_topic("made", now=True)
 
 
 async def wait_settled(root: Path, contact: str, address: str) -> None:

@@ -27,6 +27,7 @@ class Catalog:
     topics: dict[str, TopicSize] = field(default_factory=dict)
     racks: dict[PartitionId, str] = field(default_factory=dict)
     next_id: int = 1
+    kept_until: dict[int, int] = field(default_factory=dict)
 
     def create(self, name: str, partitions: int) -> TopicSize:
         topic = self.topics[name] = TopicSize(self.next_id, name, partitions)
@@ -50,6 +51,9 @@ class Catalog:
 
     def names(self) -> Iterable[str]:
         return list(self.topics)
+
+    def kept_until_ms(self, topic_id: int, now_ms: int) -> int:
+        return self.kept_until.get(topic_id, 0)
 
     def is_removed(self, topic_id: int) -> bool:
         return topic_id < self.next_id and self.by_id(topic_id) is None

@@ -18,12 +18,14 @@ class TopicState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     LIVING: _ClassVar[TopicState]
     REMOVED: _ClassVar[TopicState]
+    TRASHED: _ClassVar[TopicState]
 SEGMENT_KIND_UNSPECIFIED: SegmentKind
 DATA: SegmentKind
 CLAIM: SegmentKind
 RELEASE: SegmentKind
 LIVING: TopicState
 REMOVED: TopicState
+TRASHED: TopicState
 
 class SegmentIndex(_message.Message):
     __slots__ = ("bundle", "slot", "epoch", "kind", "writer", "put_id", "previous", "created_ms", "batches", "broker", "successor", "append_us", "seals", "opens")
@@ -552,7 +554,7 @@ class SnapshotRecord(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., timestamp_us: _Optional[int] = ...) -> None: ...
 
 class TopicRecord(_message.Message):
-    __slots__ = ("topic_id", "name", "bundles", "settings", "state", "created_ms", "altered_ms", "moves", "nonce")
+    __slots__ = ("topic_id", "name", "bundles", "settings", "state", "created_ms", "altered_ms", "moves", "nonce", "deleted_ms", "delete_grace_ms", "undeleted_ms")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -569,6 +571,9 @@ class TopicRecord(_message.Message):
     ALTERED_MS_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    DELETED_MS_FIELD_NUMBER: _ClassVar[int]
+    DELETE_GRACE_MS_FIELD_NUMBER: _ClassVar[int]
+    UNDELETED_MS_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     name: str
     bundles: _containers.RepeatedScalarFieldContainer[int]
@@ -578,7 +583,10 @@ class TopicRecord(_message.Message):
     altered_ms: int
     moves: _containers.RepeatedCompositeFieldContainer[PartitionMove]
     nonce: bytes
-    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., bundles: _Optional[_Iterable[int]] = ..., settings: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[TopicState, str]] = ..., created_ms: _Optional[int] = ..., altered_ms: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[PartitionMove, _Mapping]]] = ..., nonce: _Optional[bytes] = ...) -> None: ...
+    deleted_ms: int
+    delete_grace_ms: int
+    undeleted_ms: int
+    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., bundles: _Optional[_Iterable[int]] = ..., settings: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[TopicState, str]] = ..., created_ms: _Optional[int] = ..., altered_ms: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[PartitionMove, _Mapping]]] = ..., nonce: _Optional[bytes] = ..., deleted_ms: _Optional[int] = ..., delete_grace_ms: _Optional[int] = ..., undeleted_ms: _Optional[int] = ...) -> None: ...
 
 class PartitionMove(_message.Message):
     __slots__ = ("partition", "move", "source", "before", "ended")

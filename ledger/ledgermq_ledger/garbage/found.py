@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ledgermq.errors import LedgerMQError
+from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
-
-DELETE_BATCH = 500
 
 
 class Kind(StrEnum):
@@ -116,8 +115,8 @@ class Found:
         return [each.key for each in self.of(kind)]
 
 
-async def delete(store: ObjectStore, found: Iterable[Removable]) -> None:
-    """Delete the objects in the given order, one request for each `DELETE_BATCH` of them."""
-    keys = [each.key for each in found]
-    for i in range(0, len(keys), DELETE_BATCH):
-        await store.delete(keys[i : i + DELETE_BATCH])
+async def delete(store: ObjectStore, found: Iterable[Removable], gate: Gate | None = None) -> list[str]:
+    """Delete the objects in the given order, as `Gate.delete` does, and return their keys. `gate`: needed for
+    objects that hold records of a topic.
+    """
+    return await (gate or Gate()).delete(store, [each.key for each in found])

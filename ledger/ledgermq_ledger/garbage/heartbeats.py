@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledgermq_ledger import keys
+from ledgermq_ledger.garbage import found
 from ledgermq_ledger.garbage.found import Kind, Removable
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 
@@ -31,6 +32,6 @@ async def remove(store: ObjectStore, heartbeats: Sequence[Removable]) -> None:
     for each in heartbeats:
         try:
             if (await store.head(each.key)).modified_ms == each.modified_ms:
-                await store.delete([each.key])
+                await found.delete(store, [each])
         except ObjectMissing:
             continue

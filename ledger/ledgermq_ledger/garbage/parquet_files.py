@@ -27,6 +27,7 @@ from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import commit_age, fences, versions
 from ledgermq_ledger.garbage.found import Kind, Removable
+from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.garbage.listing import RootListing
 from ledgermq_ledger.garbage.retention import is_replaced
 from ledgermq_ledger.keys import PartitionId
@@ -58,7 +59,7 @@ async def find_expired(
     pages = PageReader(store, checkpoint.bundle)
     for part in checkpoint.partitions if parts is None else parts:
         topic = catalog.topics_by_id.get(part.topic_id)
-        if part.parquet_start >= min(part.log_start, part.parquet_end) or topic is None or topic.removed:
+        if part.parquet_start >= min(part.log_start, part.parquet_end) or topic is None or not topic.living:
             continue
         if not may_remove(checkpoint, topic, part.partition):
             continue
@@ -138,7 +139,8 @@ class _Expiry:
                 break
             if not await self._may_remove(topic, part.partition):
                 break
-            await self._store.delete([file.key])
+            if not await Gate(self._catalog, self._checkpoint).delete(self._store, [file.key]):
+                break
             self.starts[key] = file.last_offset + 1
             self.deleted += 1
 
@@ -205,16 +207,17 @@ async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: PartitionId) ->
     await fences.close_finished(store, bundle)
     move = cleaned_move(topic, place.partition, files[-1].last_offset + 1)
     await advance_checkpoint(ledger, move)
-    after = partition_of(await newest_checkpoint(store, bundle), place.topic_id, place.partition)
+    checkpoint = await newest_checkpoint(store, bundle)
+    after = partition_of(checkpoint, place.topic_id, place.partition)
     # it declined, or what was won is not the newest: its number was free again
     if after.parquet_start <= files[-1].last_offset:
         return []
     # Not only these: the process that moved the start before may still be deleting, and a higher file must not go
     # before a lower one.
-    return await _delete_below(store, topic, place, after.parquet_start)
+    return await _delete_below(store, Gate(checkpoint=checkpoint), topic, place, after.parquet_start)
 
 
-async def _delete_below(store: ObjectStore, topic: Topic, place: PartitionId, start: int) -> list[str]:
+async def _delete_below(store: ObjectStore, gate: Gate, topic: Topic, place: PartitionId, start: int) -> list[str]:
     """Delete every file of the log that ends below `start`, in ascending order, each before the next. The process
     that moved the start has seen in the list that they are old enough. The numbers in their names do not say so: if
     the partition has moved, they are of another bundle's plans (design Y16).
@@ -224,7 +227,8 @@ async def _delete_below(store: ObjectStore, topic: Topic, place: PartitionId, st
     for name in listed:
         if name is None or name.topic_id != place.topic_id or name.last_offset >= start:
             continue
-        await store.delete([name.key])
+        if not await gate.delete(store, [name.key]):
+            break
         deleted.append(name.key)
     return deleted
 
@@ -367,7 +371,7 @@ async def remove_unreferenced(
     await fences.close_finished(store, bundle)
     old_enough = await commit_age.finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
     checkpoint = await newest_checkpoint(store, bundle)  # a hold may have come since they were found
-    lists, state = _Lists(store), checkpoint.state
+    lists, state, gate = _Lists(store), checkpoint.state, Gate(checkpoint=checkpoint)
     moved = {*map(key_of, state.seals), *map(key_of, state.opens)}
     deleted = []
     for key in sorted(each.key for each in files):
@@ -378,6 +382,5 @@ async def remove_unreferenced(
             continue
         if _place(name) in moved and not await lists.is_lowest(key, bundle):
             continue
-        await store.delete([key])
-        deleted.append(key)
+        deleted += await gate.delete(store, [key])
     return deleted

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from ledgermq_ledger import keys
 from ledgermq_ledger.garbage import found
 from ledgermq_ledger.garbage.found import Kind, Removable
+from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
 
 STAGED_AGE_MS = 7 * 24 * 3600 * 1000
@@ -83,4 +84,4 @@ async def _remove_up_to(store: ObjectStore, folder: str, last_epoch: int) -> Non
         if name is not None:
             wanted.append(info.key)
     if wanted:
-        await store.delete(wanted)
+        await Gate().delete(store, wanted)

@@ -335,7 +335,7 @@ async def sweep(compaction: Compaction, *, grace_ms: int, open_archive: OpenArch
     for bundle in range(cluster.bundles):
         await _tried(swept.failures, name_of(bundle), tidy, bundle)
     removals = await topics.remove(aging, catalog)
-    await _tried(swept.failures, "keyed topics", topics.remove_versions, store, found.of(Kind.KEYED))
+    await _tried(swept.failures, "keyed topics", topics.remove_versions, store, found.of(Kind.KEYED), catalog)
     collected = await remove_garbage(store, aged, search.garbage)
     for bundle, error in (*removals.failures.items(), *collected.failures.items()):
         swept.failures.setdefault(name_of(bundle), error)

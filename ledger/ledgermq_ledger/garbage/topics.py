@@ -19,6 +19,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import fences, found
 from ledgermq_ledger.garbage.found import Kind, Removable
+from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.log.checkpoint import Move, newest_checkpoint
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.log.segment_indexes import SegmentIndexes
@@ -132,13 +133,15 @@ class _Removal:
         """Delete the files in ascending order, each confirmed before the next: a plain read sees a
         run without gaps, or fails.
         """
+        gate = Gate(self._catalog)
         for partition, bundle in enumerate(self._topic.bundles):
             if bundle != self._bundle:
                 continue
             prefix = self._topic.parquet_folder_of(partition)
             while found := [info.key async for info in self._store.list(prefix) if self._is_ours(info.key)]:
                 for key in found:
-                    await self._store.delete([key])
+                    if not await gate.delete(self._store, [key]):
+                        raise AssertionError(f"{key} stays, but its topic is removed: {gate.why_kept(key)}")
 
     def _is_ours(self, key: str) -> bool:
         name = keys.parse_parquet(key)
@@ -167,5 +170,5 @@ async def find_versions(store: ObjectStore, catalog: Catalog) -> list[Removable]
     ]
 
 
-async def remove_versions(store: ObjectStore, versions: Sequence[Removable]) -> None:
-    await found.delete(store, versions)
+async def remove_versions(store: ObjectStore, versions: Sequence[Removable], catalog: Catalog) -> None:
+    await found.delete(store, versions, Gate(catalog))

@@ -24,6 +24,7 @@ from itertools import pairwise
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.garbage.found import Kind, Removable
+from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.keyed.version import newest_version, read_version
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import newest_checkpoint
@@ -66,11 +67,12 @@ async def remove(ledger: LedgerRef, topic: Topic, partition: int, groups: list[l
     deleted: list[str] = []
     for group in groups:
         wanted = [each.key for each in group]
-        if wanted and not may_remove(await newest_checkpoint(ledger.store, ledger.bundle), topic, partition):
+        if not wanted:
+            continue
+        checkpoint = await newest_checkpoint(ledger.store, ledger.bundle)
+        if not may_remove(checkpoint, topic, partition):
             break
-        if wanted:
-            await ledger.store.delete(wanted)
-            deleted += wanted
+        deleted += await Gate(checkpoint=checkpoint).delete(ledger.store, wanted)
     return deleted
 
 

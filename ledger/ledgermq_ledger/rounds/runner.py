@@ -81,7 +81,7 @@ async def _collect(store: ObjectStore, cluster: ClusterSettings, catalog: Catalo
         report.not_collected.append(error)
     try:
         versions = await topics.find_versions(store, catalog)
-        await topics.remove_versions(store, versions)
+        await topics.remove_versions(store, versions, catalog)
         report.collected += [each.key for each in versions]
     except LedgerMQError as error:
         report.not_collected.append(error)

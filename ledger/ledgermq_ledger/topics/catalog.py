@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from google.protobuf.message import DecodeError
 
@@ -38,6 +39,10 @@ from ledgermq_ledger.topics.settings import (
     parse_stored_settings,
 )
 
+TRASHED = "topic.trashed"
+"""In the settings of a record of a trashed topic, and nowhere else: a process of an earlier release does not know
+it, and refuses the catalog; it would serve the topic, and expire its records.
+"""
 HINT_TOPICS_MAX = 1000
 NAME_CHARS_SHOWN = 300
 """Of a name in an error: what a caller sends as one may be megabytes."""
@@ -61,8 +66,32 @@ class PartitionMove:
 
 
 @dataclass(frozen=True, slots=True)
+class Trash:
+    """A topic was deleted at `deleted_ms`, and can be brought back for `grace_ms`. Both are fixed when it is
+    deleted: a controller with other settings keeps what was promised.
+
+    `deleted_ms`: by the later of two clocks. The grace is over when both have passed `until_ms` (decision 30).
+    """
+
+    deleted_ms: int
+    grace_ms: int
+
+    @property
+    def until_ms(self) -> int:
+        return self.deleted_ms + self.grace_ms
+
+    def describe(self, name: str) -> str:
+        return (
+            f"topic {name!r} was deleted at {_utc(self.deleted_ms)}; until {_utc(self.until_ms)}"
+            f" `ledgermq topic undelete {name}` brings it back"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Topic:
-    """`bundles[p]`: the bundle of partition p. `removed`: deleted, but its name is not free yet.
+    """`bundles[p]`: the bundle of partition p. `removed`: deleted for good, but its name is not free yet.
+    `trash`: of a topic that is deleted, and can be brought back: it is not served, and nothing of it is deleted.
+    `undeleted_ms`: when it was last brought back, 0 if never.
 
     `altered_ms`: when settings or partitions were last changed, 0 if never. `version`: offset of
     the record with this state. `moves`: the newest move of each partition that has one. `nonce`: of the call that
@@ -80,6 +109,13 @@ class Topic:
     version: int = 0
     moves: Mapping[int, PartitionMove] = field(default_factory=dict)
     nonce: bytes = b""
+    trash: Trash | None = None
+    undeleted_ms: int = 0
+
+    @property
+    def living(self) -> bool:
+        """Return True if the topic is served: it is neither removed nor trashed."""
+        return not self.removed and self.trash is None
 
     @property
     def partitions(self) -> int:
@@ -153,10 +189,12 @@ class Catalog:
         """The topics with moves, by name: few of all."""
         self.removed: dict[str, Topic] = {}
         """The topics that are deleted and whose names are not free yet, by name."""
+        self.trashed: dict[str, Topic] = {}
+        """The topics that are deleted and can be brought back, by name."""
         self.bounded: dict[str, Topic] = {}
         """The living topics with a backlog quota, by name."""
         self.load: Counter[int] = Counter()
-        """The partitions of living topics in each bundle."""
+        """The partitions in each bundle of topics that are not removed."""
         self.own_topics = 0
         """The topics that do not belong to the system, with those whose names are not free yet."""
         self.others: dict[bytes, tuple[int, bytes]] = {}
@@ -188,7 +226,7 @@ class Catalog:
         if before is not None:
             self.topics_by_id.pop(before.id, None)
             self._count(before, -1)
-        for few in (self.moved, self.removed, self.bounded):
+        for few in (self.moved, self.removed, self.trashed, self.bounded):
             few.pop(name, None)
         if topic is not None:
             self._count(topic, 1)
@@ -208,6 +246,8 @@ class Catalog:
             self.moved[topic.name] = topic
         if topic.removed:
             self.removed[topic.name] = topic
+        elif topic.trash is not None:
+            self.trashed[topic.name] = topic
         elif topic.settings.has_backlog_quota:
             self.bounded[topic.name] = topic
 
@@ -221,12 +261,14 @@ class Catalog:
         return max(cluster.bundles, self.topics_by_name[METADATA.name].settings.cluster_bundles)
 
     def living(self, name: str) -> Topic:
-        """Return a live topic. Raises UnknownTopic, TopicBeingDeleted."""
+        """Return a live topic. Raises UnknownTopic, also for a trashed one, and TopicBeingDeleted."""
         topic = self.topics_by_name.get(name)
         if topic is None:
             raise UnknownTopic(f"topic {name[:NAME_CHARS_SHOWN]!r} does not exist{self._hint(name)}")
         if topic.removed:
             raise TopicBeingDeleted(f"topic {name!r} is being deleted", retry_after_ms=1000)
+        if topic.trash is not None:
+            raise UnknownTopic(topic.trash.describe(name))
         return topic
 
     def _hint(self, name: str) -> str:
@@ -234,19 +276,17 @@ class Catalog:
         if not self.hints:
             return ""
         known = [
-            topic.name
-            for topic in self.topics_by_name.values()
-            if not topic.removed and not topic.name.startswith("__")
+            topic.name for topic in self.topics_by_name.values() if topic.living and not topic.name.startswith("__")
         ]
         near = nearest(name, known) if len(known) <= HINT_TOPICS_MAX else None
         return f"; did you mean {near!r}?" if near else ""
 
     def living_topics(self) -> list[Topic]:
-        return [topic for topic in self.topics_by_name.values() if not topic.removed]
+        return [topic for topic in self.topics_by_name.values() if topic.living]
 
     def is_removed(self, topic_id: int, metadata_offset: int) -> bool:
         """Return True if a topic of this id was removed, by the facts below `metadata_offset`. An
-        id at or above it is unknown: False.
+        id at or above it is unknown: False. So is a trashed topic's, which may come back.
         """
         topic = self.topics_by_id.get(topic_id)
         return topic_id < metadata_offset and (topic is None or topic.removed)
@@ -262,8 +302,8 @@ def encode_topic_record(topic: Topic, *, creation: bool = False) -> bytes:
         topic_id=0 if creation else topic.id,
         name=topic.name,
         bundles=topic.bundles,
-        settings=topic.raw_settings,
-        state=fmt.REMOVED if topic.removed else fmt.LIVING,
+        settings=topic.raw_settings if topic.trash is None else topic.raw_settings | {TRASHED: "true"},
+        state=fmt.REMOVED if topic.removed else fmt.LIVING if topic.trash is None else fmt.TRASHED,
         created_ms=topic.created_ms,
         altered_ms=topic.altered_ms,
         moves=[
@@ -273,6 +313,9 @@ def encode_topic_record(topic: Topic, *, creation: bool = False) -> bytes:
             for partition, move in sorted(topic.moves.items())
         ],
         nonce=topic.nonce,
+        deleted_ms=0 if topic.trash is None else topic.trash.deleted_ms,
+        delete_grace_ms=0 if topic.trash is None else topic.trash.grace_ms,
+        undeleted_ms=topic.undeleted_ms,
     )
     return record.SerializeToString(deterministic=True)
 
@@ -281,12 +324,16 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
     """Decode a topic's record. Raises DataDamaged, FormatNotSupported."""
     try:
         record = fmt.TopicRecord.FromString(value)
-        settings = parse_stored_settings(dict(record.settings))
+        trash = _trash_of(record, offset)
+        raw_settings = dict(record.settings)
+        if trash is not None:
+            del raw_settings[TRASHED]
+        settings = parse_stored_settings(raw_settings)
         return Topic(
             id=keys.METADATA_TOPIC_ID if record.name == METADATA.name else record.topic_id or offset,
             name=record.name,
             bundles=tuple(record.bundles),
-            raw_settings=dict(record.settings),
+            raw_settings=raw_settings,
             settings=settings,
             created_ms=record.created_ms,
             removed=record.state == fmt.REMOVED,
@@ -294,6 +341,8 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
             version=offset,
             moves=_moves_of(record, offset, settings),
             nonce=record.nonce,
+            trash=trash,
+            undeleted_ms=record.undeleted_ms,
         )
     except DecodeError as error:
         raise DataDamaged(f"record {offset} of {keys.METADATA_TOPIC}: {error}") from error
@@ -301,6 +350,32 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
         raise FormatNotSupported(
             f"record {offset} of {keys.METADATA_TOPIC} has a later format version: {error}"
         ) from error
+
+
+def _trash_of(record: fmt.TopicRecord, offset: int) -> Trash | None:
+    """Return when a topic was deleted, and for how long it is kept; None unless it is trashed. Raises DataDamaged if
+    the parts of the record contradict each other, FormatNotSupported for a state of a later release.
+    """
+    if record.state not in fmt.TopicState.values():
+        raise FormatNotSupported(
+            f"record {offset} of {keys.METADATA_TOPIC} has a later format version: topic {record.name!r} has state"
+            f" {record.state}"
+        )
+    if record.state != fmt.TRASHED:
+        return None
+    if TRASHED not in record.settings or record.deleted_ms <= 0 or record.delete_grace_ms <= 0:
+        raise DataDamaged(
+            f"record {offset} of {keys.METADATA_TOPIC}: topic {record.name!r} is deleted, without a time, a grace or"
+            f" the setting {TRASHED}"
+        )
+    return Trash(record.deleted_ms, record.delete_grace_ms)
+
+
+def _utc(ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms since 1970"
 
 
 def _moves_of(record: fmt.TopicRecord, offset: int, settings: TopicSettings) -> dict[int, PartitionMove]:
@@ -366,4 +441,4 @@ async def reread_bundles(store: ObjectStore, cluster: ClusterSettings) -> Cluste
 
 
 def removed(topic: Topic) -> Topic:
-    return replace(topic, removed=True)
+    return replace(topic, removed=True, trash=None)

@@ -5,7 +5,8 @@ Owners, compactors and commands remove records, each with a catalog that it read
 setting has to count from the moment at which its change was answered. So the change is answered
 only when the newest checkpoint of every bundle of the topic names it. A process that moves a log
 start or deletes a file reads that checkpoint; with an older version of the topic it removes nothing
-(design D1; docs/decisions/0025). Pure.
+(design D1; docs/decisions/0025). A topic that is deleted and can be brought back counts as held, so no
+process removes anything of it, of whatever release it is (design D11). Pure.
 """
 
 from __future__ import annotations
@@ -41,13 +42,15 @@ def is_held(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
 
 
 def may_remove(checkpoint: fmt.Checkpoint, topic: Topic, partition: int) -> bool:
-    """Return True if records of a partition may be removed by these settings: its topic is not held, it is
-    not between two bundles, and the settings were not replaced.
+    """Return True if records of a partition may be removed by these settings: its topic is living and not held,
+    it is not between two bundles, and the settings were not replaced.
     """
     fact = fact_of(checkpoint, topic.id)
     if not is_in_charge(checkpoint, topic.id, partition):
         return False
-    return not topic.settings.legal_hold and (fact is None or (not fact.held and fact.version <= topic.version))
+    if not topic.living or topic.settings.legal_hold:
+        return False
+    return fact is None or (not fact.held and fact.version <= topic.version)
 
 
 def refuse_held(checkpoint: fmt.Checkpoint, topic: Topic) -> None:
@@ -76,16 +79,18 @@ def concern_protection(settings: Iterable[str]) -> bool:
 
 
 def facts_in(catalog: Catalog, bundle: int) -> list[fmt.TopicFact]:
-    """Return the facts of the bundle's live topics, ascending by id.
+    """Return the facts of the bundle's live and trashed topics, ascending by id. A trashed one is held.
 
     Topics whose settings never changed are omitted: a process without facts for a topic never
     removes its records.
     """
-    topics = sorted(catalog.living_topics(), key=lambda topic: topic.id)
+    topics = sorted([*catalog.living_topics(), *catalog.trashed.values()], key=lambda topic: topic.id)
     return [
-        fmt.TopicFact(topic_id=topic.id, version=topic.version, held=topic.settings.legal_hold)
+        fmt.TopicFact(topic_id=topic.id, version=topic.version, held=_held(topic))
         for topic in topics
-        if bundle in topic.bundles_in_use
-        and not topic.internal
-        and (topic.version != topic.id or topic.settings.legal_hold)
+        if bundle in topic.bundles_in_use and not topic.internal and (topic.version != topic.id or _held(topic))
     ]
+
+
+def _held(topic: Topic) -> bool:
+    return topic.settings.legal_hold or topic.trash is not None

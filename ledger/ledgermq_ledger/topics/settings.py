@@ -33,6 +33,7 @@ PARQUET_TARGET_BYTES_MAX_BEFORE = 2**34
 MILLISECONDS = "of milliseconds is needed, or a duration: 604800000 or 7d for seven days"
 BYTES = "of bytes is needed, such as 134217728 for 128 MiB"
 
+GRACE_MS_MAX = 366 * 24 * 60 * 60 * 1000
 DEDUP_WINDOW_MS_MAX = 7 * 24 * 60 * 60 * 1000
 
 INTERNAL_KIND = "internal.kind"
@@ -239,6 +240,10 @@ class TopicSettings:
     legal_hold: bool = _setting(False, _truth)
     """Set true to keep every record: retention and cleaning delete nothing, and deletion of records
     or of the topic is refused.
+    """
+    topic_delete_grace_ms: int | None = _setting(None, _whole(0, GRACE_MS_MAX, MILLISECONDS))
+    """How long the topic can be brought back after it was deleted (`ledgermq topic undelete`); until then it keeps
+    its name and its storage. Not set: the brokers' `topic_delete_grace_ms`; 0: not at all.
     """
     internal_kind: str = _system_setting(COMPACTED, _one_of(COMPACTED, STAGED, HIDDEN, HOLDERS))
     """What an internal topic holds: compacted, the latest record of each key; staged, batches that

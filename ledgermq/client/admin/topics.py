@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import (
@@ -84,18 +84,22 @@ class Admin:
                 raise
             # An earlier attempt of this call may have created it. A broker that keeps nonces would have answered so;
             # without a nonce the topic looks as requested.
-            info = await self._info(name)
+            found = await self._info(name, deleted=True)
+            if found.deleted_ms:  # the error says how to bring it back
+                raise
+            info = found
             is_equal = dict(info.settings) == dict(request.settings) and partitions in (0, len(info.partitions))
             if not if_not_exists and (info.nonce or not is_equal):
                 raise
         self._routing.learn(info)
         return topic_description(info)
 
-    async def list_topics(self) -> list[TopicDescription]:
-        answer = await self._connections.ask(
-            lambda at: at.describe_topics(pb.DescribeTopicsRequest()), self._connections.deadline()
-        )
-        return [topic_description(info) for info in answer.topics if not info.HasField("error")]
+    async def list_topics(self, *, deleted: bool = False) -> list[TopicDescription]:
+        request = pb.DescribeTopicsRequest(deleted=deleted)
+        answer = await self._connections.ask(lambda at: at.describe_topics(request), self._connections.deadline())
+        # A broker of an earlier release lists the living ones whatever was asked for.
+        found = (info for info in answer.topics if bool(info.deleted_ms) == deleted)
+        return [topic_description(info) for info in found if not info.HasField("error")]
 
     async def describe_topic(self, name: str) -> TopicDescription:
         deadline = self._connections.deadline()
@@ -104,8 +108,8 @@ class Admin:
         self._routing.learn(info)
         return topic_description(info)
 
-    async def _info(self, name: str) -> pb.TopicInfo:
-        request = pb.DescribeTopicsRequest(topics=[name], fresh=True)
+    async def _info(self, name: str, *, deleted: bool = False) -> pb.TopicInfo:
+        request = pb.DescribeTopicsRequest(topics=[name], fresh=True, deleted=deleted)
         answer = await self._connections.ask(lambda at: at.describe_topics(request), self._connections.deadline())
         for info in answer.topics:
             if info.HasField("error"):
@@ -126,19 +130,19 @@ class Admin:
         self._routing.learn(answer.topic)
         return topic_description(answer.topic)
 
-    async def delete_topic(self, name: str) -> None:
+    async def delete_topic(self, name: str, *, now: bool = False) -> datetime | None:
         try:
             topic_id = await self._id_of(check_topic_text(name))
         except TopicBeingDeleted:
-            return
-        request = pb.DeleteTopicRequest(name=name, topic_id=topic_id)
-        attempts = 0
+            return None
+        request = pb.DeleteTopicRequest(name=name, topic_id=topic_id, now=now)
+        attempts, kept_until_ms = 0, 0
 
         async def delete(connection: Connection) -> None:
-            nonlocal attempts
+            nonlocal attempts, kept_until_ms
             attempts += 1
             with suppress(TopicBeingDeleted) if topic_id else nullcontext():
-                await connection.delete_topic(request)
+                kept_until_ms = (await connection.delete_topic(request)).kept_until_ms
 
         try:
             await self._connections.ask(delete, self._connections.deadline())
@@ -146,13 +150,20 @@ class Admin:
             if attempts == 1 and not topic_id:
                 raise
         self._routing.forget(name)
+        return datetime.fromtimestamp(kept_until_ms / 1000, UTC) if kept_until_ms else None
+
+    async def undelete_topic(self, name: str) -> TopicDescription:
+        request = pb.UndeleteTopicRequest(name=check_topic_text(name))
+        answer = await self._connections.ask(lambda at: at.undelete_topic(request), self._connections.deadline())
+        self._routing.learn(answer.topic)
+        return topic_description(answer.topic)
 
     async def _id_of(self, name: str) -> int:
         """Return the id of the topic that has the name now, so that no attempt deletes a later one. 0 if the caller
         may delete it, and not see it. Raises UnknownTopic, TopicBeingDeleted, Unavailable.
         """
         try:
-            return (await self._info(name)).topic_id
+            return (await self._info(name, deleted=True)).topic_id
         except Unauthorized:
             return 0
 

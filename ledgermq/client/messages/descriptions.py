@@ -50,13 +50,18 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """`settings`: those that were set; all others have their default."""
+    """`settings`: those that were set; all others have their default. `deleted_ms`, `kept_until_ms`: of a topic
+    that is deleted and can be brought back, when it was deleted and until when it is kept, in milliseconds since
+    the epoch; 0 otherwise.
+    """
 
     name: str
     topic_id: int
     partitions: tuple[PartitionDescription, ...]
     settings: Mapping[str, str]
     created_ms: int
+    deleted_ms: int = 0
+    kept_until_ms: int = 0
 
     @property
     def created(self) -> datetime:
@@ -161,7 +166,15 @@ def topic_description(info: pb.TopicInfo) -> TopicDescription:
         PartitionDescription(number, part.bundle, part.owner, part.moving_from or None)
         for number, part in enumerate(info.partitions)
     )
-    return TopicDescription(info.name, info.topic_id, partitions, dict(info.settings), info.created_ms)
+    return TopicDescription(
+        info.name,
+        info.topic_id,
+        partitions,
+        dict(info.settings),
+        info.created_ms,
+        info.deleted_ms,
+        info.kept_until_ms,
+    )
 
 
 def cluster_description(answer: pb.DescribeClusterResponse) -> ClusterDescription:

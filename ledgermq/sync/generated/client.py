@@ -83,9 +83,9 @@ class ClientCalls(ClusterAdmin):
             self._inner.create_topic(name, partitions, settings, if_not_exists=if_not_exists, wait=wait)
         )
 
-    def list_topics(self) -> list[TopicDescription]:
-        """Return all user topics."""
-        return self._background.run(self._inner.list_topics())
+    def list_topics(self, *, deleted: bool = False) -> list[TopicDescription]:
+        """Return all user topics; with `deleted`, those instead that were deleted and can be brought back."""
+        return self._background.run(self._inner.list_topics(deleted=deleted))
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Return a topic's partitions and settings. Raises UnknownTopic, Unavailable."""
@@ -117,14 +117,26 @@ class ClientCalls(ClusterAdmin):
         """
         return self._background.run(self._inner.apply_topic(change))
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records.
+    def delete_topic(self, name: str, *, now: bool = False) -> datetime | None:
+        """Delete a topic with all its records. Return until when `undelete_topic` can bring it back; None if it
+        cannot.
 
-        The name can be used again once every broker has released it. A topic that another program creates under
-        the same name meanwhile stays. A topic that is being deleted already is no error. Raises UnknownTopic,
-        LegalHold, Unavailable.
+        The topic setting `topic.delete.grace.ms`, else the brokers', says how long it can: one day by default. Until
+        then the topic keeps its name and its storage. `now`: delete it for good, also a topic that is deleted
+        already and could be brought back. After that the name can be used again once every broker has released it.
+
+        A topic that another program creates under the same name meanwhile stays. A topic that is deleted already is
+        no error. Raises UnknownTopic, LegalHold, Unavailable.
         """
-        self._background.run(self._inner.delete_topic(name))
+        return self._background.run(self._inner.delete_topic(name, now=now))
+
+    def undelete_topic(self, name: str) -> TopicDescription:
+        """Bring a deleted topic back, with its records, its settings and the offsets that groups have committed. A
+        topic that is not deleted stays as it is.
+
+        Raises UnknownTopic if its grace is over or it was deleted at once, and Unavailable.
+        """
+        return self._background.run(self._inner.undelete_topic(name))
 
     def delete_records(
         self,

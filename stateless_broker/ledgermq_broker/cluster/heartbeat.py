@@ -35,7 +35,9 @@ LOADS = "loads"
 """Announces the loads of its bundles, and lets them move for load while every live broker does."""
 MOVES = "moves"
 """Carries moves of partitions between bundles through."""
-COMMON = (RULES, QUOTAS, ADDED_BUNDLES, LOADS, MOVES)
+UNDELETE = "topics that can be brought back"
+"""Keeps deleted topics for their grace."""
+COMMON = (RULES, QUOTAS, ADDED_BUNDLES, LOADS, MOVES, UNDELETE)
 """What a broker of this release has and earlier ones lack, besides the features of internal topics, which their
 declarations name (`ledgermq_broker.features`). The controller puts into the catalog what needs a feature only when
 every broker has it.

@@ -75,7 +75,7 @@ class PartitionEnds:
         by_broker: dict[str, tuple[BrokerApi, list[EndWanted]]] = {}
         for end in wanted:
             topic = self._catalog().topics_by_id.get(end.topic_id)
-            if topic is not None and not topic.removed and end.partition < topic.partitions:
+            if topic is not None and topic.living and end.partition < topic.partitions:
                 address, broker = self._broker(topic.bundles[end.partition], owners.get(_key(end), ""))
                 by_broker.setdefault(address, (broker, []))[1].append(end)
         await asyncio.gather(

@@ -217,7 +217,7 @@ class Groups(Serving[PartitionCoordinator]):
     def _partitions(self, topic: str) -> Sequence[EndWanted]:
         """Return the partitions of a topic; none if it does not exist."""
         found = self._metadata.catalog.topics_by_name.get(topic)
-        if found is None or found.removed:
+        if found is None or not found.living:
             return ()
         return [EndWanted(topic, found.id, number) for number in range(found.partitions)]
 

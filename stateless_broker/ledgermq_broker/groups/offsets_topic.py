@@ -42,6 +42,12 @@ class CatalogView:
         catalog = self._catalog()
         return catalog.is_removed(topic_id, catalog.offset)
 
+    def kept_until_ms(self, topic_id: int, now_ms: int) -> int:
+        topic = self._catalog().topics_by_id.get(topic_id)
+        if topic is None:
+            return 0
+        return topic.undeleted_ms if topic.trash is None else now_ms
+
     def rack(self, topic: TopicSize, partition: int) -> str:
         """Return the rack of the broker that owns the partition now."""
         found = self._catalog().topics_by_id.get(topic.topic_id)
@@ -50,5 +56,7 @@ class CatalogView:
 
 def _size(topic: Topic | None) -> TopicSize | None:
     return (
-        None if topic is None or topic.removed or topic.internal else TopicSize(topic.id, topic.name, topic.partitions)
+        None
+        if topic is None or not topic.living or topic.internal
+        else TopicSize(topic.id, topic.name, topic.partitions)
     )

@@ -23,6 +23,7 @@ R = TypeVar(
     pb.CreateTopicRequest,
     pb.AlterTopicRequest,
     pb.DeleteTopicRequest,
+    pb.UndeleteTopicRequest,
     pb.ChangeRulesRequest,
     pb.CreateTokenRequest,
     pb.RevokeTokenRequest,

@@ -24,7 +24,7 @@ from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_for
 from ledgermq_broker.bundle.moving import LEAVING_S
 from ledgermq_broker.bundle.owner import BundleOwner
-from ledgermq_broker.cluster.heartbeat import ADDED_BUNDLES, MOVES, RULES, Heartbeat
+from ledgermq_broker.cluster.heartbeat import ADDED_BUNDLES, MOVES, RULES, UNDELETE, Heartbeat
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.metadata.followed import Metadata
@@ -35,8 +35,10 @@ from ledgermq_broker.metadata.topic_changes import (
     created,
     created_internal,
     deleted,
+    grace_ended,
     move_ended,
     moved,
+    undeleted,
     with_more_bundles,
 )
 from ledgermq_ledger import keys
@@ -55,6 +57,8 @@ Decide = Callable[[Catalog], list[tuple[bytes, bytes | None]]]
 """Decides on records of `__metadata` that are no topic's: (key, value, or None to delete the key)."""
 REMOVAL_PAUSE_S_MIN = 0.5
 REMOVAL_PAUSE_S_MAX = 60.0
+GRACE_PAUSE_S_MAX = 3600.0
+"""Between two looks whether graces have ended; a clock may have been set meanwhile."""
 MOVING_PAUSE_S_MAX = 5.0
 """No jitter: a cluster has one controller, so nothing comes back at the same time."""
 
@@ -239,8 +243,48 @@ class Controller:
 
         return await self._to_its_end(move())
 
-    async def delete_topic(self, name: str, topic_id: int = 0) -> Topic:
-        return await self._change(lambda catalog: deleted(catalog, name, topic_id))
+    async def delete_topic(self, name: str, topic_id: int = 0, *, at_once: bool = False) -> Topic:
+        """Delete a topic: for good with `at_once` or without a grace, otherwise so that it can be brought back until
+        its grace is over. Nothing of it is deleted anywhere when this returns, and until then.
+
+        Raises NotOwner, what `topic_changes.deleted` raises, and Unavailable while a broker is present that would
+        serve a trashed topic, or if the deletion is not in force in a bundle: repeat it then.
+        """
+
+        def decide(catalog: Catalog, now_ms: int) -> Topic:
+            topic, grace_ms = catalog.topics_by_name.get(name), 0
+            if topic is not None and not at_once:
+                grace_ms = topic.trash.grace_ms if topic.trash is not None else self.limits.grace_ms_of(topic)
+            wish = deleted(catalog, name, topic_id, grace_ms, now_ms)
+            if wish.trash is not None:
+                self._require(UNDELETE)
+            return wish
+
+        return await self._to_its_end(self._delete_or_undelete(decide, is_timed=not at_once))
+
+    async def undelete_topic(self, name: str) -> Topic:
+        """Bring a deleted topic back; one that is not deleted stays as it is. Raises NotOwner, what
+        `topic_changes.undeleted` raises, and Unavailable if a bundle has not confirmed it: repeat it then.
+        """
+        return await self._to_its_end(self._delete_or_undelete(lambda catalog, now: undeleted(catalog, name, now)))
+
+    async def _delete_or_undelete(self, decide: Callable[[Catalog, int], Topic], *, is_timed: bool = True) -> Topic:
+        """`is_timed`: the change needs the time, which costs a request; a file store that is full refuses it."""
+        async with self._lock:
+            owner = await self._ready()
+            now_ms = self._sources.now_ms()
+            if is_timed:
+                now_ms = max(now_ms, await self._compaction.store.store_time_ms())
+            wish = decide(self._metadata.catalog, now_ms)
+            if wish is self._metadata.catalog.topics_by_name.get(wish.name):
+                await owner.check_fence()  # another controller may have changed it since
+            else:
+                await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
+                self._changed.set()
+            topic = self._metadata.catalog.topics_by_name[wish.name]
+        if not topic.removed:
+            await self._put_in_force(topic)
+        return topic
 
     def ownership_changed(self) -> None:
         opened = self._ownership.opened.get(keys.METADATA_BUNDLE)
@@ -262,6 +306,7 @@ class Controller:
                         await self._ready()
                     await self._guard_added_bundles()
                     await self._end_moves()
+                    await self._end_graces()
                     freed = await self._free_names()
                 except LedgerMQError as error:
                     log.info("controller's work put off", error=str(error))
@@ -269,7 +314,8 @@ class Controller:
                     log.exception("controller's work failed")
             pause_s_max = MOVING_PAUSE_S_MAX if self._moving() else REMOVAL_PAUSE_S_MAX
             pause_s = REMOVAL_PAUSE_S_MIN if freed else min(pause_s_max, 2 * pause_s)
-            if await wait_for(self._changed, pause_s if self._removed() or self._moving() else None):
+            waits_s = pause_s if self._removed() or self._moving() else self._until_a_grace_ends_s(pause_s)
+            if await wait_for(self._changed, waits_s):
                 pause_s = REMOVAL_PAUSE_S_MIN
 
     def _bundles(self) -> int:
@@ -424,6 +470,31 @@ class Controller:
             if wish is not None:
                 await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
                 log.info("move ended", topic=wish.name, partition=partition, move=move.id)
+
+    async def _end_graces(self) -> None:
+        """Remove trashed topics for good when both clocks agree that their grace is over (decision 30)."""
+        trashed = self._metadata.catalog.trashed
+        if not any(topic.trash and topic.trash.until_ms <= self._sources.now_ms() for topic in trashed.values()):
+            return
+        now_ms = min(self._sources.now_ms(), await self._compaction.store.store_time_ms())
+        for topic in list(trashed.values()):
+            if grace_ended(self._metadata.catalog, topic.id, now_ms) is None:
+                continue
+            async with self._lock:
+                owner = await self._ready()
+                wish = grace_ended(self._metadata.catalog, topic.id, now_ms)
+                if wish is not None:  # otherwise it was brought back while this waited for the lock
+                    await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
+                    log.info("grace of a deleted topic is over", topic=wish.name, topic_id=wish.id)
+
+    def _until_a_grace_ends_s(self, pause_s: float) -> float | None:
+        """Return how long to wait for the next grace to end; None if no topic is trashed. `pause_s`: the least time,
+        if this machine's clock is ahead of the store's.
+        """
+        ends = [topic.trash.until_ms for topic in self._metadata.catalog.trashed.values() if topic.trash is not None]
+        if not ends:
+            return None
+        return min(GRACE_PAUSE_S_MAX, max(pause_s, (min(ends) - self._sources.now_ms()) / 1000))
 
     def _moving(self) -> list[tuple[Topic, int, PartitionMove]]:
         return list(self._metadata.catalog.moving())

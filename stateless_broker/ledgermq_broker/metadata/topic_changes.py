@@ -25,7 +25,7 @@ from ledgermq_broker.settings.processes import default_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.log.moves import MOVES_END
 from ledgermq_ledger.topics.archive_location import archive_urls_of, check_archive_beside
-from ledgermq_ledger.topics.catalog import METADATA, Catalog, PartitionMove, Topic
+from ledgermq_ledger.topics.catalog import METADATA, Catalog, PartitionMove, Topic, Trash, removed
 from ledgermq_ledger.topics.settings import (
     CLUSTER_BUNDLES,
     NAMES,
@@ -50,11 +50,17 @@ class TopicLimits:
     message_ttl_ms: int | None = default_of("message_ttl_ms")
     message_ttl_ms_max: int | None = default_of("message_ttl_ms_max")
     archive_urls: str = default_of("archive_urls")
+    topic_delete_grace_ms: int = default_of("topic_delete_grace_ms")
 
     def check_archive(self, root_url: str, wish: Topic, before: Topic | None = None) -> None:
         """Check where a topic's archive may be, unless it was there before. Raises InvalidConfig."""
         if before is None or before.settings.archive_url != wish.settings.archive_url:
             check_archive_beside(root_url, wish.settings.archive_url, archive_urls_of(self.archive_urls))
+
+    def grace_ms_of(self, topic: Topic) -> int:
+        """Return for how long the topic can be brought back once it is deleted; 0: not at all."""
+        chosen = topic.settings.topic_delete_grace_ms
+        return self.topic_delete_grace_ms if chosen is None else chosen
 
     def ttl_of(self, topic: Topic) -> tuple[int, int]:
         """Return the time to live that is in force for messages without their own, and the longest one, in
@@ -94,6 +100,8 @@ def created(
     before = catalog.topics_by_name.get(name)
     if before is not None and before.removed:
         raise TopicBeingDeleted(f"topic {name!r} is being deleted; its name is not free yet", retry_after_ms=1000)
+    if before is not None and before.trash is not None:
+        raise TopicExists(f"{before.trash.describe(name)}, and `ledgermq topic delete --now {name}` frees the name")
     if before is not None and nonce and before.nonce == nonce:
         return before
     if before is not None:
@@ -182,12 +190,15 @@ def altered(
     return replace(topic, bundles=topic.bundles + more, raw_settings=raw, settings=settings, altered_ms=now_ms)
 
 
-def deleted(catalog: Catalog, name: str, topic_id: int = 0) -> Topic:
-    """Return the topic as deleted. `topic_id`: of the topic that is meant; 0: the one that has the name now. Raises
-    UnknownTopic, TopicBeingDeleted, InvalidTopicName, LegalHold.
+def deleted(catalog: Catalog, name: str, topic_id: int, grace_ms: int, now_ms: int) -> Topic:
+    """Return the topic as deleted: trashed for `grace_ms` from `now_ms` on, which is the later of two clocks; removed
+    for good with a grace of 0. A topic that is trashed already stays as it is, unless the grace is 0.
+
+    `topic_id`: of the topic that is meant; 0: the one that has the name now. Raises UnknownTopic,
+    TopicBeingDeleted, InvalidTopicName, LegalHold.
     """
     _check_user_topic(name)
-    topic = catalog.living(name)
+    topic = catalog.trashed.get(name) or catalog.living(name)
     if topic_id not in (0, topic.id):
         raise UnknownTopic(
             f"topic {name!r} with the id {topic_id} does not exist; the topic of that name has the id {topic.id}"
@@ -198,7 +209,34 @@ def deleted(catalog: Catalog, name: str, topic_id: int = 0) -> Topic:
         )
     for partition, move in topic.moves.items():
         _check_ended(topic, partition, move)
-    return replace(topic, removed=True)
+    if grace_ms == 0:
+        return removed(topic)
+    return topic if topic.trash is not None else replace(topic, trash=Trash(now_ms, grace_ms))
+
+
+def undeleted(catalog: Catalog, name: str, now_ms: int) -> Topic:
+    """Return the topic as it was before it was deleted; a living one stays as it is. `now_ms`: the later of two
+    clocks; a time of `delete.when` before it is not carried out.
+
+    Raises InvalidTopicName, and UnknownTopic if nothing of this name is kept.
+    """
+    _check_user_topic(name)
+    topic = catalog.topics_by_name.get(name)
+    if topic is not None and topic.removed:
+        raise UnknownTopic(f"topic {name!r} cannot be brought back: it is deleted for good, and its files go")
+    if topic is None or topic.trash is None:
+        return catalog.living(name)
+    return replace(topic, trash=None, undeleted_ms=now_ms, altered_ms=now_ms)
+
+
+def grace_ended(catalog: Catalog, topic_id: int, now_ms: int) -> Topic | None:
+    """Return a trashed topic as removed for good; None while it can be brought back, or if it was. `now_ms`: the
+    earlier of two clocks.
+    """
+    topic = catalog.topics_by_id.get(topic_id)
+    if topic is None or topic.trash is None or now_ms < topic.trash.until_ms:
+        return None
+    return removed(topic)
 
 
 def moved(catalog: Catalog, name: str, partition: int, bundle: int, bundles: int) -> Topic:

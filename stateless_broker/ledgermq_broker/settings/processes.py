@@ -26,6 +26,7 @@ from ledgermq_broker.bundle.loads import LoadTimes
 from ledgermq_broker.settings.sources import names_of, read_sources, settle
 from ledgermq_ledger.cluster import BUNDLES_MAX, ClusterDefaults
 from ledgermq_ledger.topics.archive_location import archive_urls_of
+from ledgermq_ledger.topics.settings import GRACE_MS_MAX
 from ledgermq_offsets.limits import GroupLimits
 
 PORT = 9650
@@ -315,6 +316,14 @@ class BrokerSettings(ProcessSettings):
         " Not set: none. Set it alike in all brokers",
         ge=1,
         le=TTL_MS_MAX,
+    )
+    topic_delete_grace_ms: int = _live(
+        24 * 60 * 60 * 1000,
+        "How long a deleted topic can be brought back by `ledgermq topic undelete`, if it does not set"
+        " `topic.delete.grace.ms`: until then it keeps its name, its records and its storage. 0: a deletion is final at"
+        " once. A topic keeps the time that it was deleted with. Set it alike in all brokers",
+        ge=0,
+        le=GRACE_MS_MAX,
     )
     archive_urls: str = _live(
         "",

@@ -27,13 +27,15 @@ from ledgermq_broker.metadata.topic_changes import (
     created_internal,
     created_internal_topic,
     deleted,
+    grace_ended,
     moved,
+    undeleted,
     with_more_bundles,
 )
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.log.moves import MOVES_END
-from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic, encode_topic_record, grown, topic_key
+from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic, Trash, encode_topic_record, grown, topic_key
 
 LIMITS = TopicLimits(default_partitions=4, partitions_max=100, topics_max=5)
 BUNDLES = 5
@@ -120,9 +122,9 @@ def test_a_repeated_move_changes_nothing_and_another_one_waits_for_the_end(moves
 def test_a_topic_is_not_deleted_while_a_partition_is_between_two_bundles(moves: Catalog) -> None:
     move(moves, 2, 1)
     with pytest.raises(Unavailable, match="t/2 still moves"):
-        deleted(moves, "t")
+        deleted(moves, "t", 0, 0, 7)
     end_move(moves, 2)
-    assert deleted(moves, "t").removed
+    assert deleted(moves, "t", 0, 0, 7).removed
 
 
 @pytest.mark.parametrize(
@@ -206,12 +208,12 @@ def test_existing_names_and_names_that_are_not_free_yet(catalog: Catalog) -> Non
     topic = create(catalog, "a")
     with pytest.raises(TopicExists):
         create(catalog, "a")
-    put(catalog, deleted(catalog, "a"))
+    put(catalog, deleted(catalog, "a", 0, 0, 7))
     with pytest.raises(TopicBeingDeleted) as refused:
         create(catalog, "a")
     assert refused.value.retry_after_ms
     with pytest.raises(TopicBeingDeleted):
-        deleted(catalog, "a")
+        deleted(catalog, "a", 0, 0, 7)
     catalog.apply(catalog.offset, topic_key("a"), None)
     assert create(catalog, "a").id > topic.id
 
@@ -340,3 +342,50 @@ def test_the_number_of_bundles_only_grows(catalog: Catalog) -> None:
     assert (metadata.bundles, catalog.bundles(CLUSTER)) == ((keys.METADATA_BUNDLE,), 9)
     assert catalog.bundles(ClusterSettings(bundles=12)) == 12, "never less than what the cluster began with"
     assert grown(CLUSTER, catalog) == replace(CLUSTER, bundles=9)
+
+
+def test_a_deleted_topic_is_kept_for_its_grace_and_comes_back_as_it_was(catalog: Catalog) -> None:
+    topic = create(catalog, "a", 2, retention_ms="5000")
+    put(catalog, deleted(catalog, "a", 0, 1000, 50))
+    kept = catalog.topics_by_name["a"]
+    assert (kept.trash, kept.living, kept.removed) == (Trash(50, 1000), False, False)
+    assert (kept in catalog.living_topics(), list(catalog.trashed), list(catalog.removed)) == (False, ["a"], [])
+    assert not catalog.is_removed(topic.id, catalog.offset)
+    assert deleted(catalog, "a", 0, 9999, 60) is kept, "a repetition changes nothing"
+    assert grace_ended(catalog, topic.id, 1049) is None
+    with pytest.raises(TopicExists, match="undelete a` brings it back"):
+        create(catalog, "a")
+    back = put(catalog, undeleted(catalog, "a", 70))
+    assert (back.id, back.bundles, back.raw_settings) == (topic.id, topic.bundles, topic.raw_settings)
+    assert (back.trash, back.undeleted_ms, back.altered_ms) == (None, 70, 70)
+    assert undeleted(catalog, "a", 80) is back, "a repetition changes nothing"
+    assert grace_ended(catalog, topic.id, 10**15) is None
+
+
+def test_what_is_removed_never_comes_back(catalog: Catalog) -> None:
+    topic = create(catalog, "a")
+    put(catalog, deleted(catalog, "a", 0, 1000, 50))
+    over = grace_ended(catalog, topic.id, 1050)
+    assert over is not None
+    assert (over.removed, over.trash) == (True, None)
+    put(catalog, over)
+    with pytest.raises(UnknownTopic, match="deleted for good"):
+        undeleted(catalog, "a", 1060)
+    assert grace_ended(catalog, topic.id, 2000) is None
+    catalog.apply(catalog.offset, topic_key("a"), None)
+    with pytest.raises(UnknownTopic, match="does not exist"):
+        undeleted(catalog, "a", 1070)
+
+
+def test_a_grace_is_cut_short_on_demand_alone(catalog: Catalog) -> None:
+    topic = create(catalog, "a")
+    put(catalog, deleted(catalog, "a", 0, 1000, 50))
+    with pytest.raises(UnknownTopic):
+        deleted(catalog, "a", topic.id + 1, 0, 60)
+    assert deleted(catalog, "a", topic.id, 0, 60).removed
+
+
+def test_a_topic_sets_its_own_grace(catalog: Catalog) -> None:
+    assert LIMITS.grace_ms_of(create(catalog, "a")) == 24 * 3600 * 1000
+    assert LIMITS.grace_ms_of(create(catalog, "b", topic_delete_grace_ms="0")) == 0
+    assert LIMITS.grace_ms_of(create(catalog, "c", topic_delete_grace_ms="7000")) == 7000

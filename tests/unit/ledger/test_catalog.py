@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from ledgermq.errors import (
@@ -15,7 +18,17 @@ from ledgermq.errors import (
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.checkpoint import genesis
-from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic, encode_topic_record, removed, topic_key
+from ledgermq_ledger.topics.catalog import (
+    TRASHED,
+    Catalog,
+    PartitionMove,
+    Topic,
+    Trash,
+    encode_topic_record,
+    removed,
+    topic_key,
+)
+from ledgermq_ledger.topics.facts import facts_in, may_remove
 from ledgermq_ledger.topics.removal import confirm_deleted, is_past_barrier, note_barrier, take_in_facts
 from ledgermq_ledger.topics.settings import PARQUET_TARGET_BYTES_MAX, PARTITIONS_MOVED, TopicSettings, parse_settings
 
@@ -222,3 +235,54 @@ def test_a_record_that_cannot_be_read_changes_nothing_however_often_it_is_tried(
         assert catalog.offset == 6
         assert catalog.living("t") == topic
         assert not catalog.is_removed(topic.id, catalog.offset)
+
+
+def trash(catalog: Catalog, offset: int, topic: Topic) -> Topic:
+    record = encode_topic_record(replace(topic, trash=Trash(50, 1000)))
+    catalog.apply(offset, topic_key(topic.name), record)
+    return catalog.topics_by_name[topic.name]
+
+
+def test_a_trashed_topic_is_unknown_to_clients_and_protected_in_checkpoints() -> None:
+    catalog = Catalog()
+    topic = create(catalog, 5, "t")
+    before = genesis(1)
+    take_in_facts(catalog)(before)
+    assert may_remove(before, topic, 0)
+    kept = trash(catalog, 6, topic)
+    assert (kept.id, kept.raw_settings, kept.trash) == (5, {}, Trash(50, 1000))
+    with pytest.raises(UnknownTopic, match=r"until 1970-01-01T00:00:01Z `ledgermq topic undelete t` brings it back"):
+        catalog.living("t")
+    [fact] = facts_in(catalog, 1)
+    assert (fact.topic_id, fact.version, fact.held) == (5, 6, True)
+    checkpoint = genesis(1)
+    assert take_in_facts(catalog)(checkpoint)
+    assert not checkpoint.removed_topics
+    assert not may_remove(before, kept, 0), "by this catalog"
+    assert not may_remove(checkpoint, topic, 0), "by the checkpoint alone"
+
+
+def test_earlier_releases_refuse_a_trashed_topic_by_a_setting_that_they_do_not_know() -> None:
+    record = fmt.TopicRecord.FromString(encode_topic_record(Topic(5, "t", (1,), trash=Trash(50, 1000))))
+    assert (record.state, record.settings[TRASHED]) == (fmt.TRASHED, "true")
+    with pytest.raises(InvalidConfig, match="unknown topic setting"):
+        parse_settings(dict(record.settings))
+    back = fmt.TopicRecord.FromString(encode_topic_record(Topic(5, "t", (1,), undeleted_ms=7)))
+    assert (back.state, TRASHED in back.settings, back.undeleted_ms) == (fmt.LIVING, False, 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"deleted_ms": 0}, DataDamaged),
+        ({"delete_grace_ms": 0}, DataDamaged),
+        ({"settings": {}}, DataDamaged),
+        ({"state": 3}, FormatNotSupported),
+        ({"state": fmt.LIVING}, FormatNotSupported),
+    ],
+)
+def test_a_record_of_a_trashed_topic_that_contradicts_itself(change: dict[str, Any], error: type[Exception]) -> None:
+    fields = {"deleted_ms": 50, "delete_grace_ms": 9, "settings": {TRASHED: "true"}, "state": fmt.TRASHED} | change
+    record = fmt.TopicRecord(topic_id=5, name="t", bundles=[1], **fields)
+    with pytest.raises(error):
+        Catalog().apply(6, topic_key("t"), record.SerializeToString())

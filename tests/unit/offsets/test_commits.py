@@ -327,6 +327,18 @@ def test_offsets_without_members_expire_a_week_after_their_commit(desk: Desk) ->
     assert not desk.coordinator.groups()
 
 
+def test_offsets_of_a_topic_that_can_be_brought_back_do_not_age(desk: Desk) -> None:
+    topic_id = desk.catalog.topics["t"].topic_id
+    desk.commit(outside(desk, 0, 5))
+    desk.catalog.kept_until[topic_id] = desk.now_ms + 30 * DAY_S * 1000
+    desk.wait(30 * DAY_S)
+    assert desk.committed("g", "t", 0).offset == 5
+    desk.wait(6 * DAY_S)
+    assert desk.committed("g", "t", 0).offset == 5
+    desk.wait(2 * DAY_S)
+    assert not desk.coordinator.groups()
+
+
 def test_expiry_goes_on_in_small_steps() -> None:
     catalog = Catalog()
     catalog.create("t", 4)

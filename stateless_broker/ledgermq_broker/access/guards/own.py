@@ -60,7 +60,9 @@ async def _describe_topics(may: Permissions, request: pb.DescribeTopicsRequest, 
         ([name for name in allowed if name not in creates], False),
     ):
         if names:
-            passed = pb.DescribeTopicsRequest(topics=names, auto_create=auto_create, fresh=request.fresh)
+            passed = pb.DescribeTopicsRequest(
+                topics=names, auto_create=auto_create, fresh=request.fresh, deleted=request.deleted
+            )
             infos |= {info.name: info for info in (await call(passed)).topics}
     return pb.DescribeTopicsResponse(topics=[infos[name] for name in request.topics])
 

@@ -1,0 +1,141 @@
+"""Topics that are deleted and brought back while brokers take over, clocks jump, and compactors run.
+
+regretted   is deleted and brought back again and again, always within its grace: from each answer to a deletion
+            on nothing of it goes, and at the end all of its records are there
+fleeting    its grace is so short that some deletions become final: what comes back has all of its records, and
+            what does not is never seen again
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from ledgermq.client.messages.descriptions import TopicDescription
+from ledgermq.errors import LedgerMQError, TopicBeingDeleted, TopicExists, UnknownTopic
+from tests.simulation.cluster_clients import SimulatedClient, fate_of
+from tests.simulation.history import Outcome
+from tests.simulation.model import Violation
+
+REGRETTED, FLEETING = "regretted", "fleeting"
+GRACE_MS = 1800 * 1000
+"""Longer than a run, and less than clocks jump."""
+FLEETING_MS = 2500
+LATE_S = 90.0
+"""A request of before the healing has arrived by then."""
+
+
+def regrets(seed: int) -> bool:
+    return random.Random(f"topics brought back {seed}").random() < 0.35
+
+
+class Regretter(SimulatedClient):
+    """Deletes a topic, and brings it back within its grace."""
+
+    _may_be_undeleted = False
+    """A request to bring it back has no answer: it may still arrive, however late."""
+
+    async def work(self) -> None:
+        while not self.stopped.is_set():
+            await asyncio.sleep(self.random.uniform(0.5, 4.0))
+            try:
+                await self._delete()
+            except LedgerMQError as error:
+                self._world.note(self.name, f"delete: {type(error).__name__}: {error.message[:100]}")
+            await asyncio.sleep(self.random.uniform(0.0, 6.0))
+            await self._undelete()
+        await asyncio.sleep(LATE_S)
+        self._may_be_undeleted = True
+        while not await self._undelete():
+            await asyncio.sleep(0.5)
+
+    async def _delete(self) -> None:
+        topic = await self.client.describe_topic(REGRETTED)
+        if await self.client.delete_topic(REGRETTED) is None:
+            return  # an earlier attempt has deleted it
+        self._world.coverage.saw("a topic was deleted with a grace")
+        if not self._may_be_undeleted:
+            self._world.retention.hold(topic.topic_id, tuple(part.bundle for part in topic.partitions))
+
+    async def _undelete(self) -> bool:
+        self._world.retention.let_go(self._world.topic_ids[REGRETTED])
+        before, self._may_be_undeleted = self._may_be_undeleted, True
+        try:
+            back = await self.client.undelete_topic(REGRETTED)
+        except (UnknownTopic, TopicBeingDeleted) as error:
+            self._world.violations.append(Violation("deleted within its grace", error.message))
+            return True
+        except LedgerMQError as error:
+            self._world.note(self.name, f"undelete: {type(error).__name__}: {error.message[:100]}")
+            return False
+        self._may_be_undeleted = before
+        self._world.coverage.saw("a topic was brought back")
+        if back.topic_id != self._world.topic_ids[REGRETTED]:
+            text = f"it has the id {back.topic_id}, it had {self._world.topic_ids[REGRETTED]}"
+            self._world.violations.append(Violation("another topic was brought back", text))
+        return True
+
+
+class Waverer(SimulatedClient):
+    """Deletes a topic, and tries to bring it back when its grace may be over."""
+
+    async def work(self) -> None:
+        sent: set[str] = set()
+        topic_id = 0
+        while not self.stopped.is_set():
+            try:
+                topic = await self._made()
+                if topic.topic_id != topic_id:
+                    topic_id, sent = topic.topic_id, set()
+                    self._world.topic_ids[FLEETING] = topic_id
+                await self._write(sent)
+                await self.client.delete_topic(FLEETING)
+                await asyncio.sleep(self.random.uniform(0.0, 2 * FLEETING_MS / 1000))
+                await self._bring_back(topic_id, sent)
+            except LedgerMQError as error:
+                self._world.note(self.name, f"{type(error).__name__}: {error.message[:100]}")
+            await asyncio.sleep(self.random.uniform(0.2, 2.0))
+
+    async def _made(self) -> TopicDescription:
+        settings = {"parquet.max.lag.ms": 500, "parquet.target.bytes": 1024, "topic.delete.grace.ms": FLEETING_MS}
+        try:
+            return await self.client.create_topic(FLEETING, 1, settings)
+        except TopicExists:
+            return await self.client.undelete_topic(FLEETING)
+
+    async def _write(self, sent: set[str]) -> None:
+        async with self.client.producer(delivery_timeout_s=10.0, request_timeout_s=2.0) as producer:
+            for _ in range(self.random.randrange(1, 6)):
+                value = self.next_value()
+                op = self._world.history.begin_produce(self.name, self.partition(FLEETING, 0), (value,))
+                try:
+                    result = await producer.send(FLEETING, value, partition=0)
+                except LedgerMQError as error:
+                    self._world.history.end_produce(op, fate_of(error), why=error.message)
+                else:
+                    self._world.history.end_produce(op, Outcome.OK, result.offset)
+                    sent.add(value)
+
+    async def _bring_back(self, topic_id: int, sent: set[str]) -> None:
+        try:
+            back = await self.client.undelete_topic(FLEETING)
+        except (UnknownTopic, TopicBeingDeleted):
+            self._world.coverage.saw("a grace was over")
+            return
+        if back.topic_id != topic_id:
+            return
+        end = (await self.client.list_offsets(FLEETING, "latest"))[0]
+        consumer = self.client.consumer(FLEETING, start={0: 0}, request_timeout_s=2.0)
+        found: set[str] = set()
+        try:
+            while consumer.positions()[next(iter(consumer.positions()))] < end if consumer.positions() else True:
+                messages = await consumer.fetch(100, timeout=5.0)
+                if not messages:
+                    return  # the network is cut, or so
+                found |= {message.value.decode() for message in messages if message.value is not None}
+        finally:
+            await consumer.close()
+        self._world.coverage.saw("a topic was read after it was brought back")
+        if missing := sent - found:
+            text = f"topic {topic_id} is back without {len(missing)} of its records: {sorted(missing)[:5]}"
+            self._world.violations.append(Violation("brought back without its records", text))
