@@ -71,7 +71,7 @@ def judge_growth(batches: Iterable[Batch], first: int) -> list[Violation]:
                 placed[record.name] = after
             else:
                 found += _judge_places(record, living, bundles)
-            living[record.name] = tuple(record.bundles) if record.state == fmt.LIVING else ()
+            living[record.name] = tuple(record.bundles) if record.state != fmt.REMOVED else ()
         for name, places in placed.items():
             counts = Counter(places)
             if (
@@ -91,7 +91,7 @@ def _judge_places(record: fmt.TopicRecord, living: Mapping[str, Sequence[int]], 
     """`living`: the bundles of the partitions that exist, by topic."""
     chosen = list(record.bundles)[len(living.get(record.name, ())) :]
     counts = Counter(bundle for places in living.values() for bundle in places)
-    if record.name == "__metadata" or record.state != fmt.LIVING:
+    if record.name == "__metadata" or record.state == fmt.REMOVED:
         return []
     for place in chosen:
         fewest = min(range(1, bundles), key=counts.__getitem__)
