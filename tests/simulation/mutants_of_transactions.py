@@ -102,6 +102,16 @@ def transactions_answered_without_a_fence_check(patch: Patch) -> None:
 
 
 @mutant("transactions")
+def final_refusals_without_a_fence_check(patch: Patch) -> None:
+    """A former coordinator refuses for good what its successor may know to be right."""
+
+    async def judged(self: IssuedState, ask: Any) -> Any:
+        return self.ask(ask)
+
+    patch.setattr(IssuedState, "judged", judged)
+
+
+@mutant("transactions")
 def transactions_answered_before_they_are_durable(patch: Patch) -> None:
     """A commit is acknowledged when the coordinator has decided it."""
 
