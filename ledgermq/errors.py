@@ -240,8 +240,10 @@ class QuotaExceeded(ResourceExhausted):
 
     code = "QUOTA_EXCEEDED"
 
-    limit: str = ""
-    """Name of the limit: of a quota, or of a table that is shared out; empty: the broker's release is older."""
+    def __init__(self, message: str, *, limit: str = "", **more: Any) -> None:
+        super().__init__(message, **more)
+        self.limit = limit
+        """Name of the limit: of a quota, or of a table that is shared out; empty: the broker's release is older."""
 
 
 class StoreFull(ResourceExhausted):

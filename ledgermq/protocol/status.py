@@ -131,7 +131,7 @@ def error_from_proto(message: pb.Error) -> LedgerMQError:
         object_key=message.object_key or None,
     )
     error.not_stored = message.not_stored
-    if isinstance(error, errors.QuotaExceeded) and message.limit:
+    if isinstance(error, errors.QuotaExceeded):
         error.limit = message.limit
     return error
 

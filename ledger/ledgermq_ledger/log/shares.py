@@ -18,6 +18,11 @@ from ledgermq.errors import QuotaExceeded
 NO_PRINCIPAL = 0
 
 
+def is_above_share(own: int, more: int, free: int) -> bool:
+    """Return whether one that has `own` entries may not have so many more: it may have as many as are free."""
+    return own + more > free
+
+
 class Shares:
     """Counts the entries of a table by principal. `limit`: the name of the table in metrics and in the use of a
     quota. `named`: what errors call its entries.
@@ -55,18 +60,17 @@ class Shares:
 
     def is_over(self, principal: int, more: int, free: int) -> bool:
         """Return whether so many entries more are above what a principal may have."""
-        return principal != NO_PRINCIPAL and self.of(principal) + more > free
+        return principal != NO_PRINCIPAL and is_above_share(self.of(principal), more, free)
 
     def check(self, principal: int, more: int, free: int, *, where: str, retry_after_ms: int) -> None:
         """Raise QuotaExceeded if a principal may not have so many entries more. `free`: for how many of all
         principals the table has room. `where`: in which table, as `bundle 3`.
         """
         if self.is_over(principal, more, free):
-            error = QuotaExceeded(
+            raise QuotaExceeded(
                 f"this principal has {self.of(principal)} {self._named} in {where}, which has room for {max(0, free)}"
                 " more of all principals together: a principal may have as many as are free. Nothing was accepted;"
                 " other principals go on. Retry when some of them have ended",
+                limit=self.limit,
                 retry_after_ms=retry_after_ms,
             )
-            error.limit = self.limit
-            raise error

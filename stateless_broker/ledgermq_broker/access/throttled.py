@@ -264,13 +264,12 @@ def _fields_with_errors(kind: Descriptor) -> tuple[str, ...]:
 def refusal_of(excess: Excess) -> QuotaExceeded:
     """Return the error for a caller that has reached a limit."""
     rate = " a second" if excess.limit in RATES else ""
-    error = QuotaExceeded(
+    return QuotaExceeded(
         f"{excess.whose} has reached its quota at this broker: {excess.limit.value} {excess.bound}{rate}; retry in"
         f" {excess.wait_s:.3g} s, or ask an administrator for more (`ledgermq quota set`)",
+        limit=excess.limit.value,
         retry_after_ms=max(1, math.ceil(1000 * excess.wait_s)),
     )
-    error.limit = excess.limit.value
-    return error
 
 
 def _now_s() -> float:

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from ledgermq.errors import QuotaExceeded
+from ledgermq_ledger.log.shares import is_above_share
 
 BROKER_CALLS = 500
 FULL_RETRY_MS = 500
@@ -43,14 +44,13 @@ class CallShares:
         """Count a call that begins. Raises QuotaExceeded if the sharer has as many as are free."""
         own = self._own.get(sharer, 0)
         free = self.calls_max - self.total
-        if self.total >= self.calls_max + BROKER_CALLS if is_broker else own >= free:
-            error = QuotaExceeded(
+        if self.total >= self.calls_max + BROKER_CALLS if is_broker else is_above_share(own, 1, free):
+            raise QuotaExceeded(
                 f"{sharer} has {own} calls and streams under way at this broker, which can serve {max(0, free)} more of"
                 " all callers together: end some, or retry later",
+                limit="calls",
                 retry_after_ms=FULL_RETRY_MS,
             )
-            error.limit = "calls"
-            raise error
         self._own[sharer] = own + 1
         self.total += 1
 

@@ -82,14 +82,13 @@ class NewProducers:
         if pace.spent < self.most:
             return
         wait_ms = 1000 * (pace.spent - self.most + 1) * REFILL_S / self.most
-        error = QuotaExceeded(
+        raise QuotaExceeded(
             f"this principal brought {math.ceil(pace.spent)} new producers to this bundle lately, counted in each"
             f" partition; {self.most} may come at once, and as many again within {REFILL_S:.0f} s: keep producers open,"
             " instead of opening one for a few records. Nothing was accepted; other principals go on",
+            limit=LIMIT,
             retry_after_ms=round(min(RETRY_MS_MAX, max(RETRY_MS_MIN, wait_ms))),
         )
-        error.limit = LIMIT
-        raise error
 
     def _left(self, pace: _Pace, now_s: float) -> float:
         return max(0.0, pace.spent - self.most / REFILL_S * max(0.0, now_s - pace.at_s))
