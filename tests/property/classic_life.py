@@ -272,6 +272,9 @@ class Life:
         elif isinstance(answer, GroupError):
             client.generation, client.joined, client.assignment = -1, None, None
             if isinstance(answer, UnknownMember):
+                group = self.groups.groups.get(NAME)
+                other = group.instance(client.instance_id) if group is not None else None
+                assert other is None or other.id == client.member_id, "a former process of an instance is not fenced"
                 client.member_id = ""
 
     def _joined(self, client: Client, answer: JoinAnswer) -> None:
