@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from json.encoder import encode_basestring as quoted
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ledgermq.errors import InvalidRecord
 from ledgermq.hints import did_you_mean
@@ -71,8 +71,26 @@ def json_line(message: tuple[Any, ...]) -> bytes:
 
 def fields_of(message: tuple[Any, ...]) -> dict[str, Any]:
     """Return the JSON form of a `ledgermq.Message`, for a larger document."""
-    fields: dict[str, Any] = json.loads(json_line(message))
+    topic, partition, offset, key, value, headers, timestamp_us, tag = message
+    fields: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
+    text = None if timestamp_us is None else time_text(timestamp_us)
+    fields |= {"timestamp": text} if text or timestamp_us is None else {"timestamp_us": timestamp_us}
+    _add_bytes(fields, "key", key)
+    _add_bytes(fields, "value", value)
+    fields["headers"] = pairs = []
+    for name, data in headers:
+        pair = {"key": name}
+        _add_bytes(pair, "value", data)
+        pairs.append(pair)
+    fields["tag"] = tag
     return fields
+
+
+def _add_bytes(fields: dict[str, Any], name: str, data: bytes | None) -> None:
+    try:
+        fields[name] = None if data is None else data.decode()
+    except UnicodeDecodeError:
+        fields[f"{name}_base64"] = b64encode(cast(bytes, data)).decode()
 
 
 def headers_text(headers: Headers) -> str:
