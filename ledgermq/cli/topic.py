@@ -21,7 +21,6 @@ from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
 from ledgermq.cli.start import parse_start
 from ledgermq.cli.terminal import confirm, notes
-from ledgermq.client.admin.topic_plan import FORMATS, read_topics
 from ledgermq.errors import InvalidConfig, InvalidRequest, TopicExists
 from ledgermq.protocol.names import NAME_CHARS_MAX
 
@@ -236,6 +235,8 @@ async def apply(
     the file does not name gets its default. Nothing is ever deleted: topics that the file does not name stay as
     they are, and partitions cannot be removed. Running it again changes nothing.
     """
+    from ledgermq.client.admin.topic_plan import read_topics  # here: completion needs no client
+
     wanted = read_topics(*declared(file))
     async with connected(target, timeout_s, may_make=not dry_run) as client:
         plan = await client.plan_topics(wanted)
@@ -249,6 +250,8 @@ async def apply(
 
 def declared(file: str) -> tuple[str, str, str]:
     """Return the text of a file that declares topics, its form, and its name. Raises InvalidRequest."""
+    from ledgermq.client.admin.topic_plan import FORMATS
+
     if file == "-":
         return sys.stdin.read(), "yaml", "standard input"
     form = FORMATS.get(Path(file).suffix.lower())
