@@ -64,7 +64,7 @@ def _operation(route: Route, schemas: Mapping[int, Any]) -> dict[str, Any]:
         "summary": route.summary,
         "parameters": _parameters(route),
         "responses": {
-            str(route.status): _content("Done", route.answers or {}, schemas),
+            **{str(status): _content("Done", route.answers or {}, schemas) for status in (route.status, *route.also)},
             "default": {
                 "description": "A problem: `code` says which.",
                 "content": {problems.CONTENT_TYPE: {"schema": {"$ref": _REFERENCE.format(name="Problem")}}},

@@ -32,7 +32,7 @@ class Body:
 @dataclass(frozen=True, slots=True)
 class Route:
     """`path`: with names in braces. `answers`: by media type the type of msgspec of the answer 200, None for bytes.
-    `status`: of success. `public`: served without asking brokers who calls.
+    `status`: of success; `also`: others, with the same answer. `public`: served without asking brokers who calls.
     """
 
     method: str
@@ -43,6 +43,7 @@ class Route:
     body: Body | None = None
     answers: Mapping[str, Any] | None = None
     status: int = 200
+    also: tuple[int, ...] = ()
     public: bool = False
 
     @property

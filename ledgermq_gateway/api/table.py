@@ -11,7 +11,7 @@ from ledgermq_gateway.http.call import ARROW, EVENTS, JSON, NDJSON, OCTETS
 from ledgermq_gateway.records import events, reading, writing
 from ledgermq_gateway.records.bodies import RecordsIn
 from ledgermq_gateway.records.forms import VALUES
-from ledgermq_gateway.resources import own, topics
+from ledgermq_gateway.resources import groups, lookup, own, topics
 from ledgermq_gateway.resources.parameters import POSITION_HELP, chosen, number, switch, text
 
 IDEMPOTENCY = Parameter(
@@ -45,6 +45,8 @@ def table(is_ready: Callable[[], bool], version: str) -> tuple[Route, ...]:
     made += [
         *_topics(),
         *_records(),
+        *_groups(),
+        *_lookup(),
         Route(
             "GET",
             "/openapi.json",
@@ -181,4 +183,65 @@ def _records() -> list[Route]:
             ),
             answers={EVENTS: None},
         ),
+    ]
+
+
+def _groups() -> list[Route]:
+    one = "/v1/groups/{group}"
+    return [
+        Route("GET", "/v1/groups", groups.list_groups, "Consumer groups, by name.", answers={JSON: groups.Groups}),
+        Route("GET", one, groups.get_group, "One group.", answers={JSON: groups.GroupDetails}),
+        Route("DELETE", one, groups.delete_group, "Delete a group with its offsets.", status=204),
+        Route("GET", f"{one}/offsets", groups.get_offsets, "Committed offsets.", answers={JSON: groups.GroupOffsets}),
+        Route(
+            "PUT",
+            f"{one}/offsets",
+            groups.put_offsets,
+            "Commit offsets of a reader that is no member.",
+            body=Body({JSON: groups.OffsetsIn}),
+            answers={JSON: groups.GroupOffsets},
+        ),
+        Route(
+            "POST",
+            f"{one}/reset",
+            groups.reset_group,
+            "Set committed offsets.",
+            body=Body({JSON: groups.ResetIn}),
+            answers={JSON: groups.Resets},
+        ),
+    ]
+
+
+def _lookup() -> list[Route]:
+    return [
+        Route(
+            "GET",
+            "/v1/topics/{topic}/find",
+            lookup.find,
+            "Records with a key.",
+            (
+                text("key", "The key, as text."),
+                text("key_base64", "The key, in base64."),
+                text("from", "Where the search begins: earliest, latest, a time, an age.", default="earliest"),
+                text("to", "Where it ends.", default="latest"),
+                number("limit", "Most records.", 1, lookup.FOUND_MAX, lookup.FOUND),
+                chosen("order", "Which come first.", ("newest", "oldest")),
+                VALUES,
+            ),
+            answers={JSON: lookup.FoundRecords},
+            also=(206,),
+        ),
+        Route(
+            "GET",
+            "/v1/delayed",
+            lookup.list_delayed,
+            "Records that wait until they are due, in the order in which they are.",
+            (
+                text("topic", "Only of this topic."),
+                number("partition", "Only of this partition.", 0, 2**31 - 1),
+                number("limit", "Most records.", 1, lookup.LISTED_MAX, lookup.FOUND),
+            ),
+            answers={JSON: lookup.DelayedRecords},
+        ),
+        Route("DELETE", "/v1/delayed/{handle}", lookup.recall, "Recall a record.", answers={JSON: lookup.Recalled}),
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from binascii import Error as NoBase64
+from binascii import a2b_base64
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -62,6 +64,20 @@ def position_of(name: str, text: str, now_us: int) -> Position:
         return check_position(wanted, datetime_of(now_us))
     except InvalidConfig as error:
         raise Problem("INVALID_REQUEST", f"the parameter {name}: {error.message}") from None
+
+
+def text_bytes(query: Mapping[str, str], name: str) -> bytes | None:
+    """Return bytes that are given as text or, as `<name>_base64`, in base64; None: neither. Raises Problem (400)."""
+    coded = query.get(f"{name}_base64")
+    if coded is None:
+        given = query.get(name)
+        return None if given is None else given.encode()
+    if name in query:
+        raise Problem("INVALID_REQUEST", f"give either {name} or {name}_base64")
+    try:
+        return a2b_base64(coded.replace(" ", "+"), strict_mode=True)  # a plus that was not escaped
+    except (NoBase64, ValueError):
+        raise Problem("INVALID_REQUEST", f"the parameter {name}_base64 is not base64") from None
 
 
 def number(name: str, help_text: str, least: int, most: int, default: int | None = None) -> Parameter:
