@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ledgermq.client.groups.admin.descriptions import GroupDescription, GroupSummary
 from ledgermq.client.groups.admin.resets import PlannedReset
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.errors import LedgerMQError, StaleAssignment
+from ledgermq.errors import LedgerMQError, StaleAssignment, UnknownGroup
 from ledgermq_gateway.http.call import Answer, Call
 from ledgermq_gateway.http.problems import Problem, problem_of
 from ledgermq_gateway.records.bodies import decode
@@ -92,7 +92,7 @@ class Expected(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ResetIn(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`to`: earliest, latest, a time, an age, or an offset. Of these topics; of all that have offsets, if none is given.
+    """`to`: earliest, latest, a time, an age, or an offset. Of these topics; if none is given, of all with offsets.
     `expect`: refuse all if another offset is committed by now. `dry_run`: only answer what would change.
     """
 
@@ -169,11 +169,12 @@ async def put_offsets(call: Call) -> Answer:
 
 
 async def _check_epoch(call: Call, group: str, epoch: int) -> None:
-    found = {each.name: each.epoch for each in await call.caller.client.groups.list() if each.name == group}
-    if found.get(group, 0) != epoch:
-        raise problem_of(
-            StaleAssignment(f"group {group!r} has changed: it has the epoch {found.get(group, 0)}, not {epoch}")
-        )
+    try:
+        found = (await call.caller.client.groups.describe(group)).summary.epoch
+    except UnknownGroup:
+        found = 0
+    if found != epoch:
+        raise problem_of(StaleAssignment(f"group {group!r} has changed: it has the epoch {found}, not {epoch}"))
 
 
 async def reset_group(call: Call) -> Answer:
