@@ -144,12 +144,21 @@ def test_a_client_gets_records_from_the_offset_it_asks_for() -> None:
 def test_a_read_from_the_middle_of_a_large_run_goes_on() -> None:
     """Whole runs would begin with the same mebibyte each time, and a client with a small bound would stay there."""
     part, payload = part_of((0, rows_of(0, 40, 100_000)))
-    at, answers_of = 0, 0
+    at, answers_of = 0, 0  # two records of 100 kB fit at a time
     while at < 40:
-        found = offsets(fetched(part, payload, fetch_offset=at, bytes_max=100_000, first=True))
+        found = offsets(fetched(part, payload, fetch_offset=at, bytes_max=250_000, first=True))
         assert found[0] == at
         at, answers_of = found[-1] + 1, answers_of + 1
-    assert answers_of == 4
+    assert answers_of == 20
+
+
+def test_a_small_bound_gets_small_batches() -> None:
+    """Else only the first partition of an answer would ever have records."""
+    part, payload = part_of((0, rows_of(0, 5000, 100)))
+    data = b"".join(fetched(part, payload, fetch_offset=0, bytes_max=50_000, first=False).records or ())  # type: ignore[arg-type]
+    assert 25_000 < len(data) <= 50_000
+    tiny = fetched(part, payload, fetch_offset=0, bytes_max=1, first=True).records or ()
+    assert 8_000 < len(b"".join(tiny)) <= 16 * 1024  # type: ignore[arg-type]
 
 
 def test_the_bound_holds_but_for_the_first_batch_of_an_answer() -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from ledgermq.buffers import Buffer
+from ledgermq.buffers import KIB, Buffer
 from ledgermq.errors import DataDamaged, DuplicateMessage, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import check_crc
@@ -25,7 +25,7 @@ from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import SCHEMA_VERSION, decode_batch, encode_batch, timestamps_of
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.kafka.wire.batches.decoding import ProducedBatch
-from ledgermq_broker.kafka.wire.batches.encoding import empty_batch, encode_records
+from ledgermq_broker.kafka.wire.batches.encoding import BATCH_BYTES_MAX, empty_batch, encode_records
 from ledgermq_broker.kafka.wire.batches.refusals import BatchTooLarge, RecordsRefused
 from ledgermq_broker.kafka.wire.errors import Area, code_of
 from ledgermq_broker.kafka.wire.generated.fetch_response import PartitionData
@@ -33,6 +33,8 @@ from ledgermq_broker.kafka.wire.generated.produce_response import BatchIndexAndE
 
 _NONE = -1
 _MEMORY_FACTOR = 5
+_BATCH_BYTES_LEAST = 16 * KIB
+"""Smallest size at which batches are cut, however little a client asks for: each has 61 bytes besides its records."""
 
 
 def memory_bytes(request_bytes: int) -> int:
@@ -131,7 +133,7 @@ def fetched(
     pieces: list[Buffer] = []
     size = 0
     try:
-        for batch in _batches(part, payload, fetch_offset):
+        for batch in _batches(part, payload, fetch_offset, bytes_max):
             if size + len(batch) > bytes_max and not (first and not pieces):
                 break
             pieces.append(batch)
@@ -155,9 +157,14 @@ def not_fetched(error: LedgerMQError, partition: int) -> PartitionData:
     )
 
 
-def _batches(part: pb.FetchedPartition, payload: Sequence[Buffer], fetch_offset: int) -> Iterator[bytes]:
+def _batches(
+    part: pb.FetchedPartition, payload: Sequence[Buffer], fetch_offset: int, bytes_max: int
+) -> Iterator[bytes]:
+    """Yield batches that fit into the bound: a partition has a turn although another one came first."""
     empty = True
-    for batch in encode_records(_runs(part, payload, fetch_offset), covered_to=part.next_offset):
+    size_max = min(BATCH_BYTES_MAX, max(_BATCH_BYTES_LEAST, bytes_max))
+    runs = _runs(part, payload, fetch_offset)
+    for batch in encode_records(runs, batch_bytes_max=size_max, covered_to=part.next_offset):
         empty = False
         yield batch
     if empty and part.next_offset > fetch_offset:
