@@ -12,7 +12,7 @@ WORKERS ?= 4
 # Some machines forbid Python to keep compiled modules: each of the hundreds of processes that tests start would compile all of them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup lint format proto kafka-messages pages quick test test-fast test-spark test-slow test-real test-nightly test-pythons test-kubernetes compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit clean
+.PHONY: help setup lint format proto kafka-messages pages quick test test-fast test-spark test-slow test-real test-kafka test-nightly test-pythons test-kubernetes compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,7 @@ pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md, the 
 	$(PYTHON) -m infra.api_page > docs/api.md
 	$(PYTHON) -m ledgermq_tools.broker.settings_page > docs/settings.md
 	$(PYTHON) -m ledgermq_broker.metrics.page > docs/metrics.md
+	$(PYTHON) -m ledgermq_broker.kafka.page > docs/kafka.md
 	$(PYTHON) -m infra.grafana.dashboard > infra/grafana/ledgermq.json
 
 quick: $(STAMP) ## Unit and property tests of what differs from main, for at most two minutes (BASE=HEAD~3 for another commit)
@@ -70,6 +71,9 @@ test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included
 	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py) && postgres=$$($(PYTHON) infra/postgres.py) && \
 	  mariadb=$$($(PYTHON) infra/mariadb.py) && \
 	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio LEDGERMQ_POSTGRES=$$postgres LEDGERMQ_MARIADB=$$mariadb $(PYTHON) -m infra.second_look -m "real and not nightly" tests
+
+test-kafka: $(STAMP) ## Real clients of the Kafka protocol: librdkafka, aiokafka, kafka-python
+	$(PYTHON) -m pytest -m kafka tests/kafka
 
 # TESTS=tests/real/test_stream_kills.py for a part of it.
 TESTS ?= tests

@@ -689,14 +689,16 @@ class TopicInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionInfo, _Mapping]]] = ..., settings: _Optional[_Mapping[str, str]] = ..., created_ms: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., message_ttl_ms_max: _Optional[int] = ..., nonce: _Optional[bytes] = ..., deleted_ms: _Optional[int] = ..., kept_until_ms: _Optional[int] = ...) -> None: ...
 
 class PartitionInfo(_message.Message):
-    __slots__ = ("bundle", "owner", "moving_from")
+    __slots__ = ("bundle", "owner", "moving_from", "moves")
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     MOVING_FROM_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
     bundle: int
     owner: str
     moving_from: int
-    def __init__(self, bundle: _Optional[int] = ..., owner: _Optional[str] = ..., moving_from: _Optional[int] = ...) -> None: ...
+    moves: int
+    def __init__(self, bundle: _Optional[int] = ..., owner: _Optional[str] = ..., moving_from: _Optional[int] = ..., moves: _Optional[int] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
     __slots__ = ("name", "partitions", "settings", "nonce", "forwarded")

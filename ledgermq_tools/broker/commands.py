@@ -90,6 +90,18 @@ Http = Annotated[
         help="Serve HTTP and JSON on this port, too (docs/gateway.md); 0 takes a free one. Not set: no HTTP.",
     ),
 ]
+KafkaPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        show_default=False,
+        help=(
+            "Port for clients of the Kafka protocol (docs/kafka.md), usually 9092; 0 takes a free one. Not set: none is"
+            " opened."
+        ),
+    ),
+]
 Processes = Annotated[
     int,
     typer.Option(
@@ -119,6 +131,7 @@ def dev(
     port: Port = PORT,
     admin_port: AdminPort = None,
     http: Http = None,
+    kafka_port: KafkaPort = None,
     config: ConfigFile = None,
     debug: Debug = False,
 ) -> None:
@@ -144,6 +157,8 @@ def dev(
         "admin_host": LOOPBACK,
         "port": port,
         "admin_port": admin_port,
+        "kafka_port": kafka_port,
+        "kafka_host": LOOPBACK,
         "auto_create_topics": True,
         "log_level": None if debug else "warning",
     }
@@ -267,6 +282,7 @@ def _welcome(node: Node, admin: int | None, folder: str, url: str) -> str:
     quoted, address = shlex.quote(folder), node.address
     target = "" if address == f"127.0.0.1:{PORT}" else f" --target {address}"
     watching = "" if admin is None else f"  ledgermq top{'' if admin == ADMIN_PORT else f' localhost:{admin}'}\n"
+    kafka = "" if node.kafka_address is None else f"\nKafka clients: bootstrap.servers = {node.kafka_address}\n"
     return f"""\
 LedgerMQ is ready at {address}; all its data is in {folder}/. Ctrl-C stops it.
 Only programs on this machine reach it, and {_let_in(node.broker.door.closed, quoted)}
@@ -277,7 +293,7 @@ In another terminal:
   ledgermq consume hello --from earliest --until-end{target}
   ledgermq compact {quoted}
   python -c "import sys, pyarrow.dataset as d; print(d.dataset(sys.argv[1]).to_table())" {quoted}/parquet
-{watching}
+{watching}{kafka}
 In Python:
   import ledgermq.sync
   with ledgermq.sync.connect("{address}") as client:  # or, without any broker: "{url}"

@@ -97,6 +97,7 @@ class Broker:
         constants: BrokerConstants | None = None,
         counts: Sequence[object] = (),
         functions: FilterFunctions | None = None,
+        kafka_address: str = "",
     ) -> None:
         self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
         self.address = address
@@ -125,6 +126,7 @@ class Broker:
             self.version,
             on_store_time_reached=self._store_clock.learn,
             public_key=pair.public,
+            kafka_address=kafka_address,
         )
         self.credentials = BrokerCredentials(pair, self.membership, self._store_clock.now_us)
         self.directory = Directory(cluster.bundles)
@@ -192,6 +194,7 @@ class Broker:
         constants: BrokerConstants | None = None,
         counts: Sequence[object] = (),
         functions: FilterFunctions | None = None,
+        kafka_address: str = "",
     ) -> Broker:
         """Start a broker that takes part in the cluster of this root; `run_blocking` runs Arrow and
         Parquet work (default: in threads). `counts`: observers of features, such as `QuotaCounts`.
@@ -212,6 +215,7 @@ class Broker:
             constants,
             counts,
             functions,
+            kafka_address,
         )
         if settings.security == "auto":
             await broker.rules.enforce_what_is_kept(broker.context.ledger(keys.METADATA_BUNDLE))

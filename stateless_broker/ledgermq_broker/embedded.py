@@ -71,7 +71,13 @@ def embedded_settings() -> BrokerSettings:
     command beside a broker must not take its place.
     """
     return load_settings(file_of_environment(), port=0).model_copy(
-        update={"broker_id": None, "advertised_address": None, "peer_address": None, "reserve_bytes": 0}
+        update={
+            "broker_id": None,
+            "advertised_address": None,
+            "peer_address": None,
+            "kafka_port": None,
+            "reserve_bytes": 0,
+        }
     )
 
 

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -35,6 +35,9 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.metered import StoreMeter
 from ledgermq_ledger.object_store.probe import probe_store
 from ledgermq_ledger.root.open import open_store
+
+if TYPE_CHECKING:
+    from ledgermq_broker.kafka.opening import KafkaPort
 
 PEER_TIMEOUT_S = 10.0
 GRACE_S = 1.0
@@ -65,6 +68,12 @@ class Node:
         self._server = server
         self._settings = settings
         self._following: asyncio.Task[None] | None = None
+        self._kafka: KafkaPort | None = None
+
+    @property
+    def kafka_address(self) -> str | None:
+        """Return where clients of the Kafka protocol reach it; None if they do not."""
+        return None if self._kafka is None else self._kafka.address
 
     @classmethod
     async def start(
@@ -87,7 +96,9 @@ class Node:
         issuer = issuer_of(settings)
         store = await open_store(url, sources=sources, meter=observers.store, mends=True)
         server = GrpcServer(CALLS_MAX, observers.calls)
+        kafka: KafkaPort | None = None
         try:
+            kafka = await _open_kafka(settings)
             asks_clients = settings.tls_client_auth == "required"
             credentials = None if certificates is None else certificates.grpc_credentials(asks_clients=asks_clients)
             port = await server.listen(settings.host, settings.port, credentials)
@@ -110,10 +121,13 @@ class Node:
                     functions=ProcessFunctions(
                         installed(), lambda: settings.filter_message_ms_max / 1000, observers.functions
                     ),
+                    kafka_address="" if kafka is None else kafka.address,
                 )
 
             broker = await (when_store_answers(join, store.url, wait_for_store, sources) if wait_for_store else join())
         except BaseException:
+            if kafka is not None:
+                await kafka.stop()
             await server.stop(0)
             await store.close()
             raise
@@ -123,6 +137,10 @@ class Node:
             broker.rules.signed = signed
             node._following = asyncio.create_task(signed.run(), name="keys of the identity provider")
         await server.serve(broker.service, broker.door)
+        if kafka is not None:
+            node._kafka = kafka
+            await kafka.serve(broker, settings, observers.calls)
+            log.info("Kafka port open", advertised=kafka.address)
         return node
 
     def apply(self, settings: BrokerSettings) -> None:
@@ -139,6 +157,8 @@ class Node:
         except TimeoutError:
             log.warning("not everything was handed over in time", shutdown_ms=self._settings.shutdown_ms)
             await self.broker.stop(graceful=False)
+        if self._kafka is not None:
+            await self._kafka.stop()
         await self._server.stop(GRACE_S)
         if self._following is not None:
             await end(self._following)
@@ -151,6 +171,15 @@ class Node:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+
+async def _open_kafka(settings: BrokerSettings) -> KafkaPort | None:
+    """Open the port for clients of the Kafka protocol, if the settings name one. Raises InvalidConfig."""
+    if settings.kafka_port is None:
+        return None
+    from ledgermq_broker.kafka.opening import KafkaPort  # late: it needs an extra
+
+    return await KafkaPort.open(settings)
 
 
 def issuer_of(settings: BrokerSettings) -> Issuer | None:

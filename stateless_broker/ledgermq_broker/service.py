@@ -309,6 +309,7 @@ class TopicPath:
                     bundle=bundle,
                     owner=self._ownership.address_of(bundle),
                     moving_from=move.source if (move := topic.moves.get(partition)) and not move.ended else 0,
+                    moves=move.count if move else 0,
                 )
                 for partition, bundle in enumerate(topic.bundles)
             ],

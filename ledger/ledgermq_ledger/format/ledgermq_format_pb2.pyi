@@ -589,15 +589,17 @@ class TopicRecord(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., bundles: _Optional[_Iterable[int]] = ..., settings: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[TopicState, str]] = ..., created_ms: _Optional[int] = ..., altered_ms: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[PartitionMove, _Mapping]]] = ..., nonce: _Optional[bytes] = ..., deleted_ms: _Optional[int] = ..., delete_grace_ms: _Optional[int] = ..., undeleted_ms: _Optional[int] = ...) -> None: ...
 
 class PartitionMove(_message.Message):
-    __slots__ = ("partition", "move", "source", "before", "ended")
+    __slots__ = ("partition", "move", "source", "before", "ended", "count")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     MOVE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
     partition: int
     move: int
     source: int
     before: int
     ended: bool
-    def __init__(self, partition: _Optional[int] = ..., move: _Optional[int] = ..., source: _Optional[int] = ..., before: _Optional[int] = ..., ended: _Optional[bool] = ...) -> None: ...
+    count: int
+    def __init__(self, partition: _Optional[int] = ..., move: _Optional[int] = ..., source: _Optional[int] = ..., before: _Optional[int] = ..., ended: _Optional[bool] = ..., count: _Optional[int] = ...) -> None: ...

@@ -56,13 +56,14 @@ class PartitionMove:
     """The newest move of a partition: from bundle `source` to the one that the topic names.
 
     `id`: offset of the record that decided it; 0 until it is written. `before`: the move before it; 0: none.
-    `ended`: the source has forgotten the partition.
+    `ended`: the source has forgotten the partition. `count`: moves so far, this one included.
     """
 
     id: int
     source: int
     before: int = 0
     ended: bool = False
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +309,12 @@ def encode_topic_record(topic: Topic, *, creation: bool = False) -> bytes:
         altered_ms=topic.altered_ms,
         moves=[
             fmt.PartitionMove(
-                partition=partition, move=move.id, source=move.source, before=move.before, ended=move.ended
+                partition=partition,
+                move=move.id,
+                source=move.source,
+                before=move.before,
+                ended=move.ended,
+                count=move.count,
             )
             for partition, move in sorted(topic.moves.items())
         ],
@@ -381,7 +387,7 @@ def _utc(ms: int) -> str:
 def _moves_of(record: fmt.TopicRecord, offset: int, settings: TopicSettings) -> dict[int, PartitionMove]:
     """Return the moves in a topic's record. Raises DataDamaged if they contradict the rest of it."""
     moves = {
-        move.partition: PartitionMove(move.move or offset, move.source, move.before, move.ended)
+        move.partition: PartitionMove(move.move or offset, move.source, move.before, move.ended, move.count)
         for move in record.moves
     }
     wrong = [

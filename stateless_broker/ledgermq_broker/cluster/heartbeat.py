@@ -5,7 +5,7 @@ only; nothing safe depends on it.
      "bundles": {"1": 4, "3": 9}, "releasing": [3], "troubles": {"2": "…"}, "leaving": false,
      "peer_address": "", "alarms": ["…"], "rack": "", "release": "0.2.0",
      "features": ["transactions", "timers", "rules"], "public_key": "…", "draining": false,
-     "loads": {"1": 3145728}, "promised": {"3": "…"}}
+     "loads": {"1": 3145728}, "promised": {"3": "…"}, "kafka_address": "host:9092", "kafka_node": 71254}
 
 `counter` grows when the content changes, not with every beat. An unchanged heartbeat keeps its ETag
 and only its time advances, so other brokers see it alive without reading it again. `incarnation` is
@@ -22,6 +22,9 @@ from typing import Any
 VERSION = 1
 LOAD_MAX = 2**53
 """Larger than that of any broker; a damaged heartbeat may have any number."""
+
+KAFKA_NODE_MAX = 2**30 - 1
+"""Clients of the Kafka protocol name coordinators by 2**31 - 1 less the number of their broker."""
 
 RULES = "rules"
 """Knows access rules and tokens, and proves to other brokers that it is one."""
@@ -58,6 +61,8 @@ class Heartbeat:
     `COMMON`. `public_key`: Ed25519, in hexadecimal; the broker signs its calls to other brokers with the
     private half, which only its process has. `loads`: of the owned bundles that are not idle, see `loads`.
     `promised`: bundles that this broker hands over for load, each with the broker that is to take it.
+    `kafka_address`: where clients of the Kafka protocol reach it, "" if they do not. `kafka_node`: its number among
+    them, 0 if it has none.
     """
 
     broker: str
@@ -78,6 +83,8 @@ class Heartbeat:
     draining: bool = False
     loads: dict[int, int] = field(default_factory=dict)
     promised: dict[int, str] = field(default_factory=dict)
+    kafka_address: str = ""
+    kafka_node: int = 0
 
     def supersedes(self, other: Heartbeat) -> bool:
         """Return whether this process stays: of two processes with one address or one id, the later
@@ -115,6 +122,8 @@ def decode_heartbeat(data: bytes) -> Heartbeat | None:
             draining=bool(found.get("draining", False)),
             loads={int(bundle): min(max(0, int(load)), LOAD_MAX) for bundle, load in found.get("loads", {}).items()},
             promised={int(bundle): str(broker) for bundle, broker in found.get("promised", {}).items()},
+            kafka_address=str(found.get("kafka_address", "")),
+            kafka_node=min(max(0, int(found.get("kafka_node", 0))), KAFKA_NODE_MAX),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

@@ -67,6 +67,7 @@ class Membership:
         features: tuple[str, ...] = COMMON,
         on_store_time_reached: Callable[[int, float], None] = lambda store_ms, at_s: None,
         public_key: str = "",
+        kafka_address: str = "",
     ) -> None:
         """`on_store_time(store_ms, at_s)` is called with the time that each look shows; see
         `TwoClocks.learn`. `on_store_time_reached(store_ms, at_s)`: the store's clock showed `store_ms`
@@ -82,7 +83,9 @@ class Membership:
             release=release,
             features=features,
             public_key=public_key,
+            kafka_address=kafka_address,
         )
+        self._sources = sources
         self.members: dict[str, Member] = {}
         self.interval_s = interval_s
         self.alarms = alarms
@@ -119,6 +122,8 @@ class Membership:
             before = None
         if features is not None:
             self.me = replace(self.me, features=features())
+        if self.me.kafka_address:
+            self.me = replace(self.me, kafka_node=self._kafka_node(before))
         known = [heartbeat.incarnation for heartbeat in rivals] + ([before.incarnation] if before else [])
         self.me = replace(self.me, incarnation=max(known, default=0) + 1)
         await self.beat({}, {})
@@ -309,6 +314,16 @@ class Membership:
             member.evidence.refused_at = now
         else:
             member.evidence.lost_at = now
+
+    def _kafka_node(self, before: Heartbeat | None) -> int:
+        """Return the number of this broker among clients of the Kafka protocol: that of the former process of this
+        broker, or a new one that no other broker has.
+        """
+        taken = {member.heartbeat.kafka_node for member in self.members.values()}
+        node = before.kafka_node if before is not None else 0
+        while not node or node in taken:
+            node = self._sources.random.getrandbits(30)
+        return node
 
     def _is_rival(self, other: Heartbeat) -> bool:
         return other.address == self.me.address and other.session != self.me.session

@@ -264,7 +264,8 @@ def moved(catalog: Catalog, name: str, partition: int, bundle: int, bundles: int
             f" {catalog.offset}"
         )
     raw = topic.raw_settings | {PARTITIONS_MOVED: "true"}
-    move = PartitionMove(0, source, 0 if before is None else before.id)
+    earlier = PartitionMove(0, source) if before is None else before
+    move = PartitionMove(0, source, earlier.id, count=earlier.count + 1)
     return replace(
         topic,
         bundles=(*topic.bundles[:partition], bundle, *topic.bundles[partition + 1 :]),

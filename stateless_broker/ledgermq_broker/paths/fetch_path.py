@@ -232,17 +232,20 @@ class FetchPath:
         found: list[_Found] = []
         lookup = self._metadata.lookup()
         ends_only = room == 0
-        at = 0
+        at, payload_bytes = 0, 0
+        urls: set[str] = set()
         while at < len(cursors):
             group = cursors[at : at + max(1, min(PARALLEL_PARTITIONS, room // READ_BYTES_LEAST))]
             at += len(group)
             bytes_max = 0 if ends_only else max(1, room // len(group))
             for part in await asyncio.gather(*(self._read(lookup, cursor, bytes_max, direct) for cursor in group)):
-                if found and sum(p.payload_bytes for p in found) + part.payload_bytes > FRAME_PAYLOAD_BYTES_MAX:
+                payload_bytes += part.payload_bytes
+                if found and payload_bytes > FRAME_PAYLOAD_BYTES_MAX:
                     return found
                 found.append(part)
+                urls.update(part.urls)
                 room -= part.size_bytes
-            if (room <= 0 and not ends_only) or len({url for part in found for url in part.urls}) >= OBJECTS_MAX:
+            if (room <= 0 and not ends_only) or len(urls) >= OBJECTS_MAX:
                 break
         return found
 

@@ -26,7 +26,7 @@ def shares(settings: BrokerSettings, processes: int) -> list[dict[str, Any]]:
     Raises InvalidConfig if two would get the same port, or one none.
     """
     port, admin_port = settings.port, settings.admin_port
-    for name, first in (("port", port), ("admin_port", admin_port)):
+    for name, first in (("port", port), ("admin_port", admin_port), ("kafka_port", settings.kafka_port)):
         if first and first + processes - 1 > PORT_MAX:
             raise InvalidConfig(
                 f"{processes} processes from {name} {first} on need port {first + processes - 1}; the largest port is"
@@ -36,6 +36,17 @@ def shares(settings: BrokerSettings, processes: int) -> list[dict[str, Any]]:
         raise InvalidConfig(
             f"{processes} processes take {processes} ports in a row: port {port} and admin_port {admin_port} are too"
             f" near, {port} and {port + processes} would do"
+        )
+    kafka_port = settings.kafka_port
+    for name, other in (("port", port), ("admin_port", admin_port)):
+        if kafka_port and other and abs(kafka_port - other) < processes:
+            raise InvalidConfig(
+                f"{processes} processes take {processes} ports in a row: {name} {other} and kafka_port {kafka_port} are"
+                " too near"
+            )
+    if settings.kafka_advertised_address is not None and kafka_port == 0:
+        raise InvalidConfig(
+            "kafka_advertised_address counts up from process to process as kafka_port does; port 0 does not"
         )
     for name, address in (("advertised_address", settings.advertised_address), ("peer_address", settings.peer_address)):
         if address is not None and settings.port == 0:
@@ -49,7 +60,9 @@ def _share(settings: BrokerSettings, number: int) -> dict[str, Any]:
         own["admin_port"] = settings.admin_port + number if settings.admin_port else 0
     if settings.broker_id is not None:
         own["broker_id"] = f"{settings.broker_id}-{number}"
-    for name in ("advertised_address", "peer_address"):
+    if settings.kafka_port is not None:
+        own["kafka_port"] = settings.kafka_port + number if settings.kafka_port else 0
+    for name in ("advertised_address", "peer_address", "kafka_advertised_address"):
         if (address := getattr(settings, name)) is not None:
             own[name] = _counted_up(name, address, number)
     return own

@@ -153,6 +153,30 @@ class BrokerSettings(ProcessSettings):
         "host:port at which other brokers reach this broker; not set: the advertised address. Set it when only clients "
         "can use the advertised address",
     )
+    kafka_port: int | None = _setting(
+        None,
+        "Port for clients of the Kafka protocol (docs/kafka.md), without TLS and without SASL; 0 takes a free port, not"
+        " set opens none. Set it in all brokers alike: partitions of a broker without it are out of these clients'"
+        " reach. Needs ledgermq[kafka]",
+        ge=0,
+        le=65535,
+    )
+    kafka_host: str = _setting(
+        "127.0.0.1",
+        "Address on which the Kafka port listens; 0.0.0.0 for all. Set it when such clients run on other machines",
+    )
+    kafka_advertised_address: str | None = _setting(
+        None,
+        "host:port at which clients of the Kafka protocol reach this broker; not set: `kafka_host` and the port. Set it"
+        " behind a proxy, and in containers",
+        pattern=r"^(\[[^\]]+\]|[^:\s]+):[0-9]{1,5}$",
+    )
+    kafka_connections_max: int = _setting(
+        5_000,
+        "Connections to the Kafka port, at most half of the files that the process may open. Java clients open three to"
+        " each broker for each thread",
+        ge=1,
+    )
     tls_client_auth: Literal["none", "required"] = _setting(
         "none",
         "required: refuse clients that show no certificate signed by an authority of `tls_client_ca_file`. Set it to"
@@ -524,8 +548,13 @@ def load_settings(file: Path | None = None, **flags: Any) -> BrokerSettings:
 
 
 def is_reached_from_elsewhere(settings: BrokerSettings) -> bool:
-    """Return whether the broker's port listens on more than this machine's own address."""
-    return settings.host not in ("127.0.0.1", "localhost", "::1")
+    """Return whether a port of the broker for clients listens on more than this machine's own address."""
+    return not is_local(settings.host) or (settings.kafka_port is not None and not is_local(settings.kafka_host))
+
+
+def is_local(host: str) -> bool:
+    """Return whether only programs on this machine reach a port at this address."""
+    return host in ("127.0.0.1", "localhost", "::1")
 
 
 def load_compaction_settings(file: Path | None = None, **flags: Any) -> CompactionSettings:

@@ -1,0 +1,314 @@
+"""One connection of a Kafka client: requests come in as frames, answers go out in the same order.
+
+    Produce             begun one after the other, and answered while the next ones are begun
+    everything else     waits for the answers before it
+    a malformed frame, an API or a version that is not served: the connection ends
+    bytes behind a message: ignored, as by Kafka; librdkafka sends three with Metadata of all topics
+    ApiVersions of an unknown version: answered in version 0, with what is served
+
+Transport and clock are given, so that a simulation drives a connection by bytes alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from ledgermq.buffers import MIB, Buffer
+from ledgermq.errors import CorruptFrame, InvalidConfig, LedgerMQError, ResourceExhausted, Unauthorized
+from ledgermq.protocol.client_ids import check_client_id
+from ledgermq.runtime.tasks import end
+from ledgermq.sources import Sources
+from ledgermq_broker.access.door import Admitted, Door
+from ledgermq_broker.bundle.budgets import CALLER, Caller
+from ledgermq_broker.kafka.brokers import Brokers
+from ledgermq_broker.kafka.handlers.fetch import FetchHandler
+from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
+from ledgermq_broker.kafka.handlers.offsets import OffsetsHandler
+from ledgermq_broker.kafka.handlers.produce import Begun, EndConnection, ProduceHandler, RunBlocking, init_producer_id
+from ledgermq_broker.kafka.table import Served, api_versions, served
+from ledgermq_broker.kafka.wire.errors import Code
+from ledgermq_broker.kafka.wire.frames import RequestHead, read_head, response_frame
+from ledgermq_broker.kafka.wire.messages import (
+    API_VERSIONS,
+    FETCH,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
+    PRODUCE,
+    Api,
+    Message,
+    written,
+)
+from ledgermq_broker.kafka.wire.primitives import Reader
+from ledgermq_broker.logs import get_logger
+from ledgermq_broker.ports.call_meter import OK, CallMeter
+
+QUEUED_FRAMES_MAX = 16
+QUEUED_BYTES_MAX = MIB
+"""Above either, nothing more is read from the connection until requests are served."""
+BEGUN_MAX = 16
+"""Produce requests that wait for their answers."""
+HELD_S_MAX = 10.0
+
+log = get_logger(__name__)
+
+Send = Callable[[Sequence[Buffer]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What all connections of a listener share. `batch_memory_max()`: what converting one batch may take."""
+
+    door: Door
+    brokers: Brokers
+    sources: Sources
+    run_blocking: RunBlocking
+    batch_memory_max: Callable[[], int]
+    meter: CallMeter = field(default_factory=CallMeter)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    head: RequestHead
+    reader: Reader
+    size: int
+    arrived_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer that comes: of a Produce request that was begun."""
+
+    request: Request
+    begun: Begun
+    begun_s: float
+
+
+@dataclass(slots=True)
+class _Caller:
+    """Who was admitted, with the handlers that keep something for the connection."""
+
+    admitted: Admitted
+    produce: ProduceHandler
+    fetch: FetchHandler
+
+
+class Connection:
+    """`peer`: names it in logs and quotas. `send` returns when what it got has left. `cut` breaks the connection at
+    once. `on_room`: called when the queue has room again.
+    """
+
+    def __init__(
+        self, parts: Parts, peer: str, send: Send, cut: Callable[[], None], on_room: Callable[[], None] = lambda: None
+    ) -> None:
+        self._parts = parts
+        self._peer = peer
+        self._send = send
+        self._cut = cut
+        self._on_room = on_room
+        self._requests: asyncio.Queue[Request] = asyncio.Queue()
+        self._queued_bytes = 0
+        self._answers: asyncio.Queue[_Answer] = asyncio.Queue(BEGUN_MAX)
+        self._caller: _Caller | None = None
+        self._metadata = MetadataHandler(parts.brokers)
+        self._offsets = OffsetsHandler()
+        self.has_asked = False
+        """Whether it has sent a request that could be read."""
+        self.at_work = 0
+        """Requests that have no answer yet."""
+
+    @property
+    def is_full(self) -> bool:
+        return self._requests.qsize() >= QUEUED_FRAMES_MAX or self._queued_bytes > QUEUED_BYTES_MAX
+
+    def received(self, frame: memoryview) -> None:
+        """Take a frame. Raises CorruptFrame."""
+        head, reader = read_head(frame)
+        self.has_asked = True
+        self.at_work += 1
+        self._queued_bytes += len(frame)
+        self._requests.put_nowait(Request(head, reader, len(frame), asyncio.get_running_loop().time()))
+
+    async def run(self) -> None:
+        """Serve until the connection has to end; what ends it is logged. The caller cancels it when the other side is
+        gone.
+        """
+        writer = asyncio.create_task(self._write_answers(), name="Kafka answers")
+        try:
+            await self._serve(writer)
+        except CorruptFrame as error:
+            self._log("malformed request", error)
+        except EndConnection as error:
+            self._log("the connection ends, because the client expects no answers", error)
+        except LedgerMQError as error:
+            self._log("a request was not served", error)
+        finally:
+            await end(writer)
+            await self._close()
+
+    async def _serve(self, writer: asyncio.Task[None]) -> None:
+        while True:
+            request = await self._next(writer)
+            self._queued_bytes -= request.size
+            self._on_room()
+            served_ = served(request.head.api_key, request.head.version)
+            if served_ is None:
+                await self._answered(writer)
+                if request.head.api_key != API_VERSIONS.key:
+                    raise CorruptFrame(f"API {request.head.api_key} in version {request.head.version} is not served")
+                await self._write(API_VERSIONS, 0, request, api_versions(Code.UNSUPPORTED_VERSION))
+            elif served_.api is PRODUCE:
+                await self._begin(request, served_)
+            else:
+                await self._answered(writer)
+                await self._serve_one(request, served_)
+
+    async def _next(self, writer: asyncio.Task[None]) -> Request:
+        """Return the next request. Raises what writing answers raised."""
+        if not self._requests.empty() and not writer.done():
+            return self._requests.get_nowait()
+        coming = asyncio.create_task(self._requests.get())
+        try:
+            await asyncio.wait([coming, writer], return_when=asyncio.FIRST_COMPLETED)
+            if writer.done():
+                await writer
+            return coming.result()
+        finally:
+            coming.cancel()
+
+    async def _answered(self, writer: asyncio.Task[None]) -> None:
+        """Wait until everything before is answered."""
+        joined = asyncio.create_task(self._answers.join())
+        try:
+            await asyncio.wait([joined, writer], return_when=asyncio.FIRST_COMPLETED)
+            if writer.done():
+                await writer
+        finally:
+            joined.cancel()
+
+    async def _begin(self, request: Request, served_: Served) -> None:
+        started_s = asyncio.get_running_loop().time()
+        caller = await self._admitted(request)
+        self._parts.meter.begun(_name(PRODUCE))
+        message: Any = PRODUCE.request.read(request.reader, request.head.version)
+        begun = await caller.produce.begin(message, request.arrived_s)
+        await self._answers.put(_Answer(request, begun, started_s))
+
+    async def _write_answers(self) -> None:
+        while True:
+            coming = await self._answers.get()
+            caller = self._caller
+            assert caller is not None
+            code = OK
+            try:
+                response = await caller.produce.answer(coming.begun)
+                if response is None:
+                    self.at_work -= 1
+                else:
+                    await self._write(PRODUCE, coming.request.head.version, coming.request, response)
+            except EndConnection:
+                code = "END"
+                raise
+            finally:
+                self._answers.task_done()
+                self._ended(PRODUCE, code, coming.begun_s)
+
+    async def _serve_one(self, request: Request, served_: Served) -> None:
+        started_s = asyncio.get_running_loop().time()
+        self._parts.meter.begun(_name(served_.api))
+        code = LedgerMQError.code
+        books = Caller(self._peer, self._cut)
+        CALLER.set(books)
+        try:
+            message = served_.api.request.read(request.reader, request.head.version)
+            response = await self._held(lambda: self._answer(request, served_.api, message))
+            await self._write(served_.api, request.head.version, request, response)
+            code = OK
+        except LedgerMQError as error:
+            code = error.code
+            raise
+        finally:
+            books.ended()
+            self._ended(served_.api, code, started_s)
+
+    async def _held(self, answer: Callable[[], Awaitable[Message]]) -> Message:
+        """Return the answer, when the caller's quota allows it. Raises ResourceExhausted if that takes too long."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + HELD_S_MAX
+        while True:
+            try:
+                return await answer()
+            except ResourceExhausted as error:
+                pause_s = max(0.01, (error.retry_after_ms or 0) / 1000)
+                if loop.time() + pause_s > until_s:
+                    raise
+                await asyncio.sleep(pause_s)
+
+    async def _answer(self, request: Request, api: Api, message: Any) -> Message:
+        version = request.head.version
+        if api is API_VERSIONS:
+            return cast(Message, api_versions())
+        caller = await self._admitted(request)
+        if api is INIT_PRODUCER_ID:
+            return cast(Message, init_producer_id(self._parts.sources, message))
+        used = caller.admitted.api
+        if api is METADATA:
+            return cast(Message, await self._metadata.answer(used, message, version))
+        if api is LIST_OFFSETS:
+            return cast(Message, await self._offsets.list_offsets(used, message, version))
+        if api is OFFSET_FOR_LEADER_EPOCH:
+            return cast(Message, await self._offsets.epochs(used, message, version))
+        assert api is FETCH
+        return cast(Message, await caller.fetch.answer(message, version))
+
+    async def _admitted(self, request: Request) -> _Caller:
+        """Admit the caller once: without SASL it is a caller without credentials. Raises Unauthenticated, Unavailable,
+        ResourceExhausted.
+        """
+        if self._caller is None:
+            admitted = await self._parts.door.admit("", client_id=_client_id(request.head.client_id))
+            if admitted.account is not None:
+                now_s = asyncio.get_running_loop().time()
+                if admitted.account.full(self._peer, now_s) is not None:
+                    raise ResourceExhausted(f"{admitted.principal.name} has as many connections as its quota allows")
+                admitted.account.begin_call(self._peer)
+            parts = self._parts
+            self._caller = _Caller(
+                admitted,
+                ProduceHandler(admitted.api, parts.run_blocking, parts.batch_memory_max()),
+                FetchHandler(admitted.api, parts.run_blocking),
+            )
+        return self._caller
+
+    async def _write(self, api: Api, version: int, request: Request, response: Any) -> None:
+        await self._send(response_frame(api, version, request.head.correlation_id, written(response, version)))
+        self.at_work -= 1
+
+    def _ended(self, api: Api, code: str, started_s: float) -> None:
+        self._parts.meter.ended(_name(api), code, asyncio.get_running_loop().time() - started_s)
+
+    async def _close(self) -> None:
+        if self._caller is not None:
+            await self._caller.produce.close()
+            if self._caller.admitted.account is not None:
+                self._caller.admitted.account.end_call(self._peer)
+
+    def _log(self, what: str, error: Exception) -> None:
+        level = log.warning if isinstance(error, Unauthorized) else log.info
+        level(what, peer=self._peer, why=str(error))
+
+
+def _name(api: Api) -> str:
+    return f"Kafka{api.name}"
+
+
+def _client_id(text: str) -> str:
+    """Return the client id for quotas; "" for one that none of ours could have."""
+    try:
+        return check_client_id(text) if text else ""
+    except InvalidConfig:
+        return ""

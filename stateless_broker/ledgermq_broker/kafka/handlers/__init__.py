@@ -1,0 +1,1 @@
+"""Handlers of requests: each is a client of the broker's API."""

@@ -1,0 +1,150 @@
+"""Answer ListOffsets and OffsetForLeaderEpoch.
+
+    −2, −4   the log start        −1   the end        −5   nothing: no part is in another tier
+    −3       refused: the record with the largest timestamp is not looked for
+    a time   the first record at or after it, and its own timestamp; −1, −1 if there is none
+
+Nothing that a client has read is ever cut off, so every epoch ends where the log ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledgermq.errors import LedgerMQError
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi
+from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.status import error_from_proto
+from ledgermq_broker.kafka.wire.errors import Area, Code, code_of
+from ledgermq_broker.kafka.wire.generated import list_offsets_request as asked
+from ledgermq_broker.kafka.wire.generated import list_offsets_response as answered
+from ledgermq_broker.kafka.wire.generated import offset_for_leader_epoch_request as epochs_asked
+from ledgermq_broker.kafka.wire.generated import offset_for_leader_epoch_response as epochs_answered
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+TIME_US_MAX = 2**62
+QUERIES_PER_CALL = 5_000
+NOTHING = -1
+
+
+class OffsetsHandler:
+    async def list_offsets(
+        self, api: BrokerApi, request: asked.ListOffsetsRequest, version: int
+    ) -> answered.ListOffsetsResponse:
+        wanted = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
+        queries = [_query(name, one) for name, one in wanted]
+        found = await ask(api, [query for query in queries if query is not None])
+        ends = iter(await ask(api, [_end(name, one) for name, one in wanted if one.timestamp >= 0]))
+        results = iter(found)
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for one in topic.partitions:
+                if _query(topic.name, one) is None:
+                    partitions.append(_without_query(one))
+                    continue
+                result = next(results)
+                end = next(ends) if one.timestamp >= 0 else None
+                partitions.append(await _answer(api, topic.name, one, result, end))
+            topics.append(answered.ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+        return answered.ListOffsetsResponse(topics=topics)
+
+    async def epochs(
+        self, api: BrokerApi, request: epochs_asked.OffsetForLeaderEpochRequest, version: int
+    ) -> epochs_answered.OffsetForLeaderEpochResponse:
+        queries = [
+            pb.OffsetQuery(topic=topic.topic, partition=one.partition, latest=True)
+            for topic in request.topics
+            for one in topic.partitions
+        ]
+        ends = iter(await ask(api, queries))
+        return epochs_answered.OffsetForLeaderEpochResponse(
+            topics=[
+                epochs_answered.OffsetForLeaderTopicResult(
+                    topic=topic.topic, partitions=[_epoch_end(one, next(ends)) for one in topic.partitions]
+                )
+                for topic in request.topics
+            ]
+        )
+
+
+async def ask(api: BrokerApi, queries: Sequence[pb.OffsetQuery]) -> list[pb.OffsetResult]:
+    """Return the results in the order of the queries."""
+    found: list[pb.OffsetResult] = []
+    for at in range(0, len(queries), QUERIES_PER_CALL):
+        answer = await api.list_offsets(pb.ListOffsetsRequest(queries=queries[at : at + QUERIES_PER_CALL]))
+        found += answer.results
+    return found
+
+
+def _query(name: str, one: asked.ListOffsetsPartition) -> pb.OffsetQuery | None:
+    query = pb.OffsetQuery(topic=name, partition=max(0, one.partition_index))
+    if one.partition_index < 0 or one.timestamp in (MAX_TIMESTAMP, LATEST_TIERED) or one.timestamp < LATEST_TIERED:
+        return None
+    if one.timestamp == LATEST:
+        query.latest = True
+    elif one.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        query.earliest = True
+    else:
+        query.timestamp_us = min(one.timestamp, TIME_US_MAX // 1000) * 1000
+    return query
+
+
+def _end(name: str, one: asked.ListOffsetsPartition) -> pb.OffsetQuery:
+    return pb.OffsetQuery(topic=name, partition=max(0, one.partition_index), latest=True)
+
+
+def _without_query(one: asked.ListOffsetsPartition) -> answered.ListOffsetsPartitionResponse:
+    code = Code.NONE if one.timestamp == LATEST_TIERED else Code.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    if one.partition_index < 0:
+        code = Code.UNKNOWN_TOPIC_OR_PARTITION
+    return answered.ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=code)
+
+
+async def _answer(
+    api: BrokerApi,
+    name: str,
+    one: asked.ListOffsetsPartition,
+    result: pb.OffsetResult,
+    end: pb.OffsetResult | None,
+) -> answered.ListOffsetsPartitionResponse:
+    part = answered.ListOffsetsPartitionResponse(partition_index=one.partition_index)
+    for found in (result, end):
+        if found is not None and found.HasField("error"):
+            part.error_code = code_of(error_from_proto(found.error), Area.FETCH)
+            return part
+    if end is None:
+        part.offset = result.offset
+    elif result.offset < end.offset:
+        part.offset = result.offset
+        try:
+            part.timestamp = await _timestamp_ms(api, name, one.partition_index, result.offset)
+        except LedgerMQError as error:
+            part.offset, part.error_code = NOTHING, code_of(error, Area.FETCH)
+    return part
+
+
+async def _timestamp_ms(api: BrokerApi, name: str, partition: int, offset: int) -> int:
+    """Return the timestamp of a record in milliseconds, −1 if it has none. Raises what reading raises."""
+    request = pb.FetchRequest(
+        partitions=[pb.FetchPartition(topic=name, partition=partition, offset=offset)], max_bytes=1
+    )
+    frame = await api.fetch_once(request)
+    [part] = frame.header.partitions
+    if part.HasField("error"):
+        raise error_from_proto(part.error)
+    if not part.batches:
+        return NOTHING
+    first = part.batches[0]
+    payload = memoryview(frame.payload[0] if len(frame.payload) == 1 else b"".join(frame.payload))
+    records = decode_batch(payload[: first.length])
+    stamp = records.column("timestamp")[max(0, offset - first.base_offset)]
+    return int(stamp.value // 1000) if stamp.is_valid else NOTHING
+
+
+def _epoch_end(one: epochs_asked.OffsetForLeaderPartition, end: pb.OffsetResult) -> epochs_answered.EpochEndOffset:
+    if end.HasField("error"):
+        code = code_of(error_from_proto(end.error), Area.FETCH)
+        return epochs_answered.EpochEndOffset(partition=one.partition, error_code=code)
+    return epochs_answered.EpochEndOffset(partition=one.partition, leader_epoch=one.leader_epoch, end_offset=end.offset)

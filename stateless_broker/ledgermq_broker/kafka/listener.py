@@ -1,0 +1,263 @@
+"""Listen for clients of the Kafka protocol.
+
+open at once        `kafka_connections_max`; of those that have sent no request `NEW_MAX`, the oldest of
+                    the host that has most of them goes first
+the first request   within `FIRST_REQUEST_S`, of `NEW_FRAME_BYTES_MAX` at most
+a request           whole within `FRAME_S` from its first byte
+an answer           some of it taken every `WRITE_S`
+idle                closed after `IDLE_S`
+unfinished requests above `ARRIVING_BYTES_MAX` in all: the connection that has most is closed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import cast
+
+from ledgermq.buffers import KIB, MIB, Buffer
+from ledgermq.errors import CorruptFrame, InvalidConfig
+from ledgermq.runtime.tasks import end
+from ledgermq_broker.kafka.connection import Connection, Parts
+from ledgermq_broker.kafka.wire.frames import FRAME_BYTES_MAX, FrameBuffer
+from ledgermq_broker.logs import get_logger
+
+NEW_MAX = 1000
+NEW_FRAME_BYTES_MAX = 64 * KIB
+FIRST_REQUEST_S = 10.0
+FRAME_S = 30.0
+WRITE_S = 30.0
+IDLE_S = 600.0
+ARRIVING_BYTES_MAX = 256 * MIB
+SWEEP_S = 1.0
+CHECK_S = 0.02
+KEEPALIVE_S = 60
+BACKLOG = 1024
+
+log = get_logger(__name__)
+
+
+class KafkaListener:
+    """`connections_max`: at most half of the files that the process may open."""
+
+    def __init__(self, connections_max: int) -> None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._connections_max = connections_max if soft == resource.RLIM_INFINITY else min(connections_max, soft // 2)
+        self._open: dict[KafkaProtocol, None] = {}
+        """The oldest first."""
+        self._server: asyncio.Server | None = None
+        self._parts: Parts | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._checked_s = 0.0
+
+    async def listen(self, host: str, port: int) -> int:
+        """Bind the port and return its number; 0 takes a free one. Raises InvalidConfig."""
+        try:  # it listens at once, so that a second broker on the port fails here; nothing is accepted before `serve`
+            line = socket.create_server(
+                (host, port),
+                family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+                backlog=BACKLOG,
+                dualstack_ipv6=host == "::",
+            )
+        except OSError as error:
+            raise InvalidConfig(
+                f"cannot listen on {host}:{port} (kafka_host, kafka_port): the port is in use, or the address is not"
+                " one of this machine's"
+            ) from error
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: KafkaProtocol(self, self._parts), sock=line, start_serving=False, backlog=BACKLOG
+        )
+        found: int = line.getsockname()[1]
+        return found
+
+    async def serve(self, parts: Parts) -> None:
+        """Accept connections from now on."""
+        assert self._server is not None
+        self._parts = parts
+        self._sweeping = asyncio.create_task(self._sweep(), name="Kafka connections")
+        await self._server.start_serving()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._sweeping is not None:
+            await end(self._sweeping)
+        await asyncio.gather(*(one.stop() for one in list(self._open)))
+        await asyncio.sleep(0)  # transports close their sockets in the next turn of the loop
+
+    def opened(self, one: KafkaProtocol) -> None:
+        self._open[one] = None
+        if len(self._open) > self._connections_max:
+            one.cut("more connections than kafka_connections_max allows")
+            return
+        new = [other for other in self._open if other.is_new]
+        if len(new) > NEW_MAX:
+            most = Counter(other.host for other in new).most_common(1)[0][0]
+            next(other for other in new if other.host == most).cut("too many connections have sent no request")
+
+    def closed(self, one: KafkaProtocol) -> None:
+        self._open.pop(one, None)
+
+    def check_arriving(self) -> None:
+        """Close the connection that has most of an unfinished request, while all together have too much."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._checked_s + CHECK_S:
+            return
+        self._checked_s = now_s
+        if sum(one.held_bytes for one in self._open) > ARRIVING_BYTES_MAX:
+            max(self._open, key=lambda one: one.held_bytes).cut("too many bytes of unfinished requests")
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            now_s = asyncio.get_running_loop().time()
+            for one in list(self._open):
+                one.check_time(now_s)
+
+
+class KafkaProtocol(asyncio.BufferedProtocol):
+    """The transport of one connection: bytes into frames, flow control, times."""
+
+    def __init__(self, listener: KafkaListener, parts: Parts | None) -> None:
+        assert parts is not None
+        self._listener = listener
+        self._parts = parts
+        self._frames = FrameBuffer(NEW_FRAME_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._connection: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._is_paused = False
+        self._opened_s = self._active_s = self._frame_s = asyncio.get_running_loop().time()
+        self.host = ""
+
+    @property
+    def is_new(self) -> bool:
+        return self._connection is None or not self._connection.has_asked
+
+    @property
+    def held_bytes(self) -> int:
+        return self._frames.unread_bytes
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername") or ("", 0)
+        self.host = str(peer[0])
+        transport.set_write_buffer_limits(high=0)
+        _keep_alive(transport.get_extra_info("socket"))
+        self._connection = Connection(
+            self._parts, f"kafka:{peer[0]}:{peer[1]}", self._send, self._abort, self._has_room
+        )
+        self._task = asyncio.get_running_loop().create_task(self._run(self._connection), name="Kafka connection")
+        self._listener.opened(self)
+
+    async def _run(self, connection: Connection) -> None:
+        try:
+            await connection.run()
+        except Exception as error:
+            log.error("a Kafka connection failed", peer=self.host, exc_info=error)
+        finally:
+            if self._transport is not None:
+                self._transport.close()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        assert self._connection is not None
+        self._active_s = asyncio.get_running_loop().time()
+        was_empty = self._frames.unread_bytes == 0
+        try:
+            frames = self._frames.filled(nbytes)
+            for frame in frames:
+                self._connection.received(frame)
+                self._frames.bytes_max = FRAME_BYTES_MAX
+        except CorruptFrame as error:
+            self.cut(error.message)
+            return
+        if frames or was_empty:
+            self._frame_s = self._active_s
+        if self._connection.is_full and not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+        if self._frames.unread_bytes > NEW_FRAME_BYTES_MAX:
+            self._listener.check_arriving()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        self._transport = None
+        self._writable.set()
+        self._listener.closed(self)
+        if self._task is not None:
+            self._task.cancel()
+
+    def check_time(self, now_s: float) -> None:
+        """Close the connection if it keeps the broker waiting."""
+        if self.is_new and now_s - self._opened_s > FIRST_REQUEST_S:
+            self.cut(f"no request within {FIRST_REQUEST_S:.0f} s")
+        elif self._frames.unread_bytes and not self._is_paused and now_s - self._frame_s > FRAME_S:
+            self.cut(f"a request was not whole within {FRAME_S:.0f} s")
+        elif now_s - self._active_s > IDLE_S and self._connection is not None and not self._connection.at_work:
+            self.cut(f"idle for {IDLE_S:.0f} s", quiet=True)
+
+    def cut(self, why: str, *, quiet: bool = False) -> None:
+        if not quiet:
+            log.info("a Kafka connection was closed", peer=self.host, why=why)
+        self._abort()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            await end(self._task)
+        self._abort()
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _has_room(self) -> None:
+        if self._is_paused and self._connection is not None and not self._connection.is_full:
+            self._is_paused = False
+            self._frame_s = asyncio.get_running_loop().time()
+            if self._transport is not None:
+                self._transport.resume_reading()
+
+    async def _send(self, pieces: Sequence[Buffer]) -> None:
+        """Write, and return when everything has left this process."""
+        if self._transport is None:
+            return
+        self._transport.writelines(pieces)
+        while not self._writable.is_set():
+            before = self._unsent_bytes()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._writable.wait(), WRITE_S)
+            if not self._writable.is_set() and self._unsent_bytes() >= before:
+                self.cut(f"none of an answer was taken within {WRITE_S:.0f} s")
+                return
+        self._active_s = asyncio.get_running_loop().time()
+
+    def _unsent_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+
+def _keep_alive(line: socket.socket | None) -> None:
+    """Let the kernel find out that the other machine is gone."""
+    if line is None:
+        return
+    with suppress(OSError):
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_S // 6)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)

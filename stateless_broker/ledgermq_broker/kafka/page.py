@@ -1,0 +1,110 @@
+"""Make docs/kafka.md from the table of APIs, so that the page cannot promise what is not served.
+
+python -m ledgermq_broker.kafka.page > docs/kafka.md
+"""
+
+from __future__ import annotations
+
+import sys
+
+from ledgermq_broker.kafka.table import TABLE
+
+HEAD = """\
+# Clients of the Kafka protocol
+
+This page is made by `make pages` from the table of APIs that the broker serves.
+
+Programs that speak the Kafka protocol can produce to LedgerMQ and read from it. What they write is
+what all other clients write: plain Parquet after compaction, readable by Spark. The port is off by
+default and **new: producing and reading by partition work; groups, administration and transactions
+of the protocol do not yet.**
+
+<!-- test: not run, it installs and starts a broker -->
+```bash
+pip install 'ledgermq[broker,kafka]'
+ledgermq dev --kafka-port 9092
+```
+
+Any producer then works with `bootstrap.servers = 127.0.0.1:9092`. A reader names its partitions:
+
+<!-- test: not run, it needs the broker above; tests/kafka runs the same -->
+```python
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+producer = Producer({"bootstrap.servers": "127.0.0.1:9092"})
+producer.produce("hello", b"first message")
+producer.flush()
+
+settings = {"bootstrap.servers": "127.0.0.1:9092", "group.id": "none", "enable.auto.commit": False}
+consumer = Consumer(settings)
+consumer.assign([TopicPartition("hello", 0, 0)])
+print(consumer.poll(5.0))
+```
+
+In a cluster set [`kafka_port`](settings.md) in all brokers alike, and `kafka_advertised_address`
+where clients reach them by another name. Partitions of a broker without the port have no leader
+for these clients, and an alarm names it.
+
+## What is served
+
+"""
+
+TAIL = """
+A request of another API or version ends the connection; `ApiVersions` of a newer version is
+answered in version 0 with what is served.
+
+| client | tried |
+|---|---|
+| librdkafka 2 (confluent-kafka) | idempotent producer, all five codecs; `assign`; null keys, headers with null values |
+| aiokafka 0.14, kafka-python 3 | idempotent producer; `assign`; end offsets, offsets by time |
+| Java 4.1 | `ProducerPerformance`, `VerifiableProducer`, console producer and consumer by partition, `GetOffsetShell` |
+
+## What differs from Kafka
+
+- **Groups.** `subscribe()`, committed offsets and `FindCoordinator` are not served: a reader names
+  partitions and offsets itself (`assign`), and turns automatic commits off.
+- **Administration.** Topics are made with `ledgermq topic create`, or at their first use where
+  `auto_create_topics` allows it.
+- **Security.** There is no SASL and no TLS on this port yet. A connection is judged as a call
+  without credentials: with `security = rules` it ends. The port refuses to open beside
+  `tls_client_auth = required`, and, beside `tls_cert_file`, on an address that other machines
+  reach.
+- **Acknowledgements.** `acks=1` waits for the store, as `all` does. `acks=0` gets no answer; an
+  error ends the connection, so that the client looks for the partition's leader.
+- **Transactions.** None yet: `InitProducerId` with a transactional id is refused, and so is a
+  transactional batch.
+- **Idempotence.** A batch that is sent again is stored once, also after a takeover. Weaker than our
+  own client: the *first* batch of a producer in a partition may be stored twice if it is sent again
+  after 100,000 other sessions have written to the bundle. After a takeover by a broker with another
+  version of pyarrow, a batch that is sent again may be refused as out of order, not stored twice.
+- **Errors.** A broker without room makes the connection wait, for at most half of the request's
+  time-out and 10 s. What a client must not repeat gets a permanent code.
+- **Compression.** What came uncompressed, with lz4 or with zstd is stored so; gzip and snappy
+  become lz4. Batches leave uncompressed.
+- **Timestamps** are kept to the millisecond they came with. **Tags** of our own client leave as the
+  header `ledgermq.tag`.
+- **Isolation.** Both levels read the same: undecided records have no offset yet, so no reader waits
+  for an open transaction.
+- **Sizes.** A record batch has at most 32 MiB, and a fifth of `produce_memory_bytes_max`. An answer
+  has about 16 MiB of records at most.
+
+## Bounds of the port
+
+`kafka_connections_max` connections; 1,000 that have sent no request yet, which have 10 s for it. A
+request has to arrive whole within 30 s, an answer has to be taken: 30 s without progress end the
+connection. Idle connections end after ten minutes. Quotas bind by client id and principal as for
+all calls.
+"""
+
+
+def page() -> str:
+    rows = ["| API | key | versions | note |", "|---|---|---|---|"]
+    rows += [
+        f"| {one.api.name} | {one.api.key} | {one.first}–{one.last} | {one.note} |"
+        for one in sorted(TABLE, key=lambda one: one.api.key)
+    ]
+    return HEAD + "\n".join(rows) + "\n" + TAIL
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,224 @@
+"""The port for Kafka clients: what a connection may take of the broker's time and memory, and when it opens."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from ledgermq.errors import InvalidConfig
+from ledgermq_broker.kafka import listener as limits
+from ledgermq_broker.kafka.connection import Parts
+from ledgermq_broker.kafka.listener import KafkaListener
+from ledgermq_broker.kafka.opening import KafkaPort
+from ledgermq_broker.kafka.page import page
+from ledgermq_broker.kafka.wire.frames import BUFFER_BYTES, request_frame
+from ledgermq_broker.kafka.wire.generated import api_versions_request as v
+from ledgermq_broker.kafka.wire.messages import API_VERSIONS, written
+from ledgermq_broker.ports.call_meter import CallMeter
+from ledgermq_broker.settings.processes import load_settings
+from ledgermq_ledger.blocking import run_inline
+from tests.broker.cluster import Cluster, cluster_of
+from tests.broker.kafka_world import BATCH_MEMORY_MAX, KafkaCluster, in_kafka_cluster
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+HELLO = request_frame(API_VERSIONS, 3, 1, "test", written(v.ApiVersionsRequest(), 3))
+
+
+class World:
+    """A listener on a real port, in front of a broker in memory. Clients are bare sockets."""
+
+    def __init__(self, cluster: Cluster, connections_max: int = 100) -> None:
+        self.cluster = cluster
+        self.listener = KafkaListener(connections_max)
+        self.port = 0
+        self.open: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> Self:
+        broker = self.cluster.brokers["a:1"]
+        self.port = await self.listener.listen("127.0.0.1", 0)
+        brokers = KafkaCluster.brokers_of(self.cluster, "a:1")  # type: ignore[arg-type]
+        await self.listener.serve(
+            Parts(broker.door, brokers, broker.context.sources, run_inline, lambda: BATCH_MEMORY_MAX, CallMeter())
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for writer in self.open:
+            writer.close()
+        await asyncio.sleep(0.02)  # what was accepted is a connection by now
+        await self.listener.stop()
+        await asyncio.sleep(0.02)
+
+    async def connect(self, *data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.open.append(writer)
+        for piece in data:
+            writer.write(piece)
+        await writer.drain()
+        return reader, writer
+
+    @property
+    def protocols(self) -> list[limits.KafkaProtocol]:
+        return list(self.listener._open)
+
+
+async def _is_closed(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await asyncio.wait_for(reader.read(), 30) == b""
+    except ConnectionError:
+        return True
+
+
+async def _hello(reader: asyncio.StreamReader) -> None:
+    size = struct.unpack(">i", await asyncio.wait_for(reader.readexactly(4), 30))[0]
+    await reader.readexactly(size)
+
+
+async def test_an_announced_length_takes_no_memory_and_has_thirty_seconds() -> None:
+    """Connections that announce 100 MiB each, and send it slowly, would take the broker's memory."""
+    async with cluster_of("a:1") as cluster, World(cluster) as world:
+        reader, writer = await world.connect(HELLO)
+        await _hello(reader)
+        writer.write(struct.pack(">i", 100 * 1024 * 1024) + bytes(1000))
+        [one] = world.protocols
+        await until(lambda: one.held_bytes > 0)
+        assert one._frames.held_bytes == BUFFER_BYTES
+        now_s = asyncio.get_running_loop().time()
+        one.check_time(now_s + 1)
+        assert world.protocols == [one]
+        one.check_time(now_s + limits.FRAME_S + 2)
+        assert await _is_closed(reader)
+
+
+async def test_of_unfinished_requests_the_largest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ARRIVING_BYTES_MAX", 600_000)
+    monkeypatch.setattr(limits, "CHECK_S", 0)
+    async with cluster_of("a:1") as cluster, World(cluster) as world:
+        readers = []
+        for size in (250_000, 400_000):
+            reader, writer = await world.connect(HELLO)
+            await _hello(reader)
+            writer.write(struct.pack(">i", 1_000_000) + bytes(size))
+            readers.append(reader)
+            if size == 250_000:
+                await until(lambda: any(one.held_bytes > 200_000 for one in world.protocols))
+        assert await _is_closed(readers[1])
+        assert len(world.protocols) == 1
+        assert world.protocols[0].held_bytes > 200_000
+
+
+async def test_a_connection_without_a_request_has_ten_seconds_and_small_frames() -> None:
+    async with cluster_of("a:1") as cluster, World(cluster) as world:
+        silent, _ = await world.connect()
+        await until(lambda: len(world.protocols) == 1)
+        [one] = world.protocols
+        one.check_time(asyncio.get_running_loop().time() + limits.FIRST_REQUEST_S + 1)
+        assert await _is_closed(silent)
+        large, _ = await world.connect(struct.pack(">i", limits.NEW_FRAME_BYTES_MAX + 1))
+        assert await _is_closed(large)
+        half, _ = await world.connect(HELLO[:10])
+        served, _ = await world.connect(HELLO)
+        await _hello(served)
+        for other in world.protocols:
+            other.check_time(asyncio.get_running_loop().time() + limits.FIRST_REQUEST_S + 1)
+        assert await _is_closed(half)
+        assert len(world.protocols) == 1
+
+
+async def test_of_connections_that_ask_nothing_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "NEW_MAX", 3)
+    async with cluster_of("a:1") as cluster, World(cluster) as world:
+        served, _ = await world.connect(HELLO)
+        await _hello(served)
+        idle = [(await world.connect())[0] for _ in range(5)]
+        assert await _is_closed(idle[0])
+        assert await _is_closed(idle[1])
+        await until(lambda: len(world.protocols) == 4)
+
+
+async def test_connections_are_bounded() -> None:
+    """`kafka_connections_max`."""
+    async with cluster_of("a:1") as cluster, World(cluster, connections_max=2) as world:
+        for _ in range(2):
+            reader, _ = await world.connect(HELLO)
+            await _hello(reader)
+        refused, _ = await world.connect(HELLO)
+        assert await _is_closed(refused)
+        assert len(world.protocols) == 2
+
+
+async def test_an_idle_connection_is_closed_and_one_with_a_request_is_not() -> None:
+    async with cluster_of("a:1") as cluster, World(cluster) as world:
+        reader, _ = await world.connect(HELLO)
+        await _hello(reader)
+        [one] = world.protocols
+        assert one._connection is not None
+        one._connection.at_work += 1
+        now_s = asyncio.get_running_loop().time()
+        one.check_time(now_s + limits.IDLE_S + 1)
+        assert world.protocols == [one]
+        one._connection.at_work -= 1
+        one.check_time(now_s + limits.IDLE_S + 1)
+        assert await _is_closed(reader)
+
+
+@pytest.mark.parametrize(
+    "data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", struct.pack(">i", 8) + b"\xff" * 8]
+)
+async def test_what_is_no_request_ends_the_connection(data: bytes) -> None:
+    async with cluster_of("a:1") as cluster, World(cluster) as world:
+        reader, _ = await world.connect(data)
+        assert await _is_closed(reader)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"kafka_advertised_address": "host:0"}, "kafka_advertised_address"),
+        ({"tls_client_auth": "required"}, "cannot ask for certificates"),
+        ({"tls_cert_file": "x", "tls_key_file": "y", "kafka_host": "0.0.0.0"}, "has no TLS yet"),
+    ],
+)
+async def test_the_port_does_not_open_where_it_would_let_others_in(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidConfig, match=why):
+        await KafkaPort.open(load_settings(kafka_port=0, **settings))
+
+
+async def test_the_port_is_where_it_was_set() -> None:
+    """`kafka_port`, `kafka_host`, `kafka_advertised_address`."""
+    port = await KafkaPort.open(load_settings(kafka_port=0, kafka_host="127.0.0.1"))
+    host, number = port.address.split(":")
+    assert (host, int(number) > 0) == ("127.0.0.1", True)
+    with pytest.raises(InvalidConfig, match="cannot listen on"):
+        await KafkaPort.open(load_settings(kafka_port=int(number)))
+    await port.stop()
+    named = await KafkaPort.open(load_settings(kafka_port=0, kafka_advertised_address="kafka.example:9092"))
+    assert named.address == "kafka.example:9092"
+    await named.stop()
+
+
+async def test_the_port_needs_the_compiled_codec(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise RuntimeError("the compiled codec is not installed")
+
+    monkeypatch.setattr("ledgermq_broker.kafka.opening.check_compiled", missing)
+    with pytest.raises(InvalidConfig, match="compiled codec"):
+        await KafkaPort.open(load_settings(kafka_port=0))
+
+
+def test_the_page_is_made_from_the_table() -> None:
+    assert (ROOT / "docs/kafka.md").read_text() == page(), "make pages"
+
+
+@in_kafka_cluster("a:1", "b:1", kafka=("a:1",))
+async def test_a_broker_out_of_reach_is_an_alarm(cluster: KafkaCluster) -> None:
+    from ledgermq_broker.kafka.opening import _out_of_reach
+
+    assert _out_of_reach(cluster.brokers_of("a:1")) == [
+        "clients of the Kafka protocol do not reach the partitions of b:1: set kafka_port there, too"
+    ]
