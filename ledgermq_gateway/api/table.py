@@ -11,7 +11,7 @@ from ledgermq_gateway.http.call import ARROW, EVENTS, JSON, NDJSON, OCTETS
 from ledgermq_gateway.records import events, reading, writing
 from ledgermq_gateway.records.bodies import RecordsIn
 from ledgermq_gateway.records.forms import VALUES
-from ledgermq_gateway.resources import groups, lookup, own, topics
+from ledgermq_gateway.resources import access, groups, lookup, own, topics
 from ledgermq_gateway.resources.parameters import POSITION_HELP, chosen, number, switch, text
 
 IDEMPOTENCY = Parameter(
@@ -47,6 +47,7 @@ def table(is_ready: Callable[[], bool], version: str) -> tuple[Route, ...]:
         *_records(),
         *_groups(),
         *_lookup(),
+        *_access(),
         Route(
             "GET",
             "/openapi.json",
@@ -244,4 +245,53 @@ def _lookup() -> list[Route]:
             answers={JSON: lookup.DelayedRecords},
         ),
         Route("DELETE", "/v1/delayed/{handle}", lookup.recall, "Recall a record.", answers={JSON: lookup.Recalled}),
+    ]
+
+
+def _access() -> list[Route]:
+    rules, tokens = "/v1/access/rules", "/v1/access/tokens"
+    return [
+        Route("GET", rules, access.list_rules, "Access rules.", answers={JSON: access.Rules}),
+        Route(
+            "POST",
+            rules,
+            access.grant,
+            "Store an access rule.",
+            body=Body({JSON: access.RuleIn}),
+            answers={JSON: access.Granted},
+            status=201,
+        ),
+        Route("DELETE", f"{rules}/{{rule}}", access.revoke, "Remove an access rule.", status=204),
+        Route("GET", tokens, access.list_tokens, "Tokens, without what they are.", answers={JSON: access.Tokens}),
+        Route(
+            "POST",
+            tokens,
+            access.create_token,
+            "Make a token; it is in this answer only.",
+            body=Body({JSON: access.TokenIn}),
+            answers={JSON: access.TokenOut},
+            status=201,
+        ),
+        Route("DELETE", f"{tokens}/{{token_id}}", access.revoke_token, "Remove a token.", status=204),
+        Route(
+            "GET",
+            "/v1/access/test",
+            access.test_rules,
+            "Whether a principal may do something.",
+            (
+                Parameter("operation", "Like produce, consume, group, cluster.", {"type": "string"}, required=True),
+                text("name", "Of the topic, group or transactional id."),
+                text("principal", "Another principal than the caller; needs the operation cluster."),
+            ),
+            answers={JSON: access.Decision},
+        ),
+        Route("GET", "/v1/quotas", access.list_quotas, "Quotas.", answers={JSON: access.Quotas}),
+        Route(
+            "PUT",
+            "/v1/quotas",
+            access.put_quota,
+            "Set or drop limits of a quota.",
+            body=Body({JSON: access.QuotaIn}),
+            answers={JSON: access.Quota},
+        ),
     ]
