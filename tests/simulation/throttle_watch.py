@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, RATES, Limit, Quota, Subject
 from ledgermq_broker.access.state.records import Unreadable, decode_quota, quota_key
-from ledgermq_broker.access.state.usage import BURST_S, TokenBucket
+from ledgermq_broker.access.state.token_bucket import TokenBucket
+from ledgermq_broker.access.state.usage import BURST_S
 from tests.simulation.belief import Belief
 from tests.simulation.model import Violation
 

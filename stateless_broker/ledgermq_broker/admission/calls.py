@@ -13,9 +13,9 @@ broken then (`Floods`). What one source spends so is counted beyond its connecti
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 
 from ledgermq.errors import QuotaExceeded
+from ledgermq_broker.access.state.token_bucket import TokenBucket
 from ledgermq_ledger.log.shares import is_above_share
 
 BROKER_CALLS = 500
@@ -63,47 +63,47 @@ class CallShares:
         self.total -= 1
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """What may be spent. `spent`: since the bucket was full last."""
+class _InVain:
+    """What a connection or a source may spend. `spent`: since it had all of it last. It owes a burst at most."""
 
-    level: float
-    at_s: float
-    spent: int = 0
+    def __init__(self, burst: int, per_s: float, now_s: float) -> None:
+        self._bucket = TokenBucket(per_s, now_s, burst)
+        self.spent = 0
 
-    def take(self, burst: int, per_s: float, now_s: float) -> None:
-        self.level = min(float(burst), self.level + per_s * max(0.0, now_s - self.at_s))
-        self.at_s = now_s
-        if self.level >= burst:
+    def take(self, now_s: float) -> float:
+        """Count a call; return what is left."""
+        bucket = self._bucket
+        before = bucket.level(now_s)
+        if before >= bucket.burst:
             self.spent = 0
-        self.level = max(-float(burst), self.level - 1)
+        bucket.take(min(1.0, before + bucket.burst), now_s)
         self.spent += 1
+        return bucket.level(now_s)
 
 
 class Floods:
     """Calls in vain, by connection and by source. Those that were not seen for longest are forgotten first."""
 
     def __init__(self) -> None:
-        self._connections: OrderedDict[str, _Bucket] = OrderedDict()
-        self._sources: OrderedDict[str, _Bucket] = OrderedDict()
+        self._connections: OrderedDict[str, _InVain] = OrderedDict()
+        self._sources: OrderedDict[str, _InVain] = OrderedDict()
 
     def note(self, connection: str, source: str, now_s: float) -> bool:
         """Count a call in vain; return whether to break its connection."""
-        own = _kept(self._connections, connection, CONNECTION_BURST, now_s)
-        shared = _kept(self._sources, source, SOURCE_BURST, now_s)
-        own.take(CONNECTION_BURST, CONNECTION_PER_S, now_s)
-        shared.take(SOURCE_BURST, SOURCE_PER_S, now_s)
-        return own.level < 0 or (shared.level < 0 and own.spent > POOR_CONNECTION_MAX)
+        own = _kept(self._connections, connection, CONNECTION_BURST, CONNECTION_PER_S, now_s)
+        shared = _kept(self._sources, source, SOURCE_BURST, SOURCE_PER_S, now_s)
+        left, left_of_source = own.take(now_s), shared.take(now_s)
+        return left < 0 or (left_of_source < 0 and own.spent > POOR_CONNECTION_MAX)
 
 
-def _kept(buckets: OrderedDict[str, _Bucket], name: str, burst: int, now_s: float) -> _Bucket:
-    found = buckets.get(name)
+def _kept(kept: OrderedDict[str, _InVain], name: str, burst: int, per_s: float, now_s: float) -> _InVain:
+    found = kept.get(name)
     if found is None:
-        found = buckets[name] = _Bucket(float(burst), now_s)
-        if len(buckets) > KEPT_MAX:
-            buckets.popitem(last=False)
+        found = kept[name] = _InVain(burst, per_s, now_s)
+        if len(kept) > KEPT_MAX:
+            kept.popitem(last=False)
     else:
-        buckets.move_to_end(name)
+        kept.move_to_end(name)
     return found
 
 

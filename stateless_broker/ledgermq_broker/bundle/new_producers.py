@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ledgermq.errors import QuotaExceeded
+from ledgermq_broker.access.state.token_bucket import TokenBucket
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segment import Batch
 
@@ -25,14 +25,6 @@ REFILL_S = 300.0
 RETRY_MS_MIN, RETRY_MS_MAX = 20, 5000
 KEPT_MAX = 10_000
 """Principals whose pace is kept; those that may bring their half need no entry."""
-
-
-@dataclass(slots=True)
-class _Pace:
-    """`spent`: producers that count at `at_s`; it falls with time."""
-
-    spent: float
-    at_s: float
 
 
 class NewProducers:
@@ -46,7 +38,7 @@ class NewProducers:
         self.most = max(1, remembered_max // SHARE)
         self._is_known = is_known
         self._now_s = now_s
-        self._paces: dict[int, _Pace] = {}
+        self._paces: dict[int, TokenBucket] = {}
 
     def admit(self, batches: Sequence[Batch]) -> None:
         """Count the new producers among these batches, or raise QuotaExceeded if their principal brought too many.
@@ -65,38 +57,35 @@ class NewProducers:
         for principal in set(new):
             self._check(principal)
         for principal in new:
-            self._paces[principal].spent += 1
+            self._paces[principal].take(1, self._now_s())
 
     def spent(self, principal: int) -> int:
         """Return how many producers a principal brought lately, of those that count at present."""
         pace = self._paces.get(principal)
-        return 0 if pace is None else math.ceil(self._left(pace, self._now_s()))
+        return 0 if pace is None else math.ceil(self.most - pace.level(self._now_s()))
 
     def _check(self, principal: int) -> None:
         now_s = self._now_s()
         pace = self._paces.get(principal)
         if pace is None:
             self._make_room(now_s)
-            pace = self._paces[principal] = _Pace(0.0, now_s)
-        pace.spent, pace.at_s = self._left(pace, now_s), now_s
-        if pace.spent < self.most:
+            pace = self._paces[principal] = TokenBucket(self.most / REFILL_S, now_s, self.most)
+        level = pace.level(now_s)
+        if level > 0:
             return
-        wait_ms = 1000 * (pace.spent - self.most + 1) * REFILL_S / self.most
+        wait_ms = 1000 * (1 - level) / pace.per_s
         raise QuotaExceeded(
-            f"this principal brought {math.ceil(pace.spent)} new producers to this bundle lately, counted in each"
-            f" partition; {self.most} may come at once, and as many again within {REFILL_S:.0f} s: keep producers open,"
-            " instead of opening one for a few records. Nothing was accepted; other principals go on",
+            f"this principal brought {math.ceil(self.most - level)} new producers to this bundle lately, counted in"
+            f" each partition; {self.most} may come at once, and as many again within {REFILL_S:.0f} s: keep producers"
+            " open, instead of opening one for a few records. Nothing was accepted; other principals go on",
             limit=LIMIT,
             retry_after_ms=round(min(RETRY_MS_MAX, max(RETRY_MS_MIN, wait_ms))),
         )
-
-    def _left(self, pace: _Pace, now_s: float) -> float:
-        return max(0.0, pace.spent - self.most / REFILL_S * max(0.0, now_s - pace.at_s))
 
     def _make_room(self, now_s: float) -> None:
         """Forget principals that count for nothing any longer, and if that is not enough the least one."""
         if len(self._paces) < KEPT_MAX:
             return
-        self._paces = {each: pace for each, pace in self._paces.items() if self._left(pace, now_s) > 0}
+        self._paces = {each: pace for each, pace in self._paces.items() if pace.level(now_s) < pace.burst}
         while len(self._paces) >= KEPT_MAX:
-            del self._paces[min(self._paces, key=lambda each: self._left(self._paces[each], now_s))]
+            del self._paces[max(self._paces, key=lambda each: self._paces[each].level(now_s))]

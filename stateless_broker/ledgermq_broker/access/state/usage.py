@@ -1,12 +1,7 @@
-"""Measure use against quotas: token buckets, shared by all calls of one principal or client id.
+"""Measure use against quotas, shared by all calls of one principal or client id.
 
-A bucket holds what may be used at once: at most the limit of one second. A call is let through while
-its bucket holds anything, and then takes its whole size, so the level may fall below zero: the next
-calls wait for longer. So an amount of any size passes, and over any time t at most
-`limit * (t + 1 s)` and one amount more.
-
-Each principal and each client id has its own buckets, so one that floods takes nothing from the
-others. The clock is given: seconds that never go back.
+Each principal and each client id has its own buckets, which hold the limit of one second. So one that floods
+takes nothing from the others. The clock is given: seconds that never go back.
 """
 
 from __future__ import annotations
@@ -16,10 +11,10 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from ledgermq_broker.access.state.quotas import ANONYMOUS, NO_QUOTA, RATES, Limit, Quota, QuotaSet
+from ledgermq_broker.access.state.token_bucket import TokenBucket
 
 BURST_S = 1.0
 """A bucket holds at most the limit of this time."""
-WAIT_S_MIN = 0.001
 SEARCHES_MAX = 1
 """Look-ups of one principal under way at one broker, which serves two at a time. So one is left for others."""
 ON_ITS_WAY_S = 0.1
@@ -27,36 +22,6 @@ ON_ITS_WAY_S = 0.1
 
 OpenTransaction = tuple[bytes, int, int]
 """A transaction: producer id, epoch and number."""
-
-
-class TokenBucket:
-    """`per_s`: what flows in. It is full at first."""
-
-    __slots__ = ("_at_s", "_level", "per_s")
-
-    def __init__(self, per_s: float, now_s: float) -> None:
-        self.per_s = per_s
-        self._level = per_s * BURST_S
-        self._at_s = now_s
-
-    def level(self, now_s: float) -> float:
-        self._level = min(self.per_s * BURST_S, self._level + self.per_s * max(0.0, now_s - self._at_s))
-        self._at_s = max(self._at_s, now_s)
-        return self._level
-
-    def wait_s(self, now_s: float) -> float:
-        """Return how long it takes until the bucket holds something again; 0 if it does."""
-        level = self.level(now_s)
-        return 0.0 if level > 0 else max(WAIT_S_MIN, -level / self.per_s)
-
-    def take(self, amount: float, now_s: float) -> None:
-        self._level = self.level(now_s) - amount
-
-    def change(self, per_s: float, now_s: float) -> None:
-        """Set another limit. What is owed stays owed, and is paid at the new rate."""
-        self.level(now_s)
-        self.per_s = per_s
-        self._level = min(self._level, per_s * BURST_S)
 
 
 class Usage:
@@ -106,7 +71,7 @@ class Usage:
         if self.quota.open_transactions:
             found[Limit.OPEN_TRANSACTIONS] = len(self._transactions)
         for limit, bucket in self._buckets.items():
-            found[limit] = round(max(0.0, bucket.per_s * BURST_S - bucket.level(now_s)))
+            found[limit] = round(max(0.0, bucket.burst - bucket.level(now_s)))
         return found
 
     def has_room_for(self, connection: str) -> bool:
