@@ -27,7 +27,7 @@ from ledgermq.client.connection.target import Embedding
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import TABLE_SCHEMA, Message
 from ledgermq.client.consuming.start import Start
-from ledgermq.client.context import ClientContext
+from ledgermq.client.context import ClientContext, Made
 from ledgermq.client.delayed import Delayed, DelayedList, RecallOutcome
 from ledgermq.client.finding import (
     BYTES_MAX,
@@ -167,24 +167,12 @@ class Client(ClusterAdmin):
         self._handlers: list[Handler | QueueHandler] = []
         self.transactions = TransactionClient(self._context, self._keep)
         """Transactions: records of any topics, and offsets of groups, all or nothing."""
-        operated = self._context, self._admin
-        self.dead_letters = DeadLetterAdmin(*operated, self.transactions, self.groups, self.queues)
+        self.dead_letters = DeadLetterAdmin(self._context, self._admin, self.transactions, self.groups, self.queues)
         """Dead letters: list, redrive, drop."""
-        self.unresolved = UnresolvedAdmin(*operated, self.transactions)
+        self.unresolved = UnresolvedAdmin(self._context, self._admin, self.transactions)
         """Half messages whose producers never answered: list, publish, drop."""
-        self._tracing = Tracing(*operated, self._finding, self.groups, self.queues, self.dead_letters)
-        self._made: list[
-            Producer
-            | Consumer
-            | GroupConsumer
-            | Queue
-            | Table
-            | Transactions
-            | TwoPhase
-            | HalfMessages
-            | Requests
-            | Client
-        ] = [self._requests]
+        self._tracing = Tracing(self._context, self._admin, self._finding, self.groups, self.queues, self.dead_letters)
+        self._made: list[Made] = [self._requests]
 
     def as_caller(self, token: str) -> Client:
         """Return a view of this client for another caller: every call carries `token`, and never the client's own.

@@ -26,6 +26,15 @@ class Replier(Protocol):
         ...
 
 
+class Made(Protocol):
+    """What a client has made, and closes at its end."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def close(self) -> Awaitable[None]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ClientContext:
     """`connections`: to brokers, and calls that any broker may answer. `routing`: topics,
