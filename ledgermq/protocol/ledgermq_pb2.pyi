@@ -728,7 +728,7 @@ class CreateTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[TopicInfo, _Mapping]] = ...) -> None: ...
 
 class AlterTopicRequest(_message.Message):
-    __slots__ = ("name", "partitions", "set", "unset", "forwarded")
+    __slots__ = ("name", "partitions", "set", "unset", "nonce", "topic_id", "forwarded")
     class SetEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -740,13 +740,17 @@ class AlterTopicRequest(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     SET_FIELD_NUMBER: _ClassVar[int]
     UNSET_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     set: _containers.ScalarMap[str, str]
     unset: _containers.RepeatedScalarFieldContainer[str]
+    nonce: bytes
+    topic_id: int
     forwarded: bool
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., set: _Optional[_Mapping[str, str]] = ..., unset: _Optional[_Iterable[str]] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., set: _Optional[_Mapping[str, str]] = ..., unset: _Optional[_Iterable[str]] = ..., nonce: _Optional[bytes] = ..., topic_id: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class AlterTopicResponse(_message.Message):
     __slots__ = ("topic",)
@@ -1031,10 +1035,12 @@ class DescribeGroupResponse(_message.Message):
     def __init__(self, group: _Optional[_Union[GroupInfo, _Mapping]] = ..., coordinator: _Optional[str] = ...) -> None: ...
 
 class DeleteGroupRequest(_message.Message):
-    __slots__ = ("group",)
+    __slots__ = ("group", "epoch")
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     group: str
-    def __init__(self, group: _Optional[str] = ...) -> None: ...
+    epoch: int
+    def __init__(self, group: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class DeleteGroupResponse(_message.Message):
     __slots__ = ()

@@ -79,5 +79,8 @@ class GroupAdmin:
     def delete(self, group: str) -> None:
         """Delete a group with all its committed offsets. Raises UnknownGroup, GroupNotEmpty,
         Unavailable.
+
+        UnknownGroup also means: an attempt had no answer, and before the next one another program had begun a group
+        of this name, or had used this one. That group stays as it is.
         """
         self._background.run(self._inner.delete(group))

@@ -400,13 +400,18 @@ class GroupCoordinator:
         """Describe a group. Raises InvalidGroupName, UnknownGroup."""
         return describe.group_details(self._existing(group), now_s)
 
-    def delete(self, group: str, now_ms: int) -> Decision[pb.DeleteGroupResponse]:
-        """Delete a group.
+    def delete(self, group: str, now_ms: int, epoch: int = 0) -> Decision[pb.DeleteGroupResponse]:
+        """Delete a group. `epoch`: the one that the caller has seen, so that a later group of the name stays, which
+        begins above it; 0: whatever group has the name now.
 
-        Raises InvalidGroupName, UnknownGroup, GroupNotEmpty; Unavailable while an open transaction
-        has staged offsets of it.
+        Raises InvalidGroupName, GroupNotEmpty; UnknownGroup, also for another epoch; Unavailable while an open
+        transaction has staged offsets of it.
         """
         found = self._existing(group)
+        if epoch not in (0, found.epoch):
+            raise UnknownGroup(
+                f"group {group} with the epoch {epoch} does not exist; the group of that name has {found.epoch}"
+            )
         if found.members:
             raise GroupNotEmpty(f"group {group} has {len(found.members)} members; stop them first")
         for partition in found.pending_in:

@@ -240,7 +240,12 @@ class TopicPath:
     async def alter_topic(self, request: pb.AlterTopicRequest) -> pb.AlterTopicResponse:
         async def here() -> pb.AlterTopicResponse:
             topic = await self._controller.alter_topic(
-                request.name, request.partitions, dict(request.set), list(request.unset)
+                request.name,
+                request.partitions,
+                dict(request.set),
+                list(request.unset),
+                request.nonce,
+                request.topic_id,
             )
             return pb.AlterTopicResponse(topic=self._info(topic))
 

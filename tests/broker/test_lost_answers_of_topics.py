@@ -13,6 +13,7 @@ import ledgermq
 from ledgermq.errors import InvalidRequest, TopicExists, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.metadata.controller import Controller
+from ledgermq_broker.metadata.topic_changes import CHANGES_KEPT
 from ledgermq_broker.ports.in_process import InProcessConnector
 from tests.broker.cluster import Cluster, in_cluster
 from tests.virtual_time import virtual_sources
@@ -120,7 +121,63 @@ async def test_a_deletion_whose_answer_was_lost_deletes_no_later_topic_of_the_na
             await one.delete_topic("t")
 
 
+@pytest.mark.parametrize("address", ["a:1", "b:1"])
+@in_cluster("a:1", "b:1")
+async def test_a_change_whose_answer_was_lost_does_not_undo_a_later_one(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    connector = InProcessConnector(cluster.network)
+    async with (
+        ledgermq.Client(connector, [address], sources=virtual_sources(next(cluster.client_seeds))) as one,
+        cluster.client() as other,
+    ):
+        await one.create_topic("t", 1)
+
+        async def other_alters() -> None:
+            for retention_ms in range(2000, 2000 + CHANGES_KEPT - 1):
+                await other.alter_topic("t", settings={"retention.ms": retention_ms})
+
+        lose_the_answer(monkeypatch, "alter_topic", stored=True, then=other_alters)
+        told = await one.alter_topic("t", settings={"retention.ms": 1000})
+        found = (await other.describe_topic("t")).settings
+        assert found == told.settings == {"retention.ms": str(2000 + CHANGES_KEPT - 2)}
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_change_that_was_not_made_is_made_by_the_next_attempt(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster.client() as one, cluster.client() as other:
+        await one.create_topic("t", 1)
+
+        async def other_alters() -> None:
+            await other.alter_topic("t", settings={"retention.ms": 2000})
+
+        lose_the_answer(monkeypatch, "alter_topic", stored=False, then=other_alters)
+        await one.alter_topic("t", settings={"retention.ms": 1000})
+        assert (await other.describe_topic("t")).settings == {"retention.ms": "1000"}
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_change_is_of_the_topic_that_had_the_name_when_it_was_asked_for(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster.client() as one, cluster.client() as other:
+        await one.create_topic("t", 1)
+
+        async def other_creates_anew() -> None:
+            await other.delete_topic("t")
+            await other.create_topic("t", 1, wait=True)
+
+        lose_the_answer(monkeypatch, "alter_topic", stored=True, then=other_creates_anew)
+        with pytest.raises(UnknownTopic, match="the topic of that name has the id"):
+            await one.alter_topic("t", settings={"retention.ms": 1000})
+        assert (await other.describe_topic("t")).settings == {}
+
+
 @in_cluster("a:1")
 async def test_a_nonce_has_a_bound(cluster: Cluster) -> None:
     with pytest.raises(InvalidRequest, match="at most 16 bytes, this one has 17"):
         await cluster.line("a:1").create_topic(pb.CreateTopicRequest(name="t", nonce=bytes(17)))
+    with pytest.raises(InvalidRequest, match="at most 16 bytes, this one has 17"):
+        await cluster.line("a:1").alter_topic(pb.AlterTopicRequest(name="t", nonce=bytes(17)))

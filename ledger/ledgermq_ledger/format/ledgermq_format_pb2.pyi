@@ -554,7 +554,7 @@ class SnapshotRecord(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., timestamp_us: _Optional[int] = ...) -> None: ...
 
 class TopicRecord(_message.Message):
-    __slots__ = ("topic_id", "name", "bundles", "settings", "state", "created_ms", "altered_ms", "moves", "nonce", "deleted_ms", "delete_grace_ms", "undeleted_ms")
+    __slots__ = ("topic_id", "name", "bundles", "settings", "state", "created_ms", "altered_ms", "moves", "nonce", "deleted_ms", "delete_grace_ms", "undeleted_ms", "changes")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -574,6 +574,7 @@ class TopicRecord(_message.Message):
     DELETED_MS_FIELD_NUMBER: _ClassVar[int]
     DELETE_GRACE_MS_FIELD_NUMBER: _ClassVar[int]
     UNDELETED_MS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     name: str
     bundles: _containers.RepeatedScalarFieldContainer[int]
@@ -586,7 +587,8 @@ class TopicRecord(_message.Message):
     deleted_ms: int
     delete_grace_ms: int
     undeleted_ms: int
-    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., bundles: _Optional[_Iterable[int]] = ..., settings: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[TopicState, str]] = ..., created_ms: _Optional[int] = ..., altered_ms: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[PartitionMove, _Mapping]]] = ..., nonce: _Optional[bytes] = ..., deleted_ms: _Optional[int] = ..., delete_grace_ms: _Optional[int] = ..., undeleted_ms: _Optional[int] = ...) -> None: ...
+    changes: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., bundles: _Optional[_Iterable[int]] = ..., settings: _Optional[_Mapping[str, str]] = ..., state: _Optional[_Union[TopicState, str]] = ..., created_ms: _Optional[int] = ..., altered_ms: _Optional[int] = ..., moves: _Optional[_Iterable[_Union[PartitionMove, _Mapping]]] = ..., nonce: _Optional[bytes] = ..., deleted_ms: _Optional[int] = ..., delete_grace_ms: _Optional[int] = ..., undeleted_ms: _Optional[int] = ..., changes: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class PartitionMove(_message.Message):
     __slots__ = ("partition", "move", "source", "before", "ended", "count")

@@ -96,7 +96,7 @@ class Topic:
 
     `altered_ms`: when settings or partitions were last changed, 0 if never. `version`: offset of
     the record with this state. `moves`: the newest move of each partition that has one. `nonce`: of the call that
-    created it, b"" if that is not known.
+    created it, b"" if that is not known. `changes`: those of the newest calls that altered it, oldest first.
     """
 
     id: int
@@ -112,6 +112,7 @@ class Topic:
     nonce: bytes = b""
     trash: Trash | None = None
     undeleted_ms: int = 0
+    changes: tuple[bytes, ...] = ()
 
     @property
     def living(self) -> bool:
@@ -322,6 +323,7 @@ def encode_topic_record(topic: Topic, *, creation: bool = False) -> bytes:
         deleted_ms=0 if topic.trash is None else topic.trash.deleted_ms,
         delete_grace_ms=0 if topic.trash is None else topic.trash.grace_ms,
         undeleted_ms=topic.undeleted_ms,
+        changes=topic.changes,
     )
     return record.SerializeToString(deterministic=True)
 
@@ -349,6 +351,7 @@ def decode_topic_record(offset: int, value: bytes) -> Topic:
             nonce=record.nonce,
             trash=trash,
             undeleted_ms=record.undeleted_ms,
+            changes=tuple(record.changes),
         )
     except DecodeError as error:
         raise DataDamaged(f"record {offset} of {keys.METADATA_TOPIC}: {error}") from error

@@ -125,7 +125,9 @@ class Admin:
             partitions=_whole("partitions", partitions),
             set=setting_texts(settings),
             unset=[_text(setting) for setting in unset],
+            nonce=self._sources.new_id(),
         )
+        request.topic_id = await self._id_of(name)
         answer = await self._connections.ask(lambda at: at.alter_topic(request), self._connections.deadline())
         self._routing.learn(answer.topic)
         return topic_description(answer.topic)
@@ -159,8 +161,8 @@ class Admin:
         return topic_description(answer.topic)
 
     async def _id_of(self, name: str) -> int:
-        """Return the id of the topic that has the name now, so that no attempt deletes a later one. 0 if the caller
-        may delete it, and not see it. Raises UnknownTopic, TopicBeingDeleted, Unavailable.
+        """Return the id of the topic that has the name now, so that no attempt changes a later one. 0 if the caller
+        may change it, and not see it. Raises UnknownTopic, TopicBeingDeleted, Unavailable.
         """
         try:
             return (await self._info(name, deleted=True)).topic_id

@@ -123,7 +123,9 @@ class Groups(Serving[PartitionCoordinator]):
         return pb.DescribeGroupResponse(group=group, coordinator=self._address)
 
     async def delete_group(self, request: pb.DeleteGroupRequest) -> pb.DeleteGroupResponse:
-        return await self._at_coordinator(request.group, lambda found: found.delete(request.group), must_exist=True)
+        return await self._at_coordinator(
+            request.group, lambda found: found.delete(request.group, request.epoch), must_exist=True
+        )
 
     async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
         topic = await self._topic.find()

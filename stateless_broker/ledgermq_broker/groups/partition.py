@@ -165,9 +165,9 @@ class PartitionCoordinator:
         self._state.check()
         return self._core.pending_transactions(self._clocks.stamp_ms(), older_than_ms)
 
-    async def delete(self, group: str) -> pb.DeleteGroupResponse:
+    async def delete(self, group: str, epoch: int) -> pb.DeleteGroupResponse:
         self._state.check_room(0)
-        answer = await self._decide(lambda: self._core.delete(group, self._clocks.stamp_ms()))
+        answer = await self._decide(lambda: self._core.delete(group, self._clocks.stamp_ms(), epoch))
         await self._state.durable()
         return answer
 

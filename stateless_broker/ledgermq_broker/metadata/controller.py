@@ -150,17 +150,26 @@ class Controller:
                 await self._change(partial(decide, spec=spec))
         return self._metadata.catalog.living(name)
 
-    async def alter_topic(self, name: str, partitions: int, change: dict[str, str], unset: list[str]) -> Topic:
-        """Change settings or partitions of a topic. When this returns, settings that protect or
-        release records are in force everywhere.
+    async def alter_topic(
+        self,
+        name: str,
+        partitions: int,
+        change: dict[str, str],
+        unset: list[str],
+        nonce: bytes = b"",
+        topic_id: int = 0,
+    ) -> Topic:
+        """Change settings or partitions of a topic, once for all calls with one nonce. When this returns, settings
+        that protect or release records are in force everywhere.
 
         Raises what `created` raises, UnknownTopic, and Unavailable if the change is made but not
         yet in force in a bundle: repeat it then.
         """
 
         def decide(catalog: Catalog) -> Topic:
+            now_ms = self._sources.now_ms()
             wish = altered(
-                catalog, name, partitions, change, unset, self._bundles(), self.limits, self._sources.now_ms()
+                catalog, name, partitions, change, unset, self._bundles(), self.limits, now_ms, nonce, topic_id
             )
             self.limits.check_archive(self._compaction.store.url, wish, catalog.topics_by_name.get(name))
             return wish

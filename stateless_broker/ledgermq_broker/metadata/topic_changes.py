@@ -37,6 +37,8 @@ from ledgermq_ledger.topics.settings import (
 )
 
 SETTING_CHARS_MAX = 200
+CHANGES_KEPT = 16
+"""Nonces of a topic's newest changes that are kept, so that a repeated one is known as such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +97,7 @@ def created(
     _check_lengths(settings)
     wanted = partitions or limits.default_partitions
     _check_partitions(wanted, limits)
-    if len(nonce) > NONCE_BYTES_MAX:
-        raise InvalidRequest(f"a nonce has at most {NONCE_BYTES_MAX} bytes, this one has {len(nonce)}")
+    _check_nonce(nonce)
     before = catalog.topics_by_name.get(name)
     if before is not None and before.removed:
         raise TopicBeingDeleted(f"topic {name!r} is being deleted; its name is not free yet", retry_after_ms=1000)
@@ -163,13 +164,20 @@ def altered(
     bundles: int,
     limits: TopicLimits,
     now_ms: int,
+    nonce: bytes = b"",
+    topic_id: int = 0,
 ) -> Topic:
-    """Return the changed topic. `partitions` 0 = unchanged.
+    """Return the changed topic. `partitions` 0 = unchanged. `nonce`: of the call, the same in all its attempts; a
+    topic that has it was changed by an earlier attempt, and nothing of it changes, for other calls may have changed
+    it since. `topic_id`: of the topic that is meant; 0: the one that has the name now.
 
     Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, InvalidConfig, InvalidRequest.
     """
     _check_user_topic(name)
-    topic = catalog.living(name)
+    _check_nonce(nonce)
+    topic = _meant(catalog.living(name), topic_id)
+    if nonce and nonce in topic.changes:
+        return topic
     if partitions and partitions < topic.partitions:
         raise InvalidRequest(
             f"topic {name!r} has {topic.partitions} partitions; their number may only grow, not become {partitions}"
@@ -187,7 +195,10 @@ def altered(
     raw = {key: value for key, value in (topic.raw_settings | dict(change)).items() if key not in unset}
     more = assign(catalog, partitions - topic.partitions, bundles) if partitions else ()
     settings = check_together(parse_stored_settings(raw), topic.partitions + len(more))
-    return replace(topic, bundles=topic.bundles + more, raw_settings=raw, settings=settings, altered_ms=now_ms)
+    changes = (*topic.changes, nonce)[-CHANGES_KEPT:] if nonce else topic.changes
+    return replace(
+        topic, bundles=topic.bundles + more, raw_settings=raw, settings=settings, altered_ms=now_ms, changes=changes
+    )
 
 
 def deleted(catalog: Catalog, name: str, topic_id: int, grace_ms: int, now_ms: int) -> Topic:
@@ -198,11 +209,7 @@ def deleted(catalog: Catalog, name: str, topic_id: int, grace_ms: int, now_ms: i
     TopicBeingDeleted, InvalidTopicName, LegalHold.
     """
     _check_user_topic(name)
-    topic = catalog.trashed.get(name) or catalog.living(name)
-    if topic_id not in (0, topic.id):
-        raise UnknownTopic(
-            f"topic {name!r} with the id {topic_id} does not exist; the topic of that name has the id {topic.id}"
-        )
+    topic = _meant(catalog.trashed.get(name) or catalog.living(name), topic_id)
     if topic.settings.legal_hold:
         raise LegalHold(
             f"topic {name!r} is under legal hold: it cannot be deleted until the setting legal.hold is unset"
@@ -237,6 +244,15 @@ def grace_ended(catalog: Catalog, topic_id: int, now_ms: int) -> Topic | None:
     if topic is None or topic.trash is None or now_ms < topic.trash.until_ms:
         return None
     return removed(topic)
+
+
+def _meant(topic: Topic, topic_id: int) -> Topic:
+    """Return the topic. Raises UnknownTopic if the name has passed to another one than is meant."""
+    if topic_id not in (0, topic.id):
+        raise UnknownTopic(
+            f"topic {topic.name!r} with the id {topic_id} does not exist; the topic of that name has the id {topic.id}"
+        )
+    return topic
 
 
 def moved(catalog: Catalog, name: str, partition: int, bundle: int, bundles: int) -> Topic:
@@ -327,6 +343,11 @@ def assign(catalog: Catalog, partitions: int, bundles: int) -> tuple[int, ...]:
         load[bundle] += 1
         chosen.append(bundle)
     return tuple(chosen)
+
+
+def _check_nonce(nonce: bytes) -> None:
+    if len(nonce) > NONCE_BYTES_MAX:
+        raise InvalidRequest(f"a nonce has at most {NONCE_BYTES_MAX} bytes, this one has {len(nonce)}")
 
 
 def _check_user_topic(name: str) -> None:

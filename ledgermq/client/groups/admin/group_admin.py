@@ -21,9 +21,17 @@ from ledgermq.client.groups.admin.resets import Bounds, Like, PlannedReset, Wher
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.lag import Lag, Lags
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.errors import LedgerMQError, UnknownGroup, UnknownTopic
+from ledgermq.errors import (
+    DeadlineExceeded,
+    LedgerMQError,
+    Unauthorized,
+    Unavailable,
+    UnknownGroup,
+    UnknownTopic,
+)
 from ledgermq.offset_stores.cluster import commit_outside
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import Connection
 from ledgermq.protocol.status import error_from_proto
 
 
@@ -156,11 +164,46 @@ class GroupAdmin:
     async def delete(self, group: str) -> None:
         """Delete a group with all its committed offsets. Raises UnknownGroup, GroupNotEmpty,
         Unavailable.
+
+        UnknownGroup also means: an attempt had no answer, and before the next one another program had begun a group
+        of this name, or had used this one. That group stays as it is.
         """
-        request = pb.DeleteGroupRequest(group=group)
-        await Coordinator(self._connections, group).ask(
-            lambda at: at.delete_group(request), self._connections.deadline()
-        )
+        deadline = self._connections.deadline()
+        epoch, lost = await self._epoch_of(group, deadline), False
+
+        async def delete(at: Connection) -> None:
+            nonlocal lost
+            try:
+                await at.delete_group(pb.DeleteGroupRequest(group=group, epoch=epoch))
+            except (Unavailable, DeadlineExceeded):
+                lost = True
+                raise
+
+        while True:
+            try:
+                await Coordinator(self._connections, group).ask(delete, deadline)
+                return
+            except UnknownGroup:
+                try:
+                    now = await self._epoch_of(group, deadline) if epoch else 0
+                except UnknownGroup:
+                    now = 0
+                if lost and not now:
+                    return  # an attempt without an answer has deleted it
+                if lost or not now:
+                    raise
+                epoch = now  # it was used since it was looked at
+
+    async def _epoch_of(self, group: str, deadline: float) -> int:
+        """Return the epoch of the group that has the name now; 0 if the caller may delete it, and not see it. Raises
+        InvalidGroupName, UnknownGroup, Unavailable.
+        """
+        request = pb.DescribeGroupRequest(group=group)
+        try:
+            answer = await Coordinator(self._connections, group).ask(lambda at: at.describe_group(request), deadline)
+        except Unauthorized:
+            return 0
+        return answer.group.epoch
 
     async def _committed(self, group: str, *, must_exist: bool = False) -> dict[TopicPartition, tuple[int, int]]:
         """Return (topic id, offset) of each partition."""
