@@ -33,7 +33,10 @@ class Ambush:
     `seconds_max`: it never sleeps longer.
 
     `sleepers_max`: so many at a time, for some process has to go on. `whose`, if not empty: the one process that
-    sleeps; `before`: the requests before which it does.
+    sleeps; `where`: what the key contains; `before`: the requests before which it does.
+
+    `late_s`, if not 0: so long it sleeps before a put, whatever happens meanwhile. So it comes late, and has to take
+    its permission again: before that it sleeps as said above.
     """
 
     shares: Mapping[str, float] = field(default_factory=dict)
@@ -42,6 +45,8 @@ class Ambush:
     sleepers_max: int = 1
     whose: str = ""
     before: tuple[str, ...] = ("put", "permission", "delete")
+    where: str = ""
+    late_s: float = 0.0
 
 
 NO_AMBUSH = Ambush()

@@ -86,6 +86,13 @@ def overtakes(seed: int) -> bool:
     return not is_keyed(seed) and random.Random(f"overtaken {seed}").random() < 0.2
 
 
+def known_chance(seed: int) -> float:
+    """Return how often a compactor reads what was decided: in some runs with a keyed topic so seldom that it freezes
+    file lists, and cleans, by catalogs from before the move. Facts of the topic's settings keep it out no longer then.
+    """
+    return SELDOM if is_keyed(seed) and random.Random(f"late catalogs {seed}").random() < 0.3 else KNOWN_CHANCE
+
+
 def topic_of(catalog: Catalog) -> Topic:
     return catalog.topics_by_id[TOPIC_ID]
 
@@ -331,10 +338,10 @@ class MovesRun(LedgerRun):
     async def _compact(self, name: str, incarnation: int) -> None:
         store, sources = self.world.line(name), self.world.sources(f"{name} {incarnation}")
         compaction = Compaction(store, self.plan.cluster, sources, LocalEngine(sources, run_inline))
-        catalog, random = Catalog(), sources.random
+        catalog, random, known = Catalog(), sources.random, known_chance(self.world.seed)
         while not self.world.healed:
             await asyncio.sleep(random.uniform(0, 2 * self.plan.compact_every_s) / self._pace)
-            if catalog.offset == 0 or random.random() < KNOWN_CHANCE:
+            if catalog.offset == 0 or random.random() < known:
                 read_records(catalog, self._records)
             bundle = random.choice(self.bundles)
             try:

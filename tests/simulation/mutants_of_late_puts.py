@@ -21,7 +21,7 @@ from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.task import _Run
 from tests.simulation.mutants import mutant
-from tests.simulation.rounds_plan import SLEEPER_WITH_A_WRONG_CLOCK, rounds_plan_of
+from tests.simulation.rounds_plan import LATE_TWICE, SLEEPER_OVER_A_REMOVAL, SLEEPER_WITH_A_WRONG_CLOCK, rounds_plan_of
 from tests.simulation.s3 import SimulatedS3
 
 LOADED = True
@@ -45,7 +45,7 @@ def url_life_without_end(patch: Patch) -> None:
     patch.setattr(tests.simulation.s3, "is_expired", lambda query, now_ms: False)
 
 
-@mutant("rounds", likely=late_on_s3)
+@mutant("rounds", likely=lambda seed: rounds_plan_of(seed).ambush is LATE_TWICE)
 def url_signed_after_the_look(patch: Patch) -> None:
     """S3: first the look whether the plan is open, then the signature."""
 
@@ -117,7 +117,7 @@ def commits_noted_as_long_ago(patch: Patch) -> None:
     )
 
 
-@mutant("rounds", likely=late_on_s3)
+@mutant("rounds", likely=lambda seed: rounds_plan_of(seed).ambush is SLEEPER_OVER_A_REMOVAL)
 def removed_topics_files_deleted_at_any_age(patch: Patch) -> None:
     """S3: a deleted topic's files go as soon as its barrier is passed."""
 

@@ -24,7 +24,7 @@ from ledgermq_ledger.parquet import commit, hand_over, plan
 from ledgermq_ledger.rounds import runner
 from ledgermq_ledger.topics import facts
 from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic
-from tests.simulation.moves_run import is_keyed, overtakes
+from tests.simulation.moves_run import KNOWN_CHANCE, is_keyed, known_chance, overtakes
 from tests.simulation.mutants import mutant
 
 LOADED = True
@@ -161,7 +161,7 @@ def sealed_while_something_keeps_it(patch: Patch) -> None:
     patch.setattr(Moving, "_check_free", lambda self, key: None)
 
 
-@mutant("moves", is_keyed)
+@mutant("moves", lambda seed: known_chance(seed) < KNOWN_CHANCE)
 def cleaned_between_two_bundles(patch: Patch) -> None:
     """A keyed partition is cleaned, and what that replaces is deleted, by whichever bundle is asked."""
     real = facts.may_remove

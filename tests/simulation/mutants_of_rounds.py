@@ -27,7 +27,9 @@ from ledgermq_ledger.garbage.listing import Listing
 from ledgermq_ledger.log.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq_ledger.parquet.columns import ParquetBuilder
 from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.group_build import Built
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.topics import removal as topic_removal
 from tests.simulation.mutants import mutant
@@ -300,7 +302,14 @@ def task_reads_a_slot_that_was_created_again(patch: Patch) -> None:
         except ObjectMissing:
             return []
 
+    def built(self: Any) -> list[Built]:
+        return [
+            self.failures.get(key) or Built(file, self.builders.get(key) or ParquetBuilder(file))
+            for key, file in self.files.items()
+        ]
+
     real = ledgermq_ledger.parquet.group_build._read_slot
+    patch.setattr(ledgermq_ledger.parquet.group_build._Group, "built", built)
     patch.setattr(ledgermq_ledger.parquet.group_build, "read_planned_index", read_planned_index)
     patch.setattr(ledgermq_ledger.parquet.group_build, "refuse", refuse)
     patch.setattr(ledgermq_ledger.parquet.group_build, "_read_slot", read_slot)

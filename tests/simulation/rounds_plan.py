@@ -15,6 +15,14 @@ SLEEPER_WITH_A_WRONG_CLOCK = Ambush({"parquet": 1.0}, seconds_max=80.0, whose="c
 """The compactor whose clock is ahead has signed, and sleeps until its file was put by another one and deleted. Its
 URLs would still be in force then, if it could sign at all (T4).
 """
+SLEEPER_OVER_A_REMOVAL = Ambush({"parquet": 1.0}, seconds_max=14.0, whose="c0", before=("put",), where="topic=temp/")
+"""It has signed for a file of a topic that is deleted at once: while its URL is in force all steps of the removal
+may be done, but for the one that waits until no URL is (T5).
+"""
+LATE_TWICE = Ambush(
+    {"parquet": 1.0}, seconds_max=80.0, whose="c0", before=("put", "permission"), where="topic=brief/", late_s=3.0
+)
+"""Its URL has expired while its plan is still open, and once more it sleeps before it signs again (T3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,7 @@ def rounds_plan_of(seed: int) -> RoundsPlan:
     clocks_wrong_s: tuple[float, ...] = r.choice(((), (40.0,)))
     if plan.is_s3 and clocks_wrong_s and random.Random(f"sleeper {seed}").random() < 0.5:
         ambush, clocks_wrong_s = SLEEPER_WITH_A_WRONG_CLOCK, (300.0,)
-    return replace(
+    storm = replace(
         plan,
         compactors=4,
         seconds=160.0,
@@ -73,6 +81,22 @@ def rounds_plan_of(seed: int) -> RoundsPlan:
         holds=0.0,
         archives=False,
     )
+    return _with_one_sleeper(storm, seed) if plan.is_s3 and ambush is not SLEEPER_WITH_A_WRONG_CLOCK else storm
+
+
+def _with_one_sleeper(storm: RoundsPlan, seed: int) -> RoundsPlan:
+    """In half of these storms one compactor alone sleeps, just where one rule protects."""
+    r = random.Random(f"one sleeper {seed}")
+    kind = r.choice((SLEEPER_OVER_A_REMOVAL, LATE_TWICE, None, None))
+    if kind is SLEEPER_OVER_A_REMOVAL:
+        cluster = replace(storm.cluster, url_life_ms=15_000, parquet_min_age_ms=60_000)
+        storm = replace(storm, cluster=cluster, topic_every_s=1.0, round_every_s=0.5, records_s=3.0)
+        return replace(storm, ambush=kind, clocks_wrong_s=())
+    if kind is LATE_TWICE:  # few rounds, or its plan is not open any more
+        cluster = replace(storm.cluster, url_life_ms=3000, parquet_min_age_ms=12_000)
+        storm = replace(storm, cluster=cluster, compactors=3, round_every_s=5.0, by_hand=0.6)
+        return replace(storm, ambush=kind, clocks_wrong_s=())
+    return storm
 
 
 def _drawn(seed: int) -> RoundsPlan:

@@ -122,11 +122,11 @@ class StoreLine(FaultyStore):
         await self._sleep(asyncio.sleep(self._random.uniform(0, self._weather.nap_s_max)), "pause before a request")
 
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        await self._lie_in_ambush("put", kind_of(key, buffers), lambda: self._watched.when_gone(key))
+        await self._lie_in_ambush("put", kind_of(key, buffers), lambda: self._watched.when_gone(key), [key])
         await super().put_if_absent(key, buffers)
 
     async def put_fenced(self, puts: FencedPuts, key: str, buffers: Sequence[Buffer]) -> None:
-        await self._lie_in_ambush("put", kind_of(key), lambda: self._watched.when_gone(key))
+        await self._lie_in_ambush("put", kind_of(key), lambda: self._watched.when_gone(key), [key])
         try:
             await super().put_fenced(puts, key, buffers)
         except FenceClosed:
@@ -135,23 +135,30 @@ class StoreLine(FaultyStore):
 
     async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
         if keys:
-            again = not self._came_late.isdisjoint(
-                keys
-            )  # its files are built: nothing but the permission keeps them out
+            late = [key for key in keys if key in self._came_late]  # built: nothing but the permission keeps them out
             await self._lie_in_ambush(
-                "permission", kind_of(keys[0]), lambda: self._watched.when_gone(keys[0]), certainly=again
+                "permission",
+                kind_of(keys[0]),
+                lambda: self._watched.when_gone(*(late or keys[:1])),
+                late or keys[:1],
+                certainly=bool(late),
             )
         return await super().fenced_puts(fence, keys, url_life_ms)
 
     async def delete(self, keys: Sequence[str]) -> None:
         commits = self._weather.ambush.commits
         await self._lie_in_ambush(
-            "delete", kind_of(keys[0]) if keys else "", lambda: self._watched.after_commits(commits)
+            "delete", kind_of(keys[0]) if keys else "", lambda: self._watched.after_commits(commits), keys
         )
         await super().delete(keys)
 
     async def _lie_in_ambush(
-        self, what: str, kind: str, passed: Callable[[], asyncio.Future[None]], certainly: bool = False
+        self,
+        what: str,
+        kind: str,
+        passed: Callable[[], asyncio.Future[None]],
+        keys: Sequence[str],
+        certainly: bool = False,
     ) -> None:
         """Sleep until the world has gone past the request.
 
@@ -159,6 +166,12 @@ class StoreLine(FaultyStore):
         """
         ambush, share = self._weather.ambush, self._weather.ambush.shares.get(kind, 0.0)
         if what not in ambush.before or ambush.whose not in ("", self._who):
+            return
+        if not any(ambush.where in key for key in keys):
+            return
+        if ambush.late_s and not certainly:
+            if what == "put" and self._came_late.isdisjoint(keys):
+                await self._sleep(asyncio.sleep(ambush.late_s), f"sleep before a {what} ({kind})")
             return
         if share and self._weather.sleepers < ambush.sleepers_max and (certainly or self._random.random() < share):
             seconds_max = ambush.seconds_max * (1.0 if certainly else self._random.choice((0.1, 1.0)))

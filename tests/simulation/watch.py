@@ -106,10 +106,11 @@ class WatchedStore(MemoryStore):
         self.commits = 0
         """Checkpoints that became the newest, of all bundles."""
 
-    def when_gone(self, key: str) -> asyncio.Future[None]:
-        """Done once an object that was at `key` is deleted, from now on."""
+    def when_gone(self, *keys: str) -> asyncio.Future[None]:
+        """Done once an object that was at one of `keys` is deleted, from now on."""
         gone = asyncio.get_running_loop().create_future()
-        self._until_gone[key].append(gone)
+        for key in keys:
+            self._until_gone[key].append(gone)
         return gone
 
     def after_commits(self, count: int) -> asyncio.Future[None]:
