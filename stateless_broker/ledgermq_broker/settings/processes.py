@@ -169,7 +169,6 @@ class BrokerSettings(ProcessSettings):
         None,
         "host:port at which clients of the Kafka protocol reach this broker; not set: `kafka_host` and the port. Set it"
         " behind a proxy, and in containers",
-        pattern=r"^(\[[^\]]+\]|[^:\s]+):[0-9]{1,5}$",
     )
     kafka_connections_max: int = _setting(
         5_000,
