@@ -165,6 +165,17 @@ class DuplicateMessage(InvalidRequest):
         self.repeated = tuple(repeated)
 
 
+class ConditionFailed(InvalidRequest):
+    """A record with `expect_end` was not stored, because its partition ends elsewhere. `end`: where, durably.
+
+    Read up to it, decide again, and send with the new end.
+    """
+
+    code = "CONDITION_FAILED"
+
+    end: int = -1
+
+
 class BacklogQuotaExceeded(InvalidRequest):
     code = "BACKLOG_QUOTA_EXCEEDED"
 

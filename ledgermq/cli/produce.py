@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import count, repeat
 from pathlib import Path
 from typing import Annotated
 
@@ -114,6 +115,16 @@ Partition = Annotated[
     int | None,
     typer.Option("--partition", "-p", min=0, help="Send every record to this partition. Default: the key decides."),
 ]
+ExpectEnd = Annotated[
+    int | None,
+    typer.Option(
+        "--expect-end",
+        metavar="OFFSET",
+        min=0,
+        help="Store the first record only if the --partition ends at this offset, and each further one right behind"
+        " it; otherwise stop, and show where it ends.",
+    ),
+]
 Priority = Annotated[
     int | None,
     typer.Option(
@@ -168,6 +179,7 @@ async def produce(
     ttl: Ttl = None,
     partition: Partition = None,
     keep_partition: KeepPartition = False,
+    expect_end: ExpectEnd = None,
     priority: Priority = None,
     delay: DelayOption = None,
     deliver_at: DeliverAtOption = None,
@@ -191,6 +203,8 @@ async def produce(
     shape.check(form)
     if keep_partition and (form is not InputFormat.RECORDS or partition is not None or priority is not None):
         raise InvalidRequest("--keep-partition is for --format records, without --partition and --priority")
+    if expect_end is not None and (partition is None or acks is not Acks.DURABLE):
+        raise InvalidRequest("--expect-end is about one partition: choose it with --partition, and keep --acks durable")
     ttl_ms = None if ttl is None else parse_duration_ms(ttl, "--ttl", 1)
     common = Common(
         tuple(parse_headers(header)),
@@ -216,7 +230,7 @@ async def produce(
             async with connected_session(target, timeout_s, may_make=True) as session:
                 session.progress = sent.awaited
                 async with session.client.producer(**settings) as producer:
-                    await send_all(session, producer, topic, source, records, sent)
+                    await send_all(session, producer, topic, source, records, sent, expect_end)
         except LedgerMQError as error:
             if sent.records or sent.unknown():
                 notes().print(sent.summary("error"), markup=False, soft_wrap=True)
@@ -263,13 +277,20 @@ Lines = Iterator[tuple[int, ledgermq.Record]]
 
 
 async def send_all(
-    session: Session, producer: ledgermq.Producer, topic: str, source: LineSource, records: Lines, sent: Sent
+    session: Session,
+    producer: ledgermq.Producer,
+    topic: str,
+    source: LineSource,
+    records: Lines,
+    sent: Sent,
+    expect_end: int | None,
 ) -> None:
-    """Send the records of the input. Raises the first error of a record, or of the input.
+    """Send the records of the input. `expect_end`: where the partition ends before the first one. Raises the first
+    error of a record, or of the input.
 
     Records that were read before the error are sent nevertheless.
     """
-    is_begun = False
+    is_begun, ends = False, repeat(None) if expect_end is None else count(expect_end)
     by_hand = source.size is None and sys.stdin.isatty()
     if by_hand:
         notes().print("Type messages, one a line. Ctrl-D ends.")
@@ -279,12 +300,12 @@ async def send_all(
         try:
             async for piece in in_pieces(source, records, PIECE_RECORDS):
                 if not is_begun:
-                    await send_piece(producer, topic, source, piece[:1], sent)
+                    await send_piece(producer, topic, source, piece[:1], sent, ends)
                     await flush(
                         producer, sent
                     )  # the topic is known now: a record that is too large is found before later ones are sent
                     piece, is_begun = piece[1:], True
-                await send_piece(producer, topic, source, piece, sent)
+                await send_piece(producer, topic, source, piece, sent, ends)
                 sent.raise_failure()
                 done = source.bytes_read if source.size else sent.records
                 bar.update(task, completed=done, note=f"{sent.records:,} records stored")
@@ -305,10 +326,11 @@ async def send_piece(
     source: LineSource,
     piece: Iterable[tuple[int, ledgermq.Record]],
     sent: Sent,
+    ends: Iterator[int | None],
 ) -> None:
     for line, record in piece:
         try:
-            delivery = producer.send(topic, *record)
+            delivery = producer.send(topic, *record, expect_end=next(ends))
         except (InvalidRecord, MessageTooLarge) as error:
             raise at_line(error, source.name, line) from error
         sent.add(delivery, line)

@@ -140,7 +140,7 @@ class Guard(_message.Message):
     def __init__(self, produce: _Optional[str] = ..., consume: _Optional[str] = ..., describe: _Optional[str] = ..., create: _Optional[str] = ..., alter: _Optional[str] = ..., delete: _Optional[str] = ..., group: _Optional[str] = ..., transaction: _Optional[str] = ..., cluster: _Optional[bool] = ..., brokers: _Optional[bool] = ..., by_code: _Optional[bool] = ..., change: _Optional[bool] = ..., answers: _Optional[str] = ...) -> None: ...
 
 class Error(_message.Message):
-    __slots__ = ("code", "message", "retry_after_ms", "owner", "object_key", "not_stored", "exact_code", "limit")
+    __slots__ = ("code", "message", "retry_after_ms", "owner", "object_key", "not_stored", "exact_code", "limit", "end")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
@@ -149,6 +149,7 @@ class Error(_message.Message):
     NOT_STORED_FIELD_NUMBER: _ClassVar[int]
     EXACT_CODE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
     code: str
     message: str
     retry_after_ms: int
@@ -157,7 +158,8 @@ class Error(_message.Message):
     not_stored: bool
     exact_code: str
     limit: str
-    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., owner: _Optional[str] = ..., object_key: _Optional[str] = ..., not_stored: _Optional[bool] = ..., exact_code: _Optional[str] = ..., limit: _Optional[str] = ...) -> None: ...
+    end: int
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., owner: _Optional[str] = ..., object_key: _Optional[str] = ..., not_stored: _Optional[bool] = ..., exact_code: _Optional[str] = ..., limit: _Optional[str] = ..., end: _Optional[int] = ...) -> None: ...
 
 class ProduceRequest(_message.Message):
     __slots__ = ("header", "payload")
@@ -176,7 +178,7 @@ class ProduceHeader(_message.Message):
     def __init__(self, acks: _Optional[_Union[Acks, str]] = ..., batches: _Optional[_Iterable[_Union[ProduceBatch, _Mapping]]] = ...) -> None: ...
 
 class ProduceBatch(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "length", "crc", "record_count", "timestamp_min_us", "timestamp_max_us", "schema", "producer")
+    __slots__ = ("topic", "topic_id", "partition", "length", "crc", "record_count", "timestamp_min_us", "timestamp_max_us", "schema", "producer", "expect_end")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -187,6 +189,7 @@ class ProduceBatch(_message.Message):
     TIMESTAMP_MAX_US_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    EXPECT_END_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     partition: int
@@ -197,7 +200,8 @@ class ProduceBatch(_message.Message):
     timestamp_max_us: int
     schema: int
     producer: ProducerSession
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., length: _Optional[int] = ..., crc: _Optional[int] = ..., record_count: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., schema: _Optional[int] = ..., producer: _Optional[_Union[ProducerSession, _Mapping]] = ...) -> None: ...
+    expect_end: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., length: _Optional[int] = ..., crc: _Optional[int] = ..., record_count: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., schema: _Optional[int] = ..., producer: _Optional[_Union[ProducerSession, _Mapping]] = ..., expect_end: _Optional[int] = ...) -> None: ...
 
 class ProducerSession(_message.Message):
     __slots__ = ("id", "epoch", "sequence", "opened_slot")

@@ -23,6 +23,10 @@ from ledgermq.protocol.batch_header import BatchInfo, walk_batch
 Compression = Literal["none", "lz4", "zstd"]
 
 SCHEMA_VERSION = 1
+CONDITIONAL_SCHEMA_VERSION = 2
+"""In the header of a batch with a condition, whose records are those of version 1: a broker that would pass over the
+condition refuses it.
+"""
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 SCHEMA = pa.schema(
     [

@@ -39,6 +39,7 @@ _CODES: dict[type[LedgerMQError], grpc.StatusCode] = {
     errors.OffsetOutOfRange: grpc.StatusCode.OUT_OF_RANGE,
     errors.PublishNotAccepted: grpc.StatusCode.FAILED_PRECONDITION,
     errors.SubscribeNotAccepted: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ConditionFailed: grpc.StatusCode.FAILED_PRECONDITION,
     errors.DuplicateMessage: grpc.StatusCode.ALREADY_EXISTS,
     errors.BacklogQuotaExceeded: grpc.StatusCode.FAILED_PRECONDITION,
     errors.LegalHold: grpc.StatusCode.FAILED_PRECONDITION,
@@ -104,6 +105,7 @@ def error_to_proto(error: LedgerMQError) -> pb.Error:
         object_key=_encodable(error.object_key or ""),
         not_stored=error.not_stored,
         limit=error.limit if isinstance(error, errors.QuotaExceeded) else "",
+        end=error.end if isinstance(error, errors.ConditionFailed) and error.end >= 0 else None,
     )
 
 
@@ -133,6 +135,8 @@ def error_from_proto(message: pb.Error) -> LedgerMQError:
     error.not_stored = message.not_stored
     if isinstance(error, errors.QuotaExceeded):
         error.limit = message.limit
+    if isinstance(error, errors.ConditionFailed) and message.HasField("end"):
+        error.end = message.end
     return error
 
 

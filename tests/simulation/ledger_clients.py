@@ -10,13 +10,21 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import cache
 from typing import TypeVar
 
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledgermq.errors import LedgerMQError, NotOwner, OutOfOrderSequence, ResourceExhausted, UnknownProducer
+from ledgermq.errors import (
+    ConditionFailed,
+    LedgerMQError,
+    NotOwner,
+    OutOfOrderSequence,
+    ResourceExhausted,
+    UnknownProducer,
+)
 from ledgermq.protocol.limits import WINDOW_BATCHES
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq_ledger.log.segment import Batch
@@ -176,6 +184,70 @@ class IdempotentProducer(Client):
             )
         over.set()
         self._world.history.end_produce(op, Outcome.INFO)
+
+    async def _opened_slot(self, partition: int) -> int:
+        while True:
+            try:
+                return await self.ask(lambda broker: broker.opened_slot(TOPIC_ID, partition))
+            except (NoAnswer, Unreachable, LedgerMQError):
+                await self.pause()
+
+
+class ConditionalProducer(Client):
+    """Appends only where the log ends as it was told last: never blindly, never twice, whoever else writes."""
+
+    async def run(self, partition: int) -> None:
+        end = 0
+        while not self.stopped.is_set():
+            producer = self.random.getrandbits(128).to_bytes(16, "big")
+            opened = await self._opened_slot(partition)
+            end = await self._session(partition, producer, opened, end)
+
+    async def _session(self, partition: int, producer: bytes, opened: int, end: int) -> int:
+        """Return the end that was told last."""
+        sequence = 0
+        deadline = asyncio.get_running_loop().time() + self.random.choice((5.0, 60.0, 1000.0))
+        while not self.stopped.is_set() and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(self.random.expovariate(6.0))
+            values = self.next_values()
+            batch = replace(batch_of(values, partition, (producer, sequence, opened)), expect_end=end)
+            op = self._world.history.begin_produce(self.name, partition_of(partition), values)
+            found = await self._deliver(op, batch, partition)
+            if found is None:
+                return end
+            is_stored, end = found
+            sequence += len(values) if is_stored else 0
+        return end
+
+    async def _deliver(self, op: int, batch: Batch, partition: int) -> tuple[bool, int] | None:
+        """Repeat a batch until it is answered: return whether it is stored, and where the log ends after it, or ends
+        instead; None if its session is over.
+        """
+        give_up = asyncio.get_running_loop().time() + PATIENCE_S
+        while asyncio.get_running_loop().time() < give_up:
+            asked = self._world.history.ask_end(self.name, partition_of(partition))
+            try:
+                offset = await self.ask(lambda broker: broker.append(batch))
+            except ConditionFailed as error:
+                self._world.coverage.saw("a condition failed")
+                self._world.history.end_produce(op, Outcome.FAIL, why=error.message)
+                self._world.history.tell_end(asked, error.end)
+                return False, error.end
+            except UnknownProducer:
+                self._world.history.end_produce(op, Outcome.INFO)
+                return None
+            except (NoAnswer, Unreachable, LedgerMQError):
+                await self.pause()
+                continue
+            self._world.coverage.saw("a condition held")
+            self._world.history.end_produce(op, Outcome.OK, offset)
+            if offset != batch.expect_end:
+                text = f"{self.name}: operation {op} is stored at {offset}, it expected {batch.expect_end}"
+                self._world.violations.append(Violation("condition not kept", text))
+            return True, offset + batch.record_count
+        self._world.violations.append(Violation("stuck", f"{self.name}: operation {op} had no answer"))
+        self._world.history.end_produce(op, Outcome.INFO)
+        return None
 
     async def _opened_slot(self, partition: int) -> int:
         while True:

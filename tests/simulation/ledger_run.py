@@ -24,7 +24,15 @@ from tests.simulation.checker import check
 from tests.simulation.disturbances import Disturbances, fill_and_free
 from tests.simulation.history import FinalLog, Outcome, Partition
 from tests.simulation.ledger_broker import BUNDLE, LedgerBroker
-from tests.simulation.ledger_clients import TOPIC_ID, Client, EndAsker, IdempotentProducer, PlainProducer, partition_of
+from tests.simulation.ledger_clients import (
+    TOPIC_ID,
+    Client,
+    ConditionalProducer,
+    EndAsker,
+    IdempotentProducer,
+    PlainProducer,
+    partition_of,
+)
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.model import Violation
 from tests.simulation.plan import RunPlan, plan_of
@@ -107,6 +115,10 @@ class LedgerRun:
         for i, client in enumerate(producers):
             self._clients.append(client)
             self._work.append(world.loop.in_world(client.run(i % PARTITIONS)))
+        for i, name in enumerate(("sure", "surer")):
+            careful = ConditionalProducer(world, name, brokers)
+            self._clients.append(careful)
+            self._work.append(world.loop.in_world(careful.run(i % PARTITIONS)))
         asker = EndAsker(world, "end", brokers)
         self._clients.append(asker)
         self._work.append(world.loop.in_world(asker.run(PARTITIONS)))

@@ -42,6 +42,8 @@ LEVELS: dict[str, Make] = {
 
 MUST_HAPPEN: dict[str, tuple[str, ...]] = {
     "ledger": (
+        "a condition held",
+        "a condition failed",
         "a term was opened",
         "a term was released",
         "a void segment",

@@ -68,6 +68,8 @@ class Batch:
     """Until when its ids are remembered."""
     ids_principal: int = 0
     """A hash of the name of the principal for which its ids count; 0: not known."""
+    expect_end: int | None = None
+    """Where its partition has to end for it to be appended; None: anywhere. It is not stored."""
     key: PartitionId = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

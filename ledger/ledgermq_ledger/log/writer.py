@@ -27,7 +27,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ledgermq.errors import DuplicateMessage, LedgerMQError, NotOwner, ProducerError
+from ledgermq.errors import ConditionFailed, DuplicateMessage, LedgerMQError, NotOwner, ProducerError
 from ledgermq.runtime.log import get_log
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
@@ -89,7 +89,7 @@ class _Moved:
 @dataclass(slots=True)
 class _InFlight:
     """A segment in flight. `answers`: the waiters and their base offsets once it is acknowledged, or
-    which records are duplicates of what it holds.
+    which records are duplicates of what it holds, or where a partition ends because of it.
 
     `void`: a put at its slot or below was refused, so it will never count. `settled`: the outcome
     of this segment's put is known.
@@ -98,7 +98,7 @@ class _InFlight:
     index: fmt.SegmentIndex
     data: list[Buffer] = field(default_factory=list)
     keys: list[PartitionId] = field(default_factory=list)
-    answers: list[tuple[_Waiter, int | DuplicateMessage]] = field(default_factory=list)
+    answers: list[tuple[_Waiter, int | DuplicateMessage | ConditionFailed]] = field(default_factory=list)
     won: bool = False
     void: bool = False
     settled: bool = False
@@ -266,9 +266,9 @@ class LedgerWriter:
         return waiter.done
 
     def _is_new(self, append: Append, building: _InFlight) -> bool:
-        """Judge the partition's place, the sequence, the producer, then the ids. Return False if the batch was
-        refused, answered, or joined to the segment that holds it already: that one is acknowledged again, also if
-        its producer may write no longer.
+        """Judge the partition's place, the sequence, the producer, the ids, then the condition. Return False if the
+        batch was refused, answered, or joined to the segment that holds it already: that one is acknowledged again,
+        also if its producer may write no longer, and whatever its condition says by now (design P12).
         """
         try:
             self._issued.moves.check_here(append.batch.key)
@@ -277,7 +277,9 @@ class LedgerWriter:
             return False
         if not self._is_next(append, building) or not self._is_allowed(append):
             return False
-        return not append.batch.ids or self._has_new_ids(append, building)
+        if append.batch.ids and not self._has_new_ids(append, building):
+            return False
+        return append.batch.expect_end is None or self._is_at_end(append, building)
 
     def _is_allowed(self, append: Append) -> bool:
         batch = append.batch
@@ -332,6 +334,25 @@ class LedgerWriter:
         if found.slot > self.durable.slot:
             raise AssertionError(f"bundle {self.bundle}: slot {found.slot} is neither durable nor in flight")
         fail(append, found.error)
+        return False
+
+    def _is_at_end(self, append: Append, building: _InFlight) -> bool:
+        """Judge the condition by the end that is issued. A failure is answered when the records that cause it are
+        durable; if all are, after a fence check (design P12).
+        """
+        batch, end = append.batch, self._issued.end(*append.batch.key)
+        if batch.expect_end == end:
+            return True
+        error = ConditionFailed(
+            f"partition {batch.partition} of topic id {batch.topic_id} ends at {end}, not at {batch.expect_end} as the"
+            " batch expects; nothing of it is stored"
+        )
+        error.end = end
+        for flight in (building, *reversed(self._in_flight)):
+            if batch.key in flight.keys:
+                flight.answers.append((append, error))
+                return False
+        self._refuse(append, error)
         return False
 
     def _refuse(self, append: Append, error: LedgerMQError) -> None:
@@ -572,7 +593,7 @@ class LedgerWriter:
         self._unshared += len(flight.index.batches)
         self._on_durable(flight.index, flight.data, flight.keys)
         for append, answer in flight.answers:
-            if isinstance(answer, DuplicateMessage):
+            if isinstance(answer, LedgerMQError):
                 fail(append, answer)
             else:
                 succeed(append, answer)

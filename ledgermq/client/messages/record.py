@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -28,6 +28,22 @@ Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, i
 
 class Given(bytes):
     """The value of a header that a program gave as an argument, such as an id: it counts on what that does."""
+
+
+class PartitionAt(int):
+    """A partition that a program chose for a record, together with the end at which the record has to be stored."""
+
+    expect_end: int
+
+    def __new__(cls, partition: int, expect_end: int) -> Self:
+        made = super().__new__(cls, partition)
+        made.expect_end = expect_end
+        return made
+
+    @classmethod
+    def of(cls, partition: int | None, expect_end: int | None) -> int | None:
+        """Return the partition, with the end if there is one."""
+        return partition if partition is None or expect_end is None else cls(partition, expect_end)
 
 
 ROW_OVERHEAD_BYTES = 200

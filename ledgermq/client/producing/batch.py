@@ -46,7 +46,14 @@ from ledgermq.client.settings.values import ChosenCompression
 from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.protocol.records import SCHEMA_VERSION, Compression, decode_batch, encode_batch, timestamps_of
+from ledgermq.protocol.records import (
+    CONDITIONAL_SCHEMA_VERSION,
+    SCHEMA_VERSION,
+    Compression,
+    decode_batch,
+    encode_batch,
+    timestamps_of,
+)
 
 SMALL_BYTES_MAX = 1024
 WORTH_MAX = 0.9
@@ -136,7 +143,8 @@ class Batch:
     spill, if it was loaded from there. `is_spilled`: its outcome is that it was written there.
     `quiet`: see `Place`. `intake_offset`: where it waits until its records are due; None: they are not delayed.
     `has_ids`: its records have ids, and its topic recognizes duplicates by them; such a batch has no other records.
-    `append_us`: the timestamp that the broker gave its records; 0: they have their own.
+    `append_us`: the timestamp that the broker gave its records; 0: they have their own. `expect_end`: where its
+    partition has to end for it to be stored; such a batch has one record.
     """
 
     __slots__ = (
@@ -157,6 +165,7 @@ class Batch:
         "data",
         "data_bytes",
         "decided_sequence",
+        "expect_end",
         "has_ids",
         "in_doubt",
         "in_file",
@@ -196,6 +205,7 @@ class Batch:
         self.base_offset: int | None = -1
         self.sequence: int | None = None
         self.decided_sequence: int | None = None
+        self.expect_end: int | None = None
         self.in_doubt = False
         self.in_file: int | None = None
         self.is_spilled = False
@@ -375,7 +385,8 @@ class Batch:
             record_count=self.sent_count,
             timestamp_min_us=self.timestamp_min_us,
             timestamp_max_us=self.timestamp_max_us,
-            schema=SCHEMA_VERSION,
+            schema=SCHEMA_VERSION if self.expect_end is None else CONDITIONAL_SCHEMA_VERSION,
+            expect_end=self.expect_end,
         )
         if session is not None:
             assert self.sequence is not None, "a batch of a session has a sequence"

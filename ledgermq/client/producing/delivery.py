@@ -382,7 +382,7 @@ class Refused:
 
 
 def again(error: LedgerMQError) -> LedgerMQError:
-    """Return a copy of an error, to be raised."""
-    return type(error)(
-        error.message, retry_after_ms=error.retry_after_ms, owner=error.owner, object_key=error.object_key
-    )
+    """Return a copy of an error, to be raised, with all that it says."""
+    copied = type(error)(error.message)
+    vars(copied).update((name, value) for name, value in vars(error).items() if name != "__notes__")
+    return copied

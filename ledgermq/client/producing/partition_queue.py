@@ -27,7 +27,8 @@ Invariants
   middle failed. Batches whose outcome is unknown then fail with OutcomeUnknown and are never sent
   again; the others get new numbers in a new session (design P5).
 - A batch that is refused because of duplicates used no sequence. When all is answered, its other records
-  and the batches behind it are numbered again, in the next epoch of the session (`duplicates`).
+  and the batches behind it are numbered again, in the next epoch of the session (`duplicates`). So it is with
+  a batch whose condition fails; the batch itself fails.
 
 A session belongs to one partition, so that its end disturbs no other; brokers remember producers by
 partition anyway.
@@ -45,6 +46,7 @@ from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch, DuplicateOf
 from ledgermq.client.producing.sessions import Session
 from ledgermq.errors import (
+    ConditionFailed,
     DeadlineExceeded,
     LedgerMQError,
     NotOwner,
@@ -356,6 +358,8 @@ class PartitionQueue:
             self._move(Event.BROKEN if self._window[0] is batch else Event.FAILED)
             self.not_before_s = now_s + self._backoff.next_s()
             return self._answered(batch)
+        if isinstance(error, ConditionFailed) and batch.decided_sequence is None:
+            return self._condition_failed(batch, error)
         batch.in_doubt |= _leaves_doubt(error)
         if error.retriable or (isinstance(error, OutcomeUnknown) and self._numbering is not Numbering.NONE):
             if self.phase is Phase.SENDING:  # a lost line fails all batches on it, but is a single reason to wait
@@ -367,6 +371,23 @@ class PartitionQueue:
         if self.session is not None and isinstance(error, PartitionHeld | ProducerFenced):
             batch.in_doubt = False  # the owner would have known a batch that is stored
         failure = self.unknown(batch) if batch.in_doubt else error  # an earlier attempt may have stored it
+        return [(batch, failure), *self._answered(batch)]
+
+    def _condition_failed(self, batch: Batch, error: ConditionFailed) -> list[Failure]:
+        """Fail a batch whose partition does not end where it expects. Its owner judges repetitions first, so no
+        earlier attempt has stored it. A late double could be stored only if the partition were yet to reach the end
+        that it expects, because an end never goes back.
+        """
+        if self._window[0] is not batch:  # a batch before it may be stored, and has to be settled first
+            self._move(Event.FAILED)
+            return self._answered(batch)
+        self._backoff.reset()
+        batch.in_doubt = batch.in_doubt and batch.expect_end is not None and not 0 <= batch.expect_end <= error.end
+        failure = self.unknown(batch) if batch.in_doubt else error
+        self._remove(batch)
+        if self.session is not None:
+            self._renumbers = batch
+            self._move(Event.BROKEN)
         return [(batch, failure), *self._answered(batch)]
 
     def duplicates(

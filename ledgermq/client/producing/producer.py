@@ -21,7 +21,16 @@ from typing import Any, Self
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.due import due_of
-from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Record, Row, headers_of, row_bytes
+from ledgermq.client.messages.record import (
+    ROW_OVERHEAD_BYTES,
+    Bytes,
+    Headers,
+    PartitionAt,
+    Record,
+    Row,
+    headers_of,
+    row_bytes,
+)
 from ledgermq.client.producing.arrow_rows import ArrowData, Piece, Pieces, table_of
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import (
@@ -160,6 +169,7 @@ class Producer:
         id: Bytes | None = None,  # noqa: A002  as in `client.find`
         priority: int | None = None,
         on_delivery: OnDelivery | None = None,
+        expect_end: int | None = None,
     ) -> Delivery:
         """Queue one record; returns at once. Await the result for the `SendResult`, or `flush()`
         for all of them.
@@ -174,7 +184,10 @@ class Producer:
         like the setting of that name. `id`: 1 to 256 bytes, or text, by which a topic with `dedup.window.ms`
         recognizes a record that it has stored already; the result then says `duplicate`, and has the offset of that
         one. `priority`: level of a topic with `priority.levels`, from 0, the lowest and the default, to that number
-        less 1; it chooses among the partitions of its level. Raises InvalidRecord, MessageTooLarge,
+        less 1; it chooses among the partitions of its level. `expect_end`: store the record only if `partition`, which
+        has to be given, ends at this offset: nothing was appended since the program looked. Otherwise the result is
+        ConditionFailed, with the end in `end`; a repetition by the producer itself is no failure. It needs the
+        defaults of `acks` and `idempotent`. Raises InvalidRecord, MessageTooLarge,
         UnknownPartition for this record, and ResourceExhausted when the buffer is full; other
         records are not affected. Errors that occur later (the topic does not exist, …) are raised
         where the result is awaited, or by the next `flush()` if the program never awaits it.
@@ -196,6 +209,8 @@ class Producer:
                     delay_level,
                     id,
                     priority,
+                    None,
+                    expect_end,
                 ),
             )
         if get_ident() != self._home.thread or self._home.left:
@@ -208,6 +223,8 @@ class Producer:
             due_us = None
             if delay is not None or deliver_at is not None or delay_level is not None:
                 due_us = self.due_us(delay, deliver_at, delay_level, timestamp)
+            if expect_end is not None:
+                self._check_conditional(partition, expect_end, delayed=due_us is not None)
             if (
                 type(value) is bytes
                 and key is None
@@ -236,11 +253,25 @@ class Producer:
                 self._sources.now_us(),
                 delayed=delayed,
             )
-            return self.add_row(topic, row, row_bytes(row), partition, delayed=delayed)
+            return self.add_row(topic, row, row_bytes(row), PartitionAt.of(partition, expect_end), delayed=delayed)
         except Exception as error:  # a user's partitioner may raise anything
             if self.settings.raise_on_error:
                 raise
             return self._failed(error, topic)
+
+    def _check_conditional(self, partition: int | None, expect_end: int, *, delayed: bool) -> None:
+        """Raise InvalidRecord if a record may not expect an end."""
+        if partition is None:
+            raise InvalidRecord("expect_end is about one partition: choose it with partition=")
+        if type(expect_end) is not int or not 0 <= expect_end < 2**63:
+            raise InvalidRecord(f"expect_end must be an offset of 0 or more, not {expect_end!r}")
+        if delayed:
+            raise InvalidRecord("a delayed record takes no expect_end: it is appended when it is due")
+        if self._spilling is not None or not self._publishing.takes_conditions:
+            raise InvalidRecord(
+                "expect_end needs a producer with acks=durable and idempotent=True, without spill, and not in a"
+                " transaction: otherwise a repeated record could not be told from a refused one"
+            )
 
     def due_us(
         self,

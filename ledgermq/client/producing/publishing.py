@@ -50,6 +50,11 @@ class Publishing(Protocol):
         ...
 
     @property
+    def takes_conditions(self) -> bool:
+        """Whether records may expect where their partition ends."""
+        return False
+
+    @property
     def deduplicates(self) -> bool:
         """Whether records may count on being recognized by their ids."""
         return False
@@ -103,6 +108,10 @@ class Producing(Publishing):
 
     def delaying(self, clock: BrokerClock) -> Publishing:
         return Delaying(clock)
+
+    @property
+    def takes_conditions(self) -> bool:
+        return self._numbering is Numbering.NEW
 
     @property
     def deduplicates(self) -> bool:

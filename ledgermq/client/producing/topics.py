@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition, check_partition, check_topic_text
-from ledgermq.client.messages.record import Given, Outgoing, Row, rows_of, value_of
+from ledgermq.client.messages.record import Given, Outgoing, PartitionAt, Row, rows_of, value_of
 from ledgermq.client.producing.arrow_rows import Piece, split
 from ledgermq.client.producing.batch import Batch, Compressor, TopicExperience
 from ledgermq.client.producing.delivery import Delivery, again
@@ -277,17 +277,19 @@ class TopicQueues:
         if self._by_tag and queue.turn_to(row[4]) >= TAGS_OPEN_MAX:
             self.seal(queue)
         batch, has_id = queue.open, message_id is not None
+        expect_end = partition.expect_end if type(partition) is PartitionAt else None
         # Brokers refuse a timestamp out of bounds with its whole batch: such a record is alone in its batch.
         is_alone = self._bounds is not None and not self._bounds.hold(row[3], row[3], self._now_us())
         if (
             batch is None
             or batch.data_bytes + size > self._settings.batch_bytes_max
-            or ((batch.has_ids != has_id or is_alone) and batch.record_count)
+            or ((batch.has_ids != has_id or is_alone or expect_end is not None) and batch.record_count)
         ):
             batch = self._open_batch(queue)
         batch.has_ids = has_id
         delivery = Delivery(batch, batch.add(row, size))
-        if is_alone:
+        batch.expect_end = expect_end
+        if is_alone or expect_end is not None:
             self.seal(queue, only_open=self._by_tag)
         return delivery
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ledgermq.errors import CorruptFrame, InvalidRecord, MessageTooLarge, PublishNotAccepted
+from ledgermq.errors import CorruptFrame, InvalidRecord, InvalidRequest, MessageTooLarge, PublishNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batch_header import BatchInfo, check_crc, walk_batch
 from ledgermq.protocol.frames import Frame, H
@@ -23,6 +23,7 @@ from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_
 from ledgermq.protocol.message_ids import ids_of
 from ledgermq.protocol.record_rules import TimestampBounds, check_records
 from ledgermq.protocol.records import (
+    CONDITIONAL_SCHEMA_VERSION,
     SCHEMA_VERSION,
     check_decoded,
     data_bytes_at_most,
@@ -80,8 +81,15 @@ class BatchChecks:
         Raises UnknownTopic, UnknownPartition, PublishNotAccepted, BacklogQuotaExceeded, ResourceExhausted,
         CorruptFrame, InvalidRecord, MessageTooLarge, Unavailable.
         """
+        if received.header.HasField("expect_end") and producer is None:
+            raise InvalidRequest(
+                "a batch with expect_end needs a producer session: without a sequence, a repetition would be refused"
+                " though the batch is stored"
+            )
         topic, bundle, batch, records = await self._checked(lookup, received, producer)
         self._check_times(topic, batch)
+        if received.header.HasField("expect_end"):
+            batch = replace(batch, expect_end=received.header.expect_end)
         if topic.settings.dedup_window_ms and (ids := ids_of(records)):
             batch = replace(batch, ids=ids)
         return bundle, batch
@@ -93,6 +101,8 @@ class BatchChecks:
 
         `delayed`: timestamps are due times, which may be of the future.
         """
+        if received.header.HasField("expect_end"):
+            raise InvalidRequest("expect_end is for records that are appended at once: not delayed, nor staged")
         topic, bundle, batch, records = await self._checked(lookup, received, producer)
         if not delayed:
             self._check_times(topic, batch)
@@ -125,8 +135,9 @@ class BatchChecks:
                 f"topic {topic.name!r} does not accept producing at present (accept.publish = false)"
             )
         self._check_backlog(topic, header.partition)
-        if header.schema != SCHEMA_VERSION:
-            raise CorruptFrame(f"record schema {header.schema} is not supported, only {SCHEMA_VERSION} is")
+        schema = CONDITIONAL_SCHEMA_VERSION if header.HasField("expect_end") else SCHEMA_VERSION
+        if header.schema != schema:
+            raise CorruptFrame(f"record schema {header.schema} is not supported here, only {schema} is")
         data, records = received.data, received.records
         if records is None:
             check_crc(data, header.crc)
