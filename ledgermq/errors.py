@@ -11,7 +11,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     │   ├── UnknownTopic, UnknownPartition, TopicExists, OffsetOutOfRange
     │   ├── PublishNotAccepted, SubscribeNotAccepted
     │   ├── DuplicateMessage      its id was stored within the window of its topic; producers turn it into a result
-    │   ├── ConditionFailed       the partition does not end where the record expects (`expect_end`): read on, decide again
+    │   ├── ConditionFailed       the partition ends elsewhere than `expect_end` says: read on, decide again
     │   ├── BacklogQuotaExceeded  a consumer group is too far behind, and the topic refuses records then
     │   ├── BadValue              a message's value cannot be read; `record` is the message as it is stored
     │   ├── LegalHold             records of the topic cannot be deleted while it is held
