@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import ledgermq
-from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Bytes, Headers, Row, headers_of, row_bytes
+from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Bytes, Headers, PartitionAt, Row, headers_of, row_bytes
 from ledgermq.client.producing.arrow_rows import ArrowData, table_of
 from ledgermq.client.producing.delivery import OnDelivery, SendResult
 from ledgermq.client.producing.preparing import prepared
@@ -45,6 +45,7 @@ class Inner(Protocol):
         delay_level: int | None,
         timestamp: datetime | int | None,
     ) -> int | None: ...
+    def check_conditional(self, partition: int | None, expect_end: int, *, delayed: bool) -> None: ...
     def add_row(
         self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool = False
     ) -> ledgermq.Delivery: ...
@@ -128,6 +129,7 @@ class Sender(Generic[In]):
         id: Bytes | None = None,
         priority: int | None = None,
         on_delivery: OnDelivery | None = None,
+        expect_end: int | None = None,
     ) -> Delivery:
         """Queue one record. Raises InvalidRecord, and TransactionError for a delay in a transaction; all
         other errors are raised by the delivery's `result()`. With raise_on_error=False that returns them, and none is
@@ -140,10 +142,13 @@ class Sender(Generic[In]):
             headers = headers_of(headers, id, priority, partition)
             due_us = self._inner.due_us(delay, deliver_at, delay_level, timestamp)
             moment, delayed = (timestamp, False) if due_us is None else (due_us, True)
+            if expect_end is not None:
+                self._inner.check_conditional(partition, expect_end, delayed=delayed)
             now_us = self._sources.now_us()
             topic, row, partition = prepared(
                 self._inner.settings, topic, value, key, headers, tag, moment, partition, ttl, now_us, delayed=delayed
             )
+            partition = PartitionAt.of(partition, expect_end)
             size = row_bytes(row)
             if self._inner.settings.when_full == "fail":
                 delivery.inner = self._background.run(

@@ -224,7 +224,7 @@ class Producer:
             if delay is not None or deliver_at is not None or delay_level is not None:
                 due_us = self.due_us(delay, deliver_at, delay_level, timestamp)
             if expect_end is not None:
-                self._check_conditional(partition, expect_end, delayed=due_us is not None)
+                self.check_conditional(partition, expect_end, delayed=due_us is not None)
             if (
                 type(value) is bytes
                 and key is None
@@ -259,7 +259,7 @@ class Producer:
                 raise
             return self._failed(error, topic)
 
-    def _check_conditional(self, partition: int | None, expect_end: int, *, delayed: bool) -> None:
+    def check_conditional(self, partition: int | None, expect_end: int, *, delayed: bool) -> None:
         """Raise InvalidRecord if a record may not expect an end."""
         if partition is None:
             raise InvalidRecord("expect_end is about one partition: choose it with partition=")

@@ -27,6 +27,7 @@ from ledgermq.client.transactions.lane import Lane
 from ledgermq.errors import (
     GroupError,
     InvalidConfig,
+    InvalidRecord,
     LedgerMQError,
     ProducerError,
     StaleAssignment,
@@ -179,6 +180,10 @@ class Transaction:
             priority,
             on_delivery,
         )
+
+    def check_conditional(self, partition: int | None, expect_end: int, *, delayed: bool) -> None:
+        """Raise InvalidRecord: a record of a transaction expects no end."""
+        raise InvalidRecord("a record of a transaction takes no expect_end: it gets its offset at the commit")
 
     def due_us(
         self,
