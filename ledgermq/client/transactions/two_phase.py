@@ -137,6 +137,10 @@ class TwoPhase:
             on_delivery,
         )
 
+    def check_conditional(self, partition: int | None, expect_end: int, *, delayed: bool) -> None:
+        """Raise InvalidRecord: a record of a transaction expects no end."""
+        self._begun().check_conditional(partition, expect_end, delayed=delayed)
+
     def due_us(
         self,
         delay: float | timedelta | None,

@@ -145,6 +145,12 @@ class TwoPhaseCalls:
         """
         self._background.run(self._inner.tpc_begin(xid))
 
+    def check_conditional(self, partition: int | None, expect_end: int, *, delayed: bool) -> None:
+        """Raise InvalidRecord: a record of a transaction expects no end."""
+        self._background.run(
+            as_coroutine(lambda: self._inner.check_conditional(partition, expect_end, delayed=delayed))
+        )
+
     def tpc_recover(self) -> list[Xid]:
         """Return the xids of all prepared transactions of the cluster.
 
