@@ -80,6 +80,7 @@ def test_every_error_of_the_tree_has_an_exit_code() -> None:
             errors.ProducerError,
             errors.UnknownProducer,
             errors.OutOfOrderSequence,
+            errors.SequencePassed,
         )
         assert (code is ExitCode.ERROR) == general
 
