@@ -11,7 +11,7 @@ product that shows now and then must not get lost either. So:
     more failed, or pytest broke    the suite has failed; nothing runs again
     outside of CI                   nothing runs again: who works on a change sees the failure at once
 
-CI is where the variable `CI` is set, as CI services do. `LEDGERMQ_BY_CHANCE` may name a file; the tests are appended
+CI is where the variable `CI` is set, as CI services do. `FAILED_BY_CHANCE` may name a file; the tests are appended
 to it, a line each.
 """
 
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     status, by_chance = run(arguments, again_max=AGAIN_MAX if os.environ.get("CI") else 0)
     for test in by_chance:
         print(f"failed by chance, to be mended: {test}")
-    if by_chance and (notes := os.environ.get("LEDGERMQ_BY_CHANCE")):
+    if by_chance and (notes := os.environ.get("FAILED_BY_CHANCE")):
         with open(notes, "a", encoding="utf-8") as file:
             file.writelines(f"{test}\n" for test in by_chance)
     return status

@@ -26,7 +26,7 @@ CLIENT = (*TLS, "token", "token_file")
 """Settings that clients read, from variables and from the file. Brokers have the files of TLS, too."""
 COMPOSE = frozenset({"TAG", "SETTINGS"})
 """Variables of infra/compose/.env, which people export as well."""
-TESTS = frozenset({"MARIADB", "MINIO", "POSTGRES", "SEEDS", "POWER_CUTS"})
+TESTS = frozenset({"HELM", "MARIADB", "MINIO", "POSTGRES", "SEEDS", "POWER_CUTS"})
 """Variables of the project's own tests."""
 CLOSE = 0.8
 """How similar a variable must be to one of the command line's to be refused when the settings of

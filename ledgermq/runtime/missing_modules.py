@@ -18,6 +18,7 @@ OWN = frozenset(
         "ledgermq_offsets",
         "ledgermq_broker",
         "ledgermq_spark",
+        "ledgermq_gateway",
         "ledgermq_tools",
         "pyspark_ledgermq",
     }

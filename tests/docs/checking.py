@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import typer.main
+import yaml
 
 from ledgermq.cli.main import build
 from tests.docs.pages import CLONE, Block
@@ -37,6 +38,8 @@ def check(block: Block) -> None:
             tomllib.loads(block.text)
         case "json":
             json.loads(block.text)
+        case "yaml":
+            yaml.safe_load(block.text)
 
 
 def commands(text: str) -> Iterator[list[str]]:

@@ -24,7 +24,7 @@ from markdown_it import MarkdownIt
 
 CLONE = Path(__file__).parents[2]
 PAGES = [CLONE / "README.md", *sorted((CLONE / "docs").glob("*.md"))]
-LANGUAGES = {"bash", "python", "toml", "json", ""}
+LANGUAGES = {"bash", "python", "toml", "json", "yaml", ""}
 _MARK = re.compile(r"<!-- test: (?:(not run)|until ([^,]+)|save as (\S+)|([^,]*)),? ?(.*) -->\s*\Z")
 
 

@@ -29,7 +29,7 @@ def look(folder: Path, tests: str, *, ci: bool) -> subprocess.CompletedProcess[s
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     (folder / "test_it.py").write_text(tests, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")}
-    environment |= {"LEDGERMQ_BY_CHANCE": str(folder / "notes"), "PYTHONPATH": str(CLONE)} | (
+    environment |= {"FAILED_BY_CHANCE": str(folder / "notes"), "PYTHONPATH": str(CLONE)} | (
         {"CI": "true"} if ci else {}
     )
     command = (sys.executable, "-m", "infra.second_look", "-q", "test_it.py")

@@ -103,9 +103,9 @@ def test_a_moved_partition_has_its_new_bundle_at_once_and_the_move_has_the_offse
     offset = moves.offset
     topic = move(moves, 1, 4)
     assert topic.bundles == (1, 4, 3)
-    assert topic.moves == {1: PartitionMove(offset, source=2)}
+    assert topic.moves == {1: PartitionMove(offset, source=2, count=1)}
     assert (topic.id, topic.altered_ms, topic.settings.partitions_moved) == (1, 0, True)
-    assert move(moves, 0, 4).moves[1] == PartitionMove(offset, source=2), "the move of another partition stays"
+    assert move(moves, 0, 4).moves[1] == PartitionMove(offset, source=2, count=1), "the move of another partition stays"
 
 
 def test_a_repeated_move_changes_nothing_and_another_one_waits_for_the_end(moves: Catalog) -> None:
@@ -116,7 +116,7 @@ def test_a_repeated_move_changes_nothing_and_another_one_waits_for_the_end(moves
         moved(moves, "t", 1, 2, BUNDLES)
     first = end_move(moves, 1).moves[1]
     offset = moves.offset
-    assert move(moves, 1, 2).moves == {1: PartitionMove(offset, source=4, before=first.id)}
+    assert move(moves, 1, 2).moves == {1: PartitionMove(offset, source=4, before=first.id, count=2)}
 
 
 def test_a_topic_is_not_deleted_while_a_partition_is_between_two_bundles(moves: Catalog) -> None:
