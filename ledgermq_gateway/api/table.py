@@ -110,7 +110,15 @@ def _topics() -> list[Route]:
             Body({JSON: topics.TopicChange}),
             details,
         ),
-        Route("DELETE", one, topics.delete_topic, "Delete a topic with its records.", (TOPIC_ID,), status=204),
+        Route(
+            "DELETE",
+            one,
+            topics.delete_topic,
+            "Delete a topic with its records. Within its grace it can be undeleted.",
+            (TOPIC_ID, switch("now", "Delete it for good, without its grace.")),
+            status=204,
+        ),
+        Route("POST", f"{one}/undelete", topics.undelete_topic, "Bring a deleted topic back.", answers=details),
         Route(
             "GET",
             f"{one}/offsets",

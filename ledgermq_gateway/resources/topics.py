@@ -167,9 +167,13 @@ async def alter_topic(call: Call) -> Answer:
 
 async def delete_topic(call: Call) -> Answer:
     await _check_id(call)
-    await call.caller.client.delete_topic(call.names["topic"])
+    await call.caller.client.delete_topic(call.names["topic"], now=flag(call.query, "now"))
     call.caller.forget(call.names["topic"])
     return Answer(status=204)
+
+
+async def undelete_topic(call: Call) -> Answer:
+    return Answer(_details(await call.caller.client.undelete_topic(call.names["topic"])))
 
 
 async def _check_id(call: Call) -> None:

@@ -150,7 +150,7 @@ async def test_cursors_of_another_topic_forged_or_too_large() -> None:
     async with world() as at:
         await topic(at)
         first = (await at.http.get("/v1/topics/t")).json()["topic_id"]
-        await at.http.delete("/v1/topics/t")
+        await at.http.delete("/v1/topics/t?now=true")
         async with asyncio.timeout(30):
             while (await at.http.post("/v1/topics", json={"name": "t", "partitions": 2})).status_code != 201:
                 await asyncio.sleep(0.1)

@@ -125,7 +125,9 @@ def silent() -> Iterator[str]:
 
 def test_every_command_that_talks_to_brokers_has_a_time_limit_and_is_tried_here() -> None:
     found = dict(commands(typer.main.get_command(build())))
-    talking = {words for words, parameters in found.items() if "target" in parameters} - {"gateway"}  # it waits for ever
+    talking = {words for words, parameters in found.items() if "target" in parameters} - {
+        "gateway"
+    }  # it waits for ever
     assert talking == {words for words, parameters in found.items() if "timeout_s" in parameters} - {"top"}
     assert talking == set(ARGUMENTS)
 

@@ -42,10 +42,14 @@ DIFFERENT = {
     "Client.trace": {"on_progress"},
     "HalfMessages.send_in_transaction": {"execute"},
     "Producer.send_many": {"records"},
+    "Transaction.send": {"expect_end"},
     "Transaction.send_many": {"records"},
+    "TwoPhase.send": {"expect_end"},
     "TwoPhase.send_many": {"records"},
 }
-"""Parameters that have another type without asyncio: no awaitables and no events of its loop."""
+"""Parameters that have another type without asyncio, no awaitables and no events of its loop, or that one of both
+lacks: what it shares with `Producer.send` refuses `expect_end` there.
+"""
 RETURNED_AT_ONCE = {"send", "send_many", "send_batch", "reply"}
 """Calls that return awaitables there, and here what these give, or a `Delivery` to wait for."""
 

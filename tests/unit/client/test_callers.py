@@ -118,7 +118,7 @@ async def test_a_view_outlives_a_line_that_the_client_has_closed() -> None:
 
 
 def test_a_view_without_asyncio_ends_by_itself_and_with_its_client() -> None:
-    with ledgermq.sync.connect("memory://") as client:
+    with ledgermq.sync.connect("memory://a-view-without-asyncio") as client:
         client.create_topic("t", 1)
         with client.as_caller("alice") as alice:
             with alice.producer() as producer:
