@@ -28,6 +28,7 @@ TOP_LEVEL = {
     "ledgermq_offsets",
     "ledgermq_broker",
     "ledgermq_spark",
+    "ledgermq_gateway",
     "ledgermq_tools",
     "pyspark_ledgermq",
 }

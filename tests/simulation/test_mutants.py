@@ -82,7 +82,6 @@ FALL_AT_ONCE = (
     "queue-window-forgotten",
     "range-read-where-it-was-planned",
     "read-in-the-new-ledger-before-its-files-came",
-    "recalled-before-it-is-durable",
     "rebalance-gives-one-partition-to-two-members",
     "retention-deletes-one-file-too-many",
     "revoked-tokens-stay-admitted",
