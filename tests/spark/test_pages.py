@@ -178,12 +178,8 @@ def test_a_plain_read_warns_and_the_documented_one_does_not(here: Path) -> None:
         [sys.executable, "-c", code], cwd=here, capture_output=True, text=True, timeout=300, check=True
     )
     plain, columns, silent = done.stderr.rpartition("['key', ")[0].partition("['key', ")
-    assert (
-        done.stderr.count(
-            "['key', 'value', 'topic', 'partition', 'offset', 'timestamp', 'timestampType', 'headers', 'tag'] 400"
-        )
-        == 2
-    )
+    names = "'key', 'value', 'topic', 'partition', 'offset', 'timestamp', 'timestampType', 'headers', 'tag', 'appended'"
+    assert done.stderr.count(f"[{names}] 400") == 2
     warnings = [line for line in plain.splitlines() if "COLUMN_ALREADY_EXISTS" in line]
     assert len(warnings) == 1, "docs/spark.md says: once for each read"
     assert " WARN " in warnings[0]
