@@ -154,6 +154,7 @@ async def test_an_id_that_a_driver_left_is_forgotten_when_its_epoch_comes_again(
         assert await stored(cluster) == values(ROWS)
 
 
+@pytest.mark.slow
 @in_cluster("a:1", constants=constants_of(expiry_ms=60_000, expiry_look_ms=1_000))
 async def test_what_was_decided_and_never_committed_is_written_by_the_next_run(cluster: Cluster) -> None:
     """At once, and when the aborted transaction is forgotten."""

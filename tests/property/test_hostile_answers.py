@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
 from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -84,6 +85,7 @@ def background_lives(made: ledgermq.Producer | ledgermq.Consumer) -> bool:
     return background is None or not background.done()
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(FRAMES, max_size=3), max_size=4))
 @settings(max_examples=200, deadline=None)
 def test_fetch_answers(fetches: list[list[FetchFrame]]) -> None:
