@@ -56,7 +56,9 @@ def test_both_clients_have_the_same_names(name: str) -> None:
     def public(kind: type) -> dict[str, list[str]]:
         found = {n: m for base in reversed(kind.__mro__) for n, m in vars(base).items()}
         members = {
-            n: m for n, m in found.items() if not n.startswith("_") and n not in ("refused", "add_row", "due_us")
+            n: m
+            for n, m in found.items()
+            if not n.startswith("_") and n not in ("refused", "add_row", "due_us", "check_conditional")
         }
         return {n: parameters_of(m) if inspect.isfunction(m) else [] for n, m in members.items()}
 

@@ -17,12 +17,6 @@ class ProducerCalls:
     def closed(self) -> bool:
         return self._inner.closed
 
-    def check_conditional(self, partition: int | None, expect_end: int, *, delayed: bool) -> None:
-        """Raise InvalidRecord if a record may not expect an end."""
-        self._background.run(
-            as_coroutine(lambda: self._inner.check_conditional(partition, expect_end, delayed=delayed))
-        )
-
     @property
     def spilled(self) -> SpillState | None:
         """Return the state of the local file of the setting `spill`; None without that setting."""

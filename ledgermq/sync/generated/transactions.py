@@ -110,12 +110,6 @@ class TransactionCalls:
         self.start()
         return self
 
-    def check_conditional(self, partition: int | None, expect_end: int, *, delayed: bool) -> None:
-        """Raise InvalidRecord: a record of a transaction expects no end."""
-        self._background.run(
-            as_coroutine(lambda: self._inner.check_conditional(partition, expect_end, delayed=delayed))
-        )
-
 
 class TwoPhaseCalls:
     """The calls of `ledgermq.sync.TwoPhase` that only wait for the asynchronous ones."""
@@ -144,12 +138,6 @@ class TwoPhaseCalls:
         object is open.
         """
         self._background.run(self._inner.tpc_begin(xid))
-
-    def check_conditional(self, partition: int | None, expect_end: int, *, delayed: bool) -> None:
-        """Raise InvalidRecord: a record of a transaction expects no end."""
-        self._background.run(
-            as_coroutine(lambda: self._inner.check_conditional(partition, expect_end, delayed=delayed))
-        )
 
     def tpc_recover(self) -> list[Xid]:
         """Return the xids of all prepared transactions of the cluster.
