@@ -56,7 +56,7 @@ def encode_frame(frame: Frame[H]) -> bytes:
     """Encode the frame; joining it copies the payload once."""
     header = frame.header.SerializeToString()
     return b"".join(
-        (b"\x0a", _varint(len(header)), header, b"\x12", _varint(frame.payload_bytes), *frame.payload),
+        (b"\x0a", varint(len(header)), header, b"\x12", varint(frame.payload_bytes), *frame.payload),
     )
 
 
@@ -121,7 +121,10 @@ def _decode_into(header: Message, data: Buffer) -> Sequence[Buffer]:
     return [payload]
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Return an unsigned number as protobuf writes it, and Kafka, too."""
+    if value < 0x80:
+        return bytes((value,))
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from ledgermq.buffers import Buffer
 from ledgermq.errors import CorruptFrame
+from ledgermq.protocol.frames import varint
 
 Put = Callable[[Buffer], None]
 """Takes the next bytes of what is written."""
@@ -201,23 +202,12 @@ class Reader:
         return count
 
 
-def uvarint(value: int) -> bytes:
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def put_string(put: Put, value: str | None, flexible: bool, nullable: bool) -> None:
     if _put_null(put, value, flexible, nullable, _SHORT):
         return
     assert value is not None
     data = value.encode()
-    put((uvarint(len(data) + 1) if flexible else _SHORT.pack(len(data))) + data)
+    put((varint(len(data) + 1) if flexible else _SHORT.pack(len(data))) + data)
 
 
 def put_strings(put: Put, values: Sequence[str] | None, flexible: bool, nullable: bool) -> None:
@@ -266,15 +256,15 @@ def put_array(put: Put, values: Sequence[Written] | None, version: int, flexible
 
 def put_tags(put: Put, tags: Sequence[tuple[int, Sequence[Buffer]]]) -> None:
     """Write tagged fields, which are given in the order of their tags."""
-    put(uvarint(len(tags)))
+    put(varint(len(tags)))
     for tag, pieces in tags:
-        put(uvarint(tag) + uvarint(sum(map(len, pieces))))
+        put(varint(tag) + varint(sum(map(len, pieces))))
         for piece in pieces:
             put(piece)
 
 
 def _length(length: int, flexible: bool) -> bytes:
-    return uvarint(length + 1) if flexible else _INT.pack(length)
+    return varint(length + 1) if flexible else _INT.pack(length)
 
 
 def _put_null(put: Put, value: object, flexible: bool, nullable: bool, form: struct.Struct) -> bool:
