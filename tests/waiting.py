@@ -11,6 +11,8 @@ import time
 from collections.abc import Awaitable, Callable
 from textwrap import dedent
 
+import ledgermq
+
 WAIT_S_MAX = 60.0
 BLOCKED_S_MAX = 120.0
 """Tests that block a thread wait for processes, which start slowly on a busy machine."""
@@ -36,6 +38,15 @@ async def until(
         assert now < end, _not_in_time(condition, timeout_s, what)
         await asyncio.sleep(every_s)
         end += _stood_still_s(loop.time() - now - every_s)
+
+
+async def until_two_own(client: ledgermq.Client) -> None:
+    """Wait until the cluster's bundles have two owners."""
+
+    async def two_own() -> bool:
+        return len({bundle.owner for bundle in (await client.describe_cluster()).bundles}) >= 2
+
+    await until(two_own, every_s=0.1)
 
 
 def wait_until(

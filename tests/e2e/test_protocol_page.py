@@ -14,6 +14,7 @@ import ledgermq
 from examples.protocol.minimal_client import M, MinimalClient, Refused, Session
 from ledgermq.protocol import ledgermq_pb2 as pb
 from tests.e2e.test_tls import serving
+from tests.waiting import until_two_own
 
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "protocol" / "minimal_client.py"
 
@@ -34,9 +35,7 @@ async def test_it_produces_and_fetches_and_is_redirected(tmp_path: Path) -> None
         ledgermq.connect(first.address) as client,
     ):
         await client.create_topic("orders", 6)
-        async with asyncio.timeout(60):
-            while len({bundle.owner for bundle in (await client.describe_cluster()).bundles}) < 2:
-                await asyncio.sleep(0.1)
+        await until_two_own(client)
 
         def program() -> None:
             one, other = SendsTwice(first.address), MinimalClient(second.address)

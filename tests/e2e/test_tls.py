@@ -23,6 +23,7 @@ from ledgermq_spark.sink.cluster import opened
 from ledgermq_spark.sink.options import parse_options as sink_options
 from ledgermq_spark.source.data_source import LedgerMQDataSource
 from tests.certificates import Authority, Pair
+from tests.waiting import until_two_own
 
 SLOW_S = 60.0
 QUICK_S = 0.05
@@ -109,9 +110,7 @@ async def test_all_brokers_share_a_certificate_without_their_addresses(authority
     ):
         await one.create_topic("by-one", 4)
         await other.create_topic("by-other", 4)
-        async with asyncio.timeout(SLOW_S):
-            while len({bundle.owner for bundle in (await other.describe_cluster()).bundles}) < 2:
-                await asyncio.sleep(0.1)
+        await until_two_own(other)
         await round_trip(one, "by-other")
         assert "is not made out for '127.0.0.1'" in await refusal(first.address, authority.tls())
         wrong = Tls(ca=authority.ca, server_name="brokers.example.org")
@@ -138,9 +137,7 @@ async def test_brokers_reach_each_other_by_tls_and_show_their_certificates(
     ):
         await one.create_topic("by-one", 4)
         await other.create_topic("by-other", 4)
-        async with asyncio.timeout(SLOW_S):
-            while len({bundle.owner for bundle in (await other.describe_cluster()).bundles}) < 2:
-                await asyncio.sleep(0.1)
+        await until_two_own(other)
         await round_trip(one, "by-other")
         await round_trip(other, "by-one")
 

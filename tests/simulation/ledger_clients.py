@@ -78,6 +78,13 @@ class Client:
     async def pause(self) -> None:
         await asyncio.sleep(self.random.uniform(0.01, 1.0))
 
+    async def _opened_slot(self, partition: int) -> int:
+        while True:
+            try:
+                return await self.ask(lambda broker: broker.opened_slot(TOPIC_ID, partition))
+            except (NoAnswer, Unreachable, LedgerMQError):
+                await self.pause()
+
 
 @cache
 def _columns(count: int) -> tuple[pa.Array, ...]:
@@ -185,13 +192,6 @@ class IdempotentProducer(Client):
         over.set()
         self._world.history.end_produce(op, Outcome.INFO)
 
-    async def _opened_slot(self, partition: int) -> int:
-        while True:
-            try:
-                return await self.ask(lambda broker: broker.opened_slot(TOPIC_ID, partition))
-            except (NoAnswer, Unreachable, LedgerMQError):
-                await self.pause()
-
 
 class ConditionalProducer(Client):
     """Appends only where the log ends as it was told last: never blindly, never twice, whoever else writes."""
@@ -248,13 +248,6 @@ class ConditionalProducer(Client):
         self._world.violations.append(Violation("stuck", f"{self.name}: operation {op} had no answer"))
         self._world.history.end_produce(op, Outcome.INFO)
         return None
-
-    async def _opened_slot(self, partition: int) -> int:
-        while True:
-            try:
-                return await self.ask(lambda broker: broker.opened_slot(TOPIC_ID, partition))
-            except (NoAnswer, Unreachable, LedgerMQError):
-                await self.pause()
 
 
 class EndAsker(Client):
