@@ -37,7 +37,11 @@ WIRE = ROOT / "stateless_broker/ledgermq_broker/kafka/wire"
 DEFINITIONS = WIRE / "definitions"
 GENERATED = WIRE / "generated"
 JAR = "kafka-clients-4.1.0.jar"
-APIS = ("Produce", "Fetch", "ListOffsets", "Metadata", "ApiVersions", "InitProducerId", "OffsetForLeaderEpoch")
+APIS = (
+    *("Produce", "Fetch", "ListOffsets", "Metadata", "ApiVersions", "InitProducerId", "OffsetForLeaderEpoch"),
+    *("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"),
+    *("DescribeGroups", "ListGroups", "DeleteGroups", "OffsetDelete"),
+)
 """What the broker serves; add a name, then `--definitions`."""
 
 

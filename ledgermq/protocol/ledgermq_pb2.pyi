@@ -899,12 +899,14 @@ class CommitResult(_message.Message):
     def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class FetchCommittedRequest(_message.Message):
-    __slots__ = ("group", "partitions")
+    __slots__ = ("group", "partitions", "without_staged")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_STAGED_FIELD_NUMBER: _ClassVar[int]
     group: str
     partitions: _containers.RepeatedCompositeFieldContainer[TopicPartition]
-    def __init__(self, group: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ...) -> None: ...
+    without_staged: bool
+    def __init__(self, group: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., without_staged: _Optional[bool] = ...) -> None: ...
 
 class FetchCommittedResponse(_message.Message):
     __slots__ = ("partitions",)
@@ -960,6 +962,196 @@ class ResetOffsetsResponse(_message.Message):
     results: _containers.RepeatedCompositeFieldContainer[CommitResult]
     def __init__(self, results: _Optional[_Iterable[_Union[CommitResult, _Mapping]]] = ...) -> None: ...
 
+class FindCoordinatorRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    def __init__(self, group: _Optional[str] = ...) -> None: ...
+
+class FindCoordinatorResponse(_message.Message):
+    __slots__ = ("address",)
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    def __init__(self, address: _Optional[str] = ...) -> None: ...
+
+class JoinClassicGroupRequest(_message.Message):
+    __slots__ = ("group", "member_id", "instance_id", "protocol_type", "protocols", "client_id", "client_host", "session_timeout_ms", "rebalance_timeout_ms", "id_required")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOLS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_HOST_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    ID_REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member_id: str
+    instance_id: str
+    protocol_type: str
+    protocols: _containers.RepeatedCompositeFieldContainer[ClassicProtocol]
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    id_required: bool
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., protocol_type: _Optional[str] = ..., protocols: _Optional[_Iterable[_Union[ClassicProtocol, _Mapping]]] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., id_required: _Optional[bool] = ...) -> None: ...
+
+class ClassicProtocol(_message.Message):
+    __slots__ = ("name", "metadata")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    metadata: bytes
+    def __init__(self, name: _Optional[str] = ..., metadata: _Optional[bytes] = ...) -> None: ...
+
+class JoinClassicGroupResponse(_message.Message):
+    __slots__ = ("member_id", "join_again", "generation", "protocol_type", "protocol", "leader", "members", "skip_assignment")
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    JOIN_AGAIN_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    SKIP_ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    member_id: str
+    join_again: bool
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    members: _containers.RepeatedCompositeFieldContainer[JoinedMember]
+    skip_assignment: bool
+    def __init__(self, member_id: _Optional[str] = ..., join_again: _Optional[bool] = ..., generation: _Optional[int] = ..., protocol_type: _Optional[str] = ..., protocol: _Optional[str] = ..., leader: _Optional[str] = ..., members: _Optional[_Iterable[_Union[JoinedMember, _Mapping]]] = ..., skip_assignment: _Optional[bool] = ...) -> None: ...
+
+class JoinedMember(_message.Message):
+    __slots__ = ("member_id", "instance_id", "metadata")
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    member_id: str
+    instance_id: str
+    metadata: bytes
+    def __init__(self, member_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., metadata: _Optional[bytes] = ...) -> None: ...
+
+class SyncClassicGroupRequest(_message.Message):
+    __slots__ = ("group", "member_id", "instance_id", "generation", "protocol_type", "protocol", "assignments")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member_id: str
+    instance_id: str
+    generation: int
+    protocol_type: str
+    protocol: str
+    assignments: _containers.RepeatedCompositeFieldContainer[ClassicAssignment]
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., generation: _Optional[int] = ..., protocol_type: _Optional[str] = ..., protocol: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[ClassicAssignment, _Mapping]]] = ...) -> None: ...
+
+class ClassicAssignment(_message.Message):
+    __slots__ = ("member_id", "assignment")
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    member_id: str
+    assignment: bytes
+    def __init__(self, member_id: _Optional[str] = ..., assignment: _Optional[bytes] = ...) -> None: ...
+
+class SyncClassicGroupResponse(_message.Message):
+    __slots__ = ("protocol_type", "protocol", "assignment")
+    PROTOCOL_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    protocol_type: str
+    protocol: str
+    assignment: bytes
+    def __init__(self, protocol_type: _Optional[str] = ..., protocol: _Optional[str] = ..., assignment: _Optional[bytes] = ...) -> None: ...
+
+class ClassicHeartbeatRequest(_message.Message):
+    __slots__ = ("group", "member_id", "instance_id", "generation")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member_id: str
+    instance_id: str
+    generation: int
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class ClassicHeartbeatResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LeaveClassicGroupRequest(_message.Message):
+    __slots__ = ("group", "members")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    members: _containers.RepeatedCompositeFieldContainer[LeavingMember]
+    def __init__(self, group: _Optional[str] = ..., members: _Optional[_Iterable[_Union[LeavingMember, _Mapping]]] = ...) -> None: ...
+
+class LeavingMember(_message.Message):
+    __slots__ = ("member_id", "instance_id")
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    member_id: str
+    instance_id: str
+    def __init__(self, member_id: _Optional[str] = ..., instance_id: _Optional[str] = ...) -> None: ...
+
+class LeaveClassicGroupResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[LeaveResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[LeaveResult, _Mapping]]] = ...) -> None: ...
+
+class LeaveResult(_message.Message):
+    __slots__ = ("error", "kafka_code")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    KAFKA_CODE_FIELD_NUMBER: _ClassVar[int]
+    error: Error
+    kafka_code: int
+    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., kafka_code: _Optional[int] = ...) -> None: ...
+
+class CommitForGenerationRequest(_message.Message):
+    __slots__ = ("group", "member_id", "instance_id", "generation", "outside", "commits")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    OUTSIDE_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member_id: str
+    instance_id: str
+    generation: int
+    outside: bool
+    commits: _containers.RepeatedCompositeFieldContainer[GenerationCommit]
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., generation: _Optional[int] = ..., outside: _Optional[bool] = ..., commits: _Optional[_Iterable[_Union[GenerationCommit, _Mapping]]] = ...) -> None: ...
+
+class GenerationCommit(_message.Message):
+    __slots__ = ("topic", "partition", "offset", "metadata")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., metadata: _Optional[str] = ...) -> None: ...
+
+class CommitForGenerationResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[CommitResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[CommitResult, _Mapping]]] = ...) -> None: ...
+
 class ListGroupsRequest(_message.Message):
     __slots__ = ("partition",)
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -975,7 +1167,7 @@ class ListGroupsResponse(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupInfo, _Mapping]]] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class GroupInfo(_message.Message):
-    __slots__ = ("group", "state", "epoch", "assignor", "members", "committed", "member_count", "pending")
+    __slots__ = ("group", "state", "epoch", "assignor", "members", "committed", "member_count", "pending", "classic")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -984,6 +1176,7 @@ class GroupInfo(_message.Message):
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     MEMBER_COUNT_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
+    CLASSIC_FIELD_NUMBER: _ClassVar[int]
     group: str
     state: GroupState
     epoch: int
@@ -992,7 +1185,38 @@ class GroupInfo(_message.Message):
     committed: _containers.RepeatedCompositeFieldContainer[CommittedPartition]
     member_count: int
     pending: _containers.RepeatedCompositeFieldContainer[StagedOffset]
-    def __init__(self, group: _Optional[str] = ..., state: _Optional[_Union[GroupState, str]] = ..., epoch: _Optional[int] = ..., assignor: _Optional[str] = ..., members: _Optional[_Iterable[_Union[MemberInfo, _Mapping]]] = ..., committed: _Optional[_Iterable[_Union[CommittedPartition, _Mapping]]] = ..., member_count: _Optional[int] = ..., pending: _Optional[_Iterable[_Union[StagedOffset, _Mapping]]] = ...) -> None: ...
+    classic: ClassicGroup
+    def __init__(self, group: _Optional[str] = ..., state: _Optional[_Union[GroupState, str]] = ..., epoch: _Optional[int] = ..., assignor: _Optional[str] = ..., members: _Optional[_Iterable[_Union[MemberInfo, _Mapping]]] = ..., committed: _Optional[_Iterable[_Union[CommittedPartition, _Mapping]]] = ..., member_count: _Optional[int] = ..., pending: _Optional[_Iterable[_Union[StagedOffset, _Mapping]]] = ..., classic: _Optional[_Union[ClassicGroup, _Mapping]] = ...) -> None: ...
+
+class ClassicGroup(_message.Message):
+    __slots__ = ("state", "protocol_type", "protocol", "generation", "members")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    protocol_type: str
+    protocol: str
+    generation: int
+    members: _containers.RepeatedCompositeFieldContainer[ClassicMember]
+    def __init__(self, state: _Optional[str] = ..., protocol_type: _Optional[str] = ..., protocol: _Optional[str] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[ClassicMember, _Mapping]]] = ...) -> None: ...
+
+class ClassicMember(_message.Message):
+    __slots__ = ("member_id", "instance_id", "client_id", "client_host", "metadata", "assignment")
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_HOST_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    member_id: str
+    instance_id: str
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+    def __init__(self, member_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ..., metadata: _Optional[bytes] = ..., assignment: _Optional[bytes] = ...) -> None: ...
 
 class StagedOffset(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "offset", "transaction", "staged_ms")

@@ -81,7 +81,7 @@ def check_request(
         )
     if request.member_id:
         return member_of(group, request.group, request.member_id)
-    if group is not None and group.members:
+    if group is not None and group.member_count:
         raise GroupNotEmpty(f"group {request.group} has members, so only a member can commit; stop its members first")
     return None
 

@@ -252,7 +252,7 @@ class GroupCoordinator:
             commits.apply(group, partition, topic, commit, now_ms)
             return True
 
-        results, applied = _each(one, request.commits)
+        results, applied = each_result(one, request.commits)
         return self._decided(group, pb.CommitOffsetsResponse(results=results), applied)
 
     def committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
@@ -305,7 +305,7 @@ class GroupCoordinator:
             resets.apply(group, partition, topic, reset, now_ms)
             return True
 
-        results, applied = _each(one, request.resets)
+        results, applied = each_result(one, request.resets)
         return self._decided(group, pb.ResetOffsetsResponse(results=results), applied)
 
     # Offsets of transactions
@@ -335,7 +335,7 @@ class GroupCoordinator:
             staged[partition] = pending.offset_of(commit, topic)
             return True
 
-        results, changed = _each(one, request.commits)
+        results, changed = each_result(one, request.commits)
         stages = changed and not any(result.HasField("error") for result in results)
         if stages:
             pending.stage(group, key, request.transaction, staged, now_ms, self._limits)
@@ -412,8 +412,8 @@ class GroupCoordinator:
             raise UnknownGroup(
                 f"group {group} with the epoch {epoch} does not exist; the group of that name has {found.epoch}"
             )
-        if found.members:
-            raise GroupNotEmpty(f"group {group} has {len(found.members)} members; stop them first")
+        if found.member_count:
+            raise GroupNotEmpty(f"group {group} has {found.member_count} members; stop them first")
         for partition in found.pending_in:
             commits.check_settled(found, partition)
         return Decision(self._remove(found), pb.DeleteGroupResponse())
@@ -538,7 +538,7 @@ class GroupCoordinator:
         self._topics_version = version
 
 
-def _each(apply: Callable[[T], bool], asked: Sequence[T]) -> tuple[list[pb.CommitResult], bool]:
+def each_result(apply: Callable[[T], bool], asked: Sequence[T]) -> tuple[list[pb.CommitResult], bool]:
     """Apply each by itself: one that fails changes nothing for the others.
 
     Also return whether any was applied.

@@ -22,7 +22,7 @@ def is_due(group: Group, limits: GroupLimits, now_ms: int) -> bool:
 
     Nothing expires while an open transaction has staged offsets: its end may commit them.
     """
-    if group.members or group.pending or now_ms < group.expiry_ms:
+    if group.member_count or group.pending or now_ms < group.expiry_ms:
         return False
     oldest_ms = min((value.commit_ms for topic in group.offsets.values() for value in topic.values()), default=0)
     group.expiry_ms = max(group.empty_since_ms, oldest_ms) + limits.retention_ms

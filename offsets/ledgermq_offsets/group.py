@@ -78,6 +78,9 @@ class Group:
         self.empty_since_ms = 0
         self.assignor = ""
         self.members: dict[str, Member] = {}
+        self.classic_members = (
+            0  # those of `ledgermq_offsets.classic`, which has their records; not together with others
+        )
         self.offsets: dict[int, dict[int, OffsetValue]] = {}
         self.offset_count = 0
         self.pending: dict[PendingKey, PendingValue] = {}
@@ -116,6 +119,19 @@ class Group:
         return self.bare_epoch if stored is None else max(self.bare_epoch, stored.epoch)
 
     # Members
+
+    @property
+    def member_count(self) -> int:
+        """Return the number of members, of either kind."""
+        return len(self.members) or self.classic_members
+
+    def note_classic(self, count: int, now_ms: int) -> None:
+        """Note how many members of the classic kind there are. Without any, the group is empty from now on."""
+        if bool(count) != bool(self.classic_members):
+            self.empty_since_ms = 0 if count else max(1, now_ms)
+            self.expiry_ms = 0
+            self._touched = True
+        self.classic_members = count
 
     def add(self, member: Member) -> None:
         self.members[member.member_id] = member

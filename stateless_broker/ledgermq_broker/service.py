@@ -7,14 +7,14 @@ Any broker returns the owners of all bundles.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
 from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq_broker.access.quota_path import QuotaPath
 from ledgermq_broker.access.rule_path import RulePath
+from ledgermq_broker.admission.queries import QUERIES_MAX, side_by_side
 from ledgermq_broker.cluster.directory import Directory
 from ledgermq_broker.cluster.heartbeat import Heartbeat
 from ledgermq_broker.cluster.membership import Membership
@@ -38,13 +38,8 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.topics.catalog import Topic
 
-QUERIES_MAX = 10_000
-PARALLEL_QUERIES = 16
 READ_AFTER_MS = 250
 """A broker reads the records of `__metadata` within this time, mostly."""
-
-A = TypeVar("A")
-Q = TypeVar("Q")
 
 
 class BrokerService:
@@ -89,15 +84,8 @@ class BrokerService:
         self.move_partition = topics.move_partition
         self.prepare_move = topics.prepare_move
         self.list_loads = cluster.list_loads
-        self.slowest_commits = groups.slowest_commits
         self.problems = cluster.problems
-        self.group_heartbeat = groups.group_heartbeat
-        self.commit_offsets = groups.commit_offsets
-        self.fetch_committed = groups.fetch_committed
-        self.reset_offsets = groups.reset_offsets
-        self.list_groups = groups.list_groups
-        self.describe_group = groups.describe_group
-        self.delete_group = groups.delete_group
+        self._add_groups(groups)
         self.stage = stage_path.stage
         self.stage_delayed = stage_path.stage_delayed
         self.stage_offsets = transactions.stage_offsets
@@ -131,6 +119,22 @@ class BrokerService:
         self.change_quota = quotas.change_quota
         self.list_quotas = quotas.list_quotas
 
+    def _add_groups(self, groups: Groups) -> None:
+        self.slowest_commits = groups.slowest_commits
+        self.group_heartbeat = groups.group_heartbeat
+        self.commit_offsets = groups.commit_offsets
+        self.fetch_committed = groups.fetch_committed
+        self.reset_offsets = groups.reset_offsets
+        self.find_coordinator = groups.find_coordinator
+        self.join_classic_group = groups.join_classic_group
+        self.sync_classic_group = groups.sync_classic_group
+        self.classic_heartbeat = groups.classic_heartbeat
+        self.leave_classic_group = groups.leave_classic_group
+        self.commit_for_generation = groups.commit_for_generation
+        self.list_groups = groups.list_groups
+        self.describe_group = groups.describe_group
+        self.delete_group = groups.delete_group
+
 
 class OffsetPath:
     """Return offsets of partitions, and the sequences at which producer sessions continue, from the
@@ -147,12 +151,12 @@ class OffsetPath:
     async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
         lookup = self._metadata.lookup()
         return pb.ListOffsetsResponse(
-            results=await _side_by_side(lambda query: self._offset(lookup, query), request.queries)
+            results=await side_by_side(lambda query: self._offset(lookup, query), request.queries)
         )
 
     async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
         lookup = self._metadata.lookup()
-        opened = await _side_by_side(lambda wanted: self._opened(lookup, wanted, request), request.partitions)
+        opened = await side_by_side(lambda wanted: self._opened(lookup, wanted, request), request.partitions)
         return pb.OpenProducerResponse(partitions=opened, now_us=self._now_us())
 
     async def _offset(self, lookup: Lookup, query: pb.OffsetQuery) -> pb.OffsetResult:
@@ -395,14 +399,13 @@ class ClusterPath:
         answer = pb.ListLoadsResponse()
         for bundle, owner in sorted(self._ownership.opened.items()):
             if (found := self._ownership.partition_loads.of(bundle)) is not None:
-                loads = sorted(found.by_partition.items())
                 answer.bundles.add(
                     bundle=bundle,
                     epoch=owner.epoch,
                     measured_ms=round(found.measured_s * 1000),
                     partitions=[
                         pb.PartitionLoad(topic_id=key.topic_id, partition=key.partition, load=load)
-                        for key, load in loads
+                        for key, load in sorted(found.by_partition.items())
                     ],
                 )
         return answer
@@ -437,13 +440,3 @@ def _broker_info(heartbeat: Heartbeat, *, is_alive: bool) -> pb.BrokerInfo:
     return pb.BrokerInfo(
         id=heartbeat.broker, address=heartbeat.address, alive=is_alive, draining=is_alive and heartbeat.draining
     )
-
-
-async def _side_by_side(ask: Callable[[Q], Awaitable[A]], queries: Sequence[Q]) -> list[A]:
-    """Answer queries concurrently, with a bound; return the answers in the order of the queries."""
-    if len(queries) > QUERIES_MAX:
-        raise InvalidRequest(f"at most {QUERIES_MAX} partitions in one request, not {len(queries)}")
-    answers: list[A] = []
-    for first in range(0, len(queries), PARALLEL_QUERIES):
-        answers += await asyncio.gather(*(ask(query) for query in queries[first : first + PARALLEL_QUERIES]))
-    return answers

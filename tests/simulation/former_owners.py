@@ -53,6 +53,10 @@ QUESTIONS: Mapping[str, Question] = {
     "reset_offsets": _REFUSED_BY_A_GROUP,
     "stage_offsets": _REFUSED_BY_A_GROUP,
     "delete_group": _REFUSED_BY_A_GROUP,
+    "sync_classic_group": _OF_A_GROUP,
+    "leave_classic_group": _OF_A_GROUP,
+    "classic_heartbeat": _REFUSED_BY_A_GROUP,
+    "commit_for_generation": _OF_A_GROUP,
 }
 """By method."""
 

@@ -238,8 +238,8 @@ class ClassicGroups:
         """Return when `tick` has to be called next."""
         return self._deadlines.next_s()
 
-    def tick(self, now_s: float, now_ms: int) -> Decision[None] | None:
-        """Do what is due for one group; None: nothing is."""
+    def tick(self, now_s: float, now_ms: int) -> Decision[str] | None:
+        """Do what is due for one group, and return its name; None: nothing is."""
         group = self._deadlines.pop(self.groups, now_s)
         if group is None:
             return None
@@ -254,9 +254,13 @@ class ClassicGroups:
         if group.state is State.PREPARING and group.deadline_s <= now_s:
             group.pending.clear()
             group.complete(now_s, now_ms)
-        return self._decided(group, None)
+        return self._decided(group, group.name)
 
     # Answers
+
+    def has_answer(self, name: str, member_id: str) -> bool:
+        """Return whether a decision has woken a call of this member, and its answer was not taken."""
+        return (name, member_id) in self._answers
 
     def held_answer(self, name: str, member_id: str) -> JoinAnswer | SyncAnswer:
         """Return the answer for a held call that a decision has woken. Raises its GroupError."""
@@ -291,8 +295,12 @@ class ClassicGroups:
             return Decision([], None)
         if group.members or group.pending:
             raise GroupNotEmpty(f"group {name!r} has {len(group.members)} members")
-        del self.groups[name]
-        return Decision([tombstone(name)] if group.given else [], None)
+        return Decision(self.forget(name), None)
+
+    def forget(self, name: str) -> list[LogRecord]:
+        """Forget a group without members, and return the records for that."""
+        group = self.groups.pop(name, None)
+        return [tombstone(name)] if group is not None and group.given else []
 
     def _decided(self, group: ClassicGroup, answer: T) -> Decision[T]:
         records: list[LogRecord] = []

@@ -40,7 +40,9 @@ MOVES = "moves"
 """Carries moves of partitions between bundles through."""
 UNDELETE = "topics that can be brought back"
 """Keeps deleted topics for their grace."""
-COMMON = (RULES, QUOTAS, ADDED_BUNDLES, LOADS, MOVES, UNDELETE)
+CLASSIC_GROUPS = "groups of the Kafka protocol"
+"""Reads the records of classic groups, which earlier releases refuse with their whole partition."""
+COMMON = (RULES, QUOTAS, ADDED_BUNDLES, LOADS, MOVES, UNDELETE, CLASSIC_GROUPS)
 """What a broker of this release has and earlier ones lack, besides the features of internal topics, which their
 declarations name (`ledgermq_broker.features`). The controller puts into the catalog what needs a feature only when
 every broker has it.

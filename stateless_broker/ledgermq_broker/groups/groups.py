@@ -7,14 +7,15 @@ that partition's bundle (`ledgermq_broker.internal.terms`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from ledgermq.errors import Unavailable, UnknownGroup, UnknownPartition
+from ledgermq.errors import NotOwner, Unavailable, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
+from ledgermq_broker.cluster.heartbeat import CLASSIC_GROUPS
 from ledgermq_broker.groups.ends import PartitionEnds
 from ledgermq_broker.groups.offsets_topic import CatalogView, partition_of
 from ledgermq_broker.groups.partition import PartitionCoordinator
@@ -26,14 +27,22 @@ from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_broker.metadata.topic_changes import TopicSpec
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_offsets.coordinator import EndWanted, GroupCoordinator
+from ledgermq_offsets.classic.both_kinds import BothKinds
+from ledgermq_offsets.classic.values import ClassicLimits
+from ledgermq_offsets.coordinator import EndWanted
 from ledgermq_offsets.limits import GroupLimits
 from ledgermq_offsets.names import check_group_name
 
 A = TypeVar("A")
-R = TypeVar("R", pb.CommitOffsetsResponse, pb.ResetOffsetsResponse, pb.StageOffsetsResponse)
+R = TypeVar(
+    "R",
+    pb.CommitOffsetsResponse,
+    pb.CommitForGenerationResponse,
+    pb.ResetOffsetsResponse,
+    pb.StageOffsetsResponse,
+)
 
-GroupKind = CoreKind[GroupCoordinator, PartitionCoordinator]
+GroupKind = CoreKind[BothKinds, PartitionCoordinator]
 
 
 @dataclass(slots=True)
@@ -59,7 +68,9 @@ class GroupFailures:
 
 
 class Groups(Serving[PartitionCoordinator]):
-    """`address`: the address of this broker. `topic`: `__consumer_offsets`."""
+    """`address`: the address of this broker. `topic`: `__consumer_offsets`. `check_classic()` raises Unavailable while
+    a broker is present that cannot read records of classic groups.
+    """
 
     def __init__(
         self,
@@ -69,7 +80,9 @@ class Groups(Serving[PartitionCoordinator]):
         terms: InternalTerms,
         kind: GroupKind,
         ends: PartitionEnds,
+        check_classic: Callable[[], None] = lambda: None,
     ) -> None:
+        self._check_classic = check_classic
         self._address = address
         super().__init__(topic, terms, kind)
         self._metadata = metadata
@@ -127,6 +140,41 @@ class Groups(Serving[PartitionCoordinator]):
             request.group, lambda found: found.delete(request.group, request.epoch), must_exist=True
         )
 
+    # Members that use the Kafka protocol
+
+    async def find_coordinator(self, request: pb.FindCoordinatorRequest) -> pb.FindCoordinatorResponse:
+        """Return the address of a group's coordinator, once it serves groups. Raises Unavailable."""
+
+        async def here(found: PartitionCoordinator) -> str:
+            return self._address
+
+        try:
+            address = await self._at_coordinator(request.group, here)
+        except NotOwner as error:
+            if not error.owner:
+                raise
+            address = error.owner
+        return pb.FindCoordinatorResponse(address=address)
+
+    async def join_classic_group(self, request: pb.JoinClassicGroupRequest) -> pb.JoinClassicGroupResponse:
+        self._check_classic()
+        return await self._at_coordinator(request.group, lambda found: found.classic.join(request))
+
+    async def sync_classic_group(self, request: pb.SyncClassicGroupRequest) -> pb.SyncClassicGroupResponse:
+        return await self._at_coordinator(request.group, lambda found: found.classic.sync(request))
+
+    async def classic_heartbeat(self, request: pb.ClassicHeartbeatRequest) -> pb.ClassicHeartbeatResponse:
+        return await self._at_coordinator(request.group, lambda found: found.classic.heartbeat(request))
+
+    async def leave_classic_group(self, request: pb.LeaveClassicGroupRequest) -> pb.LeaveClassicGroupResponse:
+        return await self._at_coordinator(request.group, lambda found: found.classic.leave(request))
+
+    async def commit_for_generation(self, request: pb.CommitForGenerationRequest) -> pb.CommitForGenerationResponse:
+        await self._metadata.know((commit.topic, commit.partition) for commit in request.commits)
+        return await self._at_coordinator(
+            request.group, lambda found: self._watched(found, found.classic.commit(request))
+        )
+
     async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
         topic = await self._topic.find()
         if topic is None:
@@ -173,7 +221,7 @@ class Groups(Serving[PartitionCoordinator]):
             end = ends.get(PartitionId(wanted.topic_id, wanted.partition))
             if end is not None:
                 row = rows.setdefault(
-                    (group.name, wanted.topic), GroupLag(group.name, wanted.topic, len(group.members))
+                    (group.name, wanted.topic), GroupLag(group.name, wanted.topic, group.member_count)
                 )
                 row.records += max(0, end - offset)
                 if end > offset:
@@ -236,14 +284,20 @@ def open_groups(parts: BrokerParts) -> Groups:
         session_timeout_ms=settings.group_session_timeout_ms,
         retention_ms=settings.offsets_retention_ms,
     )
+    classic = replace(parts.limits_of(ClassicLimits), members_max=settings.group_members_max)
     ends = PartitionEnds(lambda: metadata.catalog, parts.asked)
+
+    def new_id(name: str) -> str:
+        return f"{name[:100]}-{parts.context.sources.random.getrandbits(128):032x}"
+
     kind = CoreKind(
         keys.OFFSETS_TOPIC,
-        lambda partition: GroupCoordinator(limits, CatalogView(lambda: metadata.catalog, parts.rack_of)),
+        lambda partition: BothKinds(limits, CatalogView(lambda: metadata.catalog, parts.rack_of), classic, new_id),
         lambda core, opening: PartitionCoordinator(core, opening, parts.clocks, ends),
     )
     parts.terms.add(kind)
-    return Groups(parts.address, parts.topic(keys.OFFSETS_TOPIC), metadata, parts.terms, kind, ends)
+    check = partial(parts.controller.require, CLASSIC_GROUPS)
+    return Groups(parts.address, parts.topic(keys.OFFSETS_TOPIC), metadata, parts.terms, kind, ends, check)
 
 
 def gauges(groups: Groups | None) -> Iterator[Gauge]:

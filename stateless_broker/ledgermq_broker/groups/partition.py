@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
-from ledgermq.errors import BY_CODE, LedgerMQError
+from ledgermq.errors import BY_CODE, LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.groups.classic import ClassicCalls
 from ledgermq_broker.groups.ends import NamedPartition, PartitionEnds
 from ledgermq_broker.internal.core import Opening
 from ledgermq_broker.internal.issued_state import IssuedState
@@ -21,7 +22,8 @@ from ledgermq_broker.logs import get_logger
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_ledger.root.two_clocks import TwoClocks
-from ledgermq_offsets.coordinator import EndWanted, GroupCoordinator
+from ledgermq_offsets.classic.both_kinds import BothKinds
+from ledgermq_offsets.coordinator import EndWanted
 from ledgermq_offsets.group import Group
 from ledgermq_offsets.pending import PendingTransaction
 
@@ -49,7 +51,7 @@ class PartitionCoordinator:
     mostly; so the calls check for no room in the store.
     """
 
-    def __init__(self, core: GroupCoordinator, opening: Opening, clocks: TwoClocks, ends: PartitionEnds) -> None:
+    def __init__(self, core: BothKinds, opening: Opening, clocks: TwoClocks, ends: PartitionEnds) -> None:
         self.owner = opening.owner
         self.held = HeldHeartbeats()
         self._core = core
@@ -58,6 +60,7 @@ class PartitionCoordinator:
         self._clocks = clocks
         self._ends = ends
         self._on_failed = opening.on_failed
+        self.classic = ClassicCalls(core, self._state, clocks, self._take, self._arm)
         self._timer: asyncio.TimerHandle | None = None
         self._expiring: asyncio.Task[None] | None = None
         self._rings_s = 0.0
@@ -225,6 +228,9 @@ class PartitionCoordinator:
         """End the term: nothing is answered from this state any longer. Idempotent."""
         self._state.close(error)
         self.held.close()
+        self.classic.held.close(
+            NotOwner(f"the term of bundle {self.bundle} is over: {error.message}", owner=error.owner)
+        )
         if self._timer is not None:
             self._timer.cancel()
         if self._expiring is not None:
@@ -239,6 +245,7 @@ class PartitionCoordinator:
     def _take(self, decision: Decision[T]) -> T:
         answer = self._state.take(decision)
         self.held.wake(decision.woken)
+        self.classic.held.wake(decision.woken)
         self._arm()
         return answer
 

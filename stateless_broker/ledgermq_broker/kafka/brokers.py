@@ -81,6 +81,12 @@ class Brokers:
                 found.append(KafkaBroker(heartbeat.kafka_node, host, port, heartbeat.rack or None))
         return sorted(found, key=lambda broker: broker.node)
 
+    def at(self, address: str) -> KafkaBroker | None:
+        """Return the broker with this address among brokers; None if clients do not reach it."""
+        present = self._membership.present().values()
+        node = next((heartbeat.kafka_node for heartbeat in present if heartbeat.address == address), 0)
+        return next((broker for broker in self.present() if broker.node == node), None)
+
     def unreachable(self) -> list[str]:
         """Return the addresses of brokers whose partitions these clients do not reach."""
         present = self._membership.present().values()

@@ -24,25 +24,14 @@ from ledgermq.sources import Sources
 from ledgermq_broker.access.door import Admitted, Door
 from ledgermq_broker.bundle.budgets import CALLER, Caller
 from ledgermq_broker.kafka.brokers import Brokers
+from ledgermq_broker.kafka.handlers.asked import Asked
 from ledgermq_broker.kafka.handlers.fetch import FetchHandler
-from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
-from ledgermq_broker.kafka.handlers.offsets import OffsetsHandler
-from ledgermq_broker.kafka.handlers.produce import Begun, EndConnection, ProduceHandler, RunBlocking, init_producer_id
+from ledgermq_broker.kafka.handlers.produce import Begun, EndConnection, ProduceHandler, RunBlocking
+from ledgermq_broker.kafka.serving import handlers
 from ledgermq_broker.kafka.table import Served, api_versions, served
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.frames import RequestHead, read_head, response_frame
-from ledgermq_broker.kafka.wire.messages import (
-    API_VERSIONS,
-    FETCH,
-    INIT_PRODUCER_ID,
-    LIST_OFFSETS,
-    METADATA,
-    OFFSET_FOR_LEADER_EPOCH,
-    PRODUCE,
-    Api,
-    Message,
-    written,
-)
+from ledgermq_broker.kafka.wire.messages import API_VERSIONS, FETCH, PRODUCE, Api, Message, written
 from ledgermq_broker.kafka.wire.primitives import Reader
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.ports.call_meter import OK, CallMeter
@@ -114,8 +103,8 @@ class Connection:
         self._queued_bytes = 0
         self._answers: asyncio.Queue[_Answer] = asyncio.Queue(BEGUN_MAX)
         self._caller: _Caller | None = None
-        self._metadata = MetadataHandler(parts.brokers)
-        self._offsets = OffsetsHandler()
+        self._handlers = handlers(parts.brokers, parts.sources)
+        self._client_host = "/" + peer.removeprefix("kafka:").rpartition(":")[0]
         self.has_asked = False
         """Whether it has sent a request that could be read."""
         self.at_work = 0
@@ -253,17 +242,10 @@ class Connection:
         if api is API_VERSIONS:
             return cast(Message, api_versions())
         caller = await self._admitted(request)
-        if api is INIT_PRODUCER_ID:
-            return cast(Message, init_producer_id(self._parts.sources, message))
-        used = caller.admitted.api
-        if api is METADATA:
-            return cast(Message, await self._metadata.answer(used, message, version))
-        if api is LIST_OFFSETS:
-            return cast(Message, await self._offsets.list_offsets(used, message, version))
-        if api is OFFSET_FOR_LEADER_EPOCH:
-            return cast(Message, await self._offsets.epochs(used, message, version))
-        assert api is FETCH
-        return cast(Message, await caller.fetch.answer(message, version))
+        if api is FETCH:
+            return cast(Message, await caller.fetch.answer(message, version))
+        asked = Asked(caller.admitted.api, message, version, request.head.client_id, self._client_host)
+        return cast(Message, await self._handlers[api](asked))
 
     async def _admitted(self, request: Request) -> _Caller:
         """Admit the caller once: without SASL it is a caller without credentials. Raises Unauthenticated, Unavailable,

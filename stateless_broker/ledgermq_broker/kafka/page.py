@@ -16,8 +16,8 @@ This page is made by `make pages` from the table of APIs that the broker serves.
 
 Programs that speak the Kafka protocol can produce to LedgerMQ and read from it. What they write is
 what all other clients write: plain Parquet after compaction, readable by Spark. The port is off by
-default and **new: producing and reading by partition work; groups, administration and transactions
-of the protocol do not yet.**
+default and **new: producing, reading and consumer groups work; administration and transactions of
+the protocol do not yet.**
 
 <!-- test: not run, it installs and starts a broker -->
 ```bash
@@ -25,20 +25,23 @@ pip install 'ledgermq[broker,kafka]'
 ledgermq dev --kafka-port 9092
 ```
 
-Any producer then works with `bootstrap.servers = 127.0.0.1:9092`. A reader names its partitions:
+Any producer then works with `bootstrap.servers = 127.0.0.1:9092`. Any reader, too:
 
 <!-- test: not run, it needs the broker above; tests/kafka runs the same -->
 ```python
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 
 producer = Producer({"bootstrap.servers": "127.0.0.1:9092"})
 producer.produce("hello", b"first message")
 producer.flush()
 
-settings = {"bootstrap.servers": "127.0.0.1:9092", "group.id": "none", "enable.auto.commit": False}
-consumer = Consumer(settings)
-consumer.assign([TopicPartition("hello", 0, 0)])
-print(consumer.poll(5.0))
+consumer = Consumer(
+    {"bootstrap.servers": "127.0.0.1:9092", "group.id": "readers", "auto.offset.reset": "earliest"}
+)
+consumer.subscribe(["hello"])
+message = consumer.poll(30.0)
+print(message.value() if message else "nothing came within 30 s")
+consumer.close()
 ```
 
 In a cluster set [`kafka_port`](settings.md) in all brokers alike, and `kafka_advertised_address`
@@ -55,14 +58,24 @@ answered in version 0 with what is served.
 
 | client | tried |
 |---|---|
-| librdkafka 2 (confluent-kafka) | idempotent producer, all five codecs; `assign`; null keys, headers with null values |
-| aiokafka 0.14, kafka-python 3 | idempotent producer; `assign`; end offsets, offsets by time |
+| librdkafka 2 (confluent-kafka) | idempotent producer, all five codecs; `assign`; null keys |
+| | `subscribe` with rebalances (range, cooperative-sticky), commits |
+| aiokafka 0.14, kafka-python 3 | idempotent producer; `assign`; end offsets, by time; members of groups, commits |
 | Java 4.1 | `ProducerPerformance`, `VerifiableProducer`, console producer and consumer by partition, `GetOffsetShell` |
 
 ## What differs from Kafka
 
-- **Groups.** `subscribe()`, committed offsets and `FindCoordinator` are not served: a reader names
-  partitions and offsets itself (`assign`), and turns automatic commits off.
+- **Groups** are those of `ledgermq group`: committed offsets, lags, deletion and expiry are the
+  same for both protocols, and clients of both see each other's groups. But a group has *members*
+  of one kind at a time: a Kafka member of a group with members of our own clients gets
+  `INCONSISTENT_GROUP_PROTOCOL`, and our client gets `INVALID_REQUEST` the other way round. An
+  empty group takes either. Offsets of a group with members are reset when these have stopped.
+- **Commits** are fenced by the generation, may go back, and may lie beyond the end, as in Kafka.
+  They expire together, `offsets_retention_ms` after the group's last member left and its last
+  commit. A group id may be any text; one with other characters than `A-Za-z0-9._-` stands in
+  `ledgermq group list` as `__kafka.` and base64.
+- **Takeover.** When another broker takes over the coordinator, members go on: the generation and
+  the assignments are in the log, and each session begins again.
 - **Administration.** Topics are made with `ledgermq topic create`, or at their first use where
   `auto_create_topics` allows it.
 - **Security.** There is no SASL and no TLS on this port yet. A connection is judged as a call

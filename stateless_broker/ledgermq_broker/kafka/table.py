@@ -11,12 +11,23 @@ from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import api_versions_response as answered
 from ledgermq_broker.kafka.wire.messages import (
     API_VERSIONS,
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
     FETCH,
+    FIND_COORDINATOR,
+    HEARTBEAT,
     INIT_PRODUCER_ID,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
     LIST_OFFSETS,
     METADATA,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
+    SYNC_GROUP,
     Api,
 )
 
@@ -55,6 +66,17 @@ TABLE: Sequence[Served] = (
     Served(API_VERSIONS, 0, 4, ""),
     Served(INIT_PRODUCER_ID, 0, 5, "Idempotent producers only: a transactional id gets error 53"),
     Served(OFFSET_FOR_LEADER_EPOCH, 2, 4, "Each epoch ends where the log ends: nothing is ever cut off"),
+    Served(FIND_COORDINATOR, 0, 6, "Groups only: type 1, transactions, gets error 53"),
+    Served(JOIN_GROUP, 0, 9, "A group with members of LedgerMQ's own protocol gets error 23"),
+    Served(SYNC_GROUP, 0, 5, ""),
+    Served(HEARTBEAT, 0, 4, ""),
+    Served(LEAVE_GROUP, 0, 5, ""),
+    Served(OFFSET_COMMIT, 2, 9, "No retention of single commits: `offsets_retention_ms` counts for all"),
+    Served(OFFSET_FETCH, 1, 9, "The leader epoch of a commit is not kept: −1"),
+    Served(DESCRIBE_GROUPS, 0, 6, "Groups with members of LedgerMQ's own protocol are shown, too"),
+    Served(LIST_GROUPS, 0, 5, "The groups of the broker that is asked, as in Kafka"),
+    Served(DELETE_GROUPS, 0, 2, ""),
+    Served(OFFSET_DELETE, 0, 0, "Only while the group has no members"),
 )
 _BY_KEY = {served.api.key: served for served in TABLE}
 

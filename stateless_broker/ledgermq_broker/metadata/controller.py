@@ -142,7 +142,7 @@ class Controller:
         def decide(catalog: Catalog, spec: TopicSpec) -> Topic:
             wish = created_internal(catalog, spec, self._bundles(), self.limits, self._sources.now_ms())
             if wanted.announced:
-                self._require(wanted.announced)
+                self.require(wanted.announced)
             return wish
 
         for spec in wanted.topics:
@@ -200,10 +200,10 @@ class Controller:
                 if not wish:
                     await owner.check_fence()  # another controller may have added some since
                     return before, before
-                self._require(ADDED_BUNDLES)
+                self.require(ADDED_BUNDLES)
                 if not dry_run:
                     await mark_grown(self._compaction.store, self._cluster)
-                    self._require(ADDED_BUNDLES)  # one may have started before it could see the new version
+                    self.require(ADDED_BUNDLES)  # one may have started before it could see the new version
                     await self._append_all(
                         owner, [(topic_key(topic.name), encode_topic_record(topic)) for topic in wish]
                     )
@@ -222,7 +222,7 @@ class Controller:
         """
 
         def decide(catalog: Catalog) -> tuple[Topic, PartitionMove | None]:
-            self._require(MOVES)
+            self.require(MOVES)
             wish = moved(catalog, name, partition, bundle, self._bundles())
             return wish, wish.moves.get(partition)
 
@@ -266,7 +266,7 @@ class Controller:
                 grace_ms = topic.trash.grace_ms if topic.trash is not None else self.limits.grace_ms_of(topic)
             wish = deleted(catalog, name, topic_id, grace_ms, now_ms)
             if wish.trash is not None:
-                self._require(UNDELETE)
+                self.require(UNDELETE)
             return wish
 
         return await self._to_its_end(self._delete_or_undelete(decide, is_timed=not at_once))
@@ -331,7 +331,7 @@ class Controller:
         """Return the number of bundles in force, by the catalog on which the change builds."""
         return self._metadata.catalog.bundles(self._cluster)
 
-    def _require(self, feature: str) -> None:
+    def require(self, feature: str) -> None:
         """Raise Unavailable if a broker that is present lacks the feature."""
         for heartbeat in self._lacking(feature)[:1]:
             release = heartbeat.release or "a release that does not announce its number"
@@ -354,7 +354,7 @@ class Controller:
                 owner = await self._ready()
                 records = decide(self._metadata.catalog)
                 if records:
-                    self._require(feature)
+                    self.require(feature)
                     await self._append_all(owner, records)
                 else:
                     await owner.check_fence()  # another controller may have changed them since

@@ -3,24 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Protocol, Self
 
 from ledgermq.buffers import Buffer
 from ledgermq_broker.kafka.wire.generated import (
     api_versions_request,
     api_versions_response,
+    delete_groups_request,
+    delete_groups_response,
+    describe_groups_request,
+    describe_groups_response,
     fetch_request,
     fetch_response,
+    find_coordinator_request,
+    find_coordinator_response,
+    heartbeat_request,
+    heartbeat_response,
     init_producer_id_request,
     init_producer_id_response,
+    join_group_request,
+    join_group_response,
+    leave_group_request,
+    leave_group_response,
+    list_groups_request,
+    list_groups_response,
     list_offsets_request,
     list_offsets_response,
     metadata_request,
     metadata_response,
+    offset_commit_request,
+    offset_commit_response,
+    offset_delete_request,
+    offset_delete_response,
+    offset_fetch_request,
+    offset_fetch_response,
     offset_for_leader_epoch_request,
     offset_for_leader_epoch_response,
     produce_request,
     produce_response,
+    sync_group_request,
+    sync_group_response,
 )
 from ledgermq_broker.kafka.wire.primitives import Put, Reader
 
@@ -51,66 +74,59 @@ class Api:
         return self.versions[0] <= version <= self.versions[1]
 
 
-PRODUCE = Api(
-    "Produce",
-    produce_request.API_KEY,
-    produce_request.VERSIONS,
-    produce_request.FLEXIBLE_FROM,
-    produce_request.ProduceRequest,
-    produce_response.ProduceResponse,
-    carries_records=True,
-)
-FETCH = Api(
-    "Fetch",
-    fetch_request.API_KEY,
-    fetch_request.VERSIONS,
-    fetch_request.FLEXIBLE_FROM,
-    fetch_request.FetchRequest,
-    fetch_response.FetchResponse,
-)
-LIST_OFFSETS = Api(
-    "ListOffsets",
-    list_offsets_request.API_KEY,
-    list_offsets_request.VERSIONS,
-    list_offsets_request.FLEXIBLE_FROM,
-    list_offsets_request.ListOffsetsRequest,
-    list_offsets_response.ListOffsetsResponse,
-)
-METADATA = Api(
-    "Metadata",
-    metadata_request.API_KEY,
-    metadata_request.VERSIONS,
-    metadata_request.FLEXIBLE_FROM,
-    metadata_request.MetadataRequest,
-    metadata_response.MetadataResponse,
-)
-API_VERSIONS = Api(
-    "ApiVersions",
-    api_versions_request.API_KEY,
-    api_versions_request.VERSIONS,
-    api_versions_request.FLEXIBLE_FROM,
-    api_versions_request.ApiVersionsRequest,
-    api_versions_response.ApiVersionsResponse,
-    plain_response_head=True,
-)
-INIT_PRODUCER_ID = Api(
-    "InitProducerId",
-    init_producer_id_request.API_KEY,
-    init_producer_id_request.VERSIONS,
-    init_producer_id_request.FLEXIBLE_FROM,
-    init_producer_id_request.InitProducerIdRequest,
-    init_producer_id_response.InitProducerIdResponse,
-)
-OFFSET_FOR_LEADER_EPOCH = Api(
-    "OffsetForLeaderEpoch",
-    offset_for_leader_epoch_request.API_KEY,
-    offset_for_leader_epoch_request.VERSIONS,
-    offset_for_leader_epoch_request.FLEXIBLE_FROM,
-    offset_for_leader_epoch_request.OffsetForLeaderEpochRequest,
-    offset_for_leader_epoch_response.OffsetForLeaderEpochResponse,
-)
+def _api(request: ModuleType, response: ModuleType, **more: bool) -> Api:
+    """Return the API of two generated modules. `more`: fields of `Api` that are not False."""
+    name = request.__name__.rpartition(".")[2].removesuffix("_request").title().replace("_", "")
+    return Api(
+        name,
+        request.API_KEY,
+        request.VERSIONS,
+        request.FLEXIBLE_FROM,
+        getattr(request, f"{name}Request"),
+        getattr(response, f"{name}Response"),
+        **more,
+    )
 
-APIS = (PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH)
+
+PRODUCE = _api(produce_request, produce_response, carries_records=True)
+FETCH = _api(fetch_request, fetch_response)
+LIST_OFFSETS = _api(list_offsets_request, list_offsets_response)
+METADATA = _api(metadata_request, metadata_response)
+API_VERSIONS = _api(api_versions_request, api_versions_response, plain_response_head=True)
+INIT_PRODUCER_ID = _api(init_producer_id_request, init_producer_id_response)
+OFFSET_FOR_LEADER_EPOCH = _api(offset_for_leader_epoch_request, offset_for_leader_epoch_response)
+FIND_COORDINATOR = _api(find_coordinator_request, find_coordinator_response)
+JOIN_GROUP = _api(join_group_request, join_group_response)
+SYNC_GROUP = _api(sync_group_request, sync_group_response)
+HEARTBEAT = _api(heartbeat_request, heartbeat_response)
+LEAVE_GROUP = _api(leave_group_request, leave_group_response)
+OFFSET_COMMIT = _api(offset_commit_request, offset_commit_response)
+OFFSET_FETCH = _api(offset_fetch_request, offset_fetch_response)
+DESCRIBE_GROUPS = _api(describe_groups_request, describe_groups_response)
+LIST_GROUPS = _api(list_groups_request, list_groups_response)
+DELETE_GROUPS = _api(delete_groups_request, delete_groups_response)
+OFFSET_DELETE = _api(offset_delete_request, offset_delete_response)
+
+APIS = (
+    PRODUCE,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    API_VERSIONS,
+    INIT_PRODUCER_ID,
+    OFFSET_FOR_LEADER_EPOCH,
+    FIND_COORDINATOR,
+    JOIN_GROUP,
+    SYNC_GROUP,
+    HEARTBEAT,
+    LEAVE_GROUP,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+    DELETE_GROUPS,
+    OFFSET_DELETE,
+)
 _BY_KEY = {api.key: api for api in APIS}
 
 

@@ -1,0 +1,271 @@
+"""Coordinate the groups of one partition of `__consumer_offsets`, of both kinds.
+
+A group has committed offsets, an epoch and an expiry (`GroupCoordinator`). Its members are of one kind at a
+time: those of our own protocol, or classic ones (`ClassicGroups`), whose commits a generation fences. A member of one
+kind is refused while the group has members of the other; an empty group takes either.
+
+Invariants: a group with classic members is one of `state.groups`, and knows their number. What a member of either
+kind committed is read alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ledgermq.errors import GroupNotEmpty, InvalidRequest, ResourceExhausted, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import OFFSET_MAX
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.log_record import Decision, LogRecord
+from ledgermq_offsets import commits
+from ledgermq_offsets.classic.consumer_protocol import PROTOCOL_TYPE, assigned_partitions, subscribed_topics
+from ledgermq_offsets.classic.coordinator import ClassicGroups
+from ledgermq_offsets.classic.records import PREFIX
+from ledgermq_offsets.classic.values import (
+    ClassicLimits,
+    InconsistentProtocol,
+    JoinAnswer,
+    JoinRequest,
+    State,
+    SyncAnswer,
+)
+from ledgermq_offsets.coordinator import Ends, GroupCoordinator, each_result
+from ledgermq_offsets.group import Group
+from ledgermq_offsets.limits import METADATA_BYTES_MAX, GroupLimits
+from ledgermq_offsets.members import RETRY_MS
+from ledgermq_offsets.names import check_group_name
+from ledgermq_offsets.records import OffsetValue
+from ledgermq_offsets.topics import TopicsView
+
+T = TypeVar("T")
+
+
+class BothKinds(GroupCoordinator):
+    """`new_id`: makes a new id for a classic member, of its client id or instance id."""
+
+    def __init__(
+        self, limits: GroupLimits, topics: TopicsView, classic: ClassicLimits, new_id: Callable[[str], str]
+    ) -> None:
+        super().__init__(limits, topics)
+        self.classic = ClassicGroups(classic, new_id)
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        if key.startswith(PREFIX):
+            self.classic.apply(key, value)
+        else:
+            super().apply(key, value)
+
+    def start(self, now_s: float) -> None:
+        super().start(now_s)
+        self.classic.start(now_s)
+        for name, classic in self.classic.groups.items():
+            if name in self.state.groups:
+                self.state.groups[name].classic_members = len(classic.members)
+
+    # Members of our own protocol
+
+    def heartbeat(
+        self, request: pb.GroupHeartbeatRequest, now_s: float, now_ms: int
+    ) -> Decision[pb.GroupHeartbeatResponse]:
+        group = self.state.groups.get(request.group)
+        if request.step == pb.JOIN and group is not None and group.classic_members:
+            raise InvalidRequest(
+                f"group {group.name!r} has {group.classic_members} members that use the Kafka protocol: stop them"
+                " first, or use another group"
+            )
+        return super().heartbeat(request, now_s, now_ms)
+
+    def reset(
+        self, request: pb.ResetOffsetsRequest, ends: Ends, now_s: float, now_ms: int
+    ) -> Decision[pb.ResetOffsetsResponse]:
+        group = self.state.groups.get(request.group)
+        if group is not None and group.classic_members:
+            raise GroupNotEmpty(
+                f"group {group.name!r} has {group.classic_members} members that use the Kafka protocol, whose next"
+                " commits would undo a reset: stop them first"
+            )
+        return super().reset(request, ends, now_s, now_ms)
+
+    def committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
+        answer = super().committed(request)
+        group = self.state.groups.get(request.group)
+        if request.without_staged and group is not None and group.pending:
+            for at, found in enumerate(answer.partitions):
+                if found.error.code == Unavailable.code:
+                    partition = PartitionId(found.topic_id, found.partition)
+                    answer.partitions[at].CopyFrom(commits.committed(group, partition, found.topic))
+        return answer
+
+    # Classic members
+
+    def join(self, request: JoinRequest, now_s: float, now_ms: int) -> Decision[JoinAnswer | str]:
+        """Let a member join; the answer is the id of the member whose call is held, if there is none yet.
+
+        Raises InvalidGroupName, ResourceExhausted, and what `ClassicGroups.join` raises.
+        """
+        group = self._group_for_classic(request.group)
+        if request.group not in self.classic.groups and len(self.classic.groups) >= self._limits.groups_max:
+            raise ResourceExhausted("there are too many groups; retry", retry_after_ms=RETRY_MS)
+        if group is None:
+            group = self._new_group(request.group, now_ms)
+        before = self._classic_ids(request.group)
+        decision = self.classic.join(request, now_s, now_ms)
+        joined = self._noted(group, decision, now_ms)
+        if decision.answer is not None:
+            return Decision(joined.records, decision.answer, joined.woken)
+        new = self._classic_ids(request.group) - before
+        return Decision(joined.records, next(iter(new), request.member_id), joined.woken)
+
+    def sync(self, request: pb.SyncClassicGroupRequest, now_s: float) -> Decision[SyncAnswer | None]:
+        """Raises what `ClassicGroups.sync` raises."""
+        return self.classic.sync(
+            check_group_name(request.group),
+            request.member_id,
+            request.generation,
+            now_s,
+            instance_id=request.instance_id,
+            protocol_type=request.protocol_type,
+            protocol=request.protocol,
+            assignments={each.member_id: each.assignment for each in request.assignments},
+        )
+
+    def leave(self, request: pb.LeaveClassicGroupRequest, now_s: float, now_ms: int) -> Decision[tuple[object, ...]]:
+        """Return an error, or None, for each member."""
+        leaving = [(member.member_id, member.instance_id) for member in request.members]
+        decision = self.classic.leave(check_group_name(request.group), leaving, now_s, now_ms)
+        group = self.state.groups.get(request.group)
+        return decision if group is None else self._noted(group, decision, now_ms)
+
+    def commit_for_generation(
+        self, request: pb.CommitForGenerationRequest, now_s: float, now_ms: int
+    ) -> Decision[pb.CommitForGenerationResponse]:
+        """Commit what members of the present generation say, or, with `outside`, a program while there are no members.
+
+        An offset may go back, which draws a new epoch as a reset does, and may lie beyond the end of its partition.
+
+        For the whole request, raises InvalidGroupName, ResourceExhausted, and what `ClassicGroups.check_commit` raises.
+        Each result has UnknownTopic, UnknownPartition, InvalidRequest, ResourceExhausted, or Unavailable while a
+        transaction has staged an offset of the partition.
+        """
+        group = self._group_for_classic(request.group) or self._new_group(request.group, now_ms)
+        commits.check_count(len(request.commits), self._limits)
+        generation = -1 if request.outside else request.generation
+        self.classic.check_commit(request.group, request.member_id, generation, now_s, instance_id=request.instance_id)
+
+        def one(commit: pb.GenerationCommit) -> bool:
+            self._apply_commit(group, commit, now_ms)
+            return True
+
+        results, applied = each_result(one, request.commits)
+        return self._decided(group, pb.CommitForGenerationResponse(results=results), applied)
+
+    def _apply_commit(self, group: Group, commit: pb.GenerationCommit, now_ms: int) -> None:
+        if len(commit.metadata.encode()) > METADATA_BYTES_MAX or commit.offset > OFFSET_MAX:
+            raise InvalidRequest(
+                f"a commit has an offset of at most {OFFSET_MAX}, and metadata of at most {METADATA_BYTES_MAX} bytes"
+            )
+        named = pb.OffsetCommit(topic=commit.topic, partition=commit.partition)
+        partition, topic = commits.resolve(self._view, named)
+        commits.check_settled(group, partition)
+        commits.check_space(group, partition, self._limits)
+        stored = group.offset_of(partition)
+        epoch, counter = group.epoch_in_force(partition), 1
+        if stored is not None and commit.offset < (stored.offset or 0):
+            epoch, counter = group.draw(), 0
+        elif stored is not None and stored.epoch == epoch:
+            counter = stored.counter + 1
+        group.set_offset(partition, OffsetValue(commit.offset, commit.metadata, now_ms, epoch, counter, topic))
+
+    def _group_for_classic(self, name: str) -> Group | None:
+        group = self._group(name)
+        if group is not None and group.members:
+            raise InconsistentProtocol(
+                f"group {name!r} has {len(group.members)} members that use LedgerMQ's own protocol: stop them first, or"
+                " use another group"
+            )
+        return group
+
+    def _classic_ids(self, name: str) -> set[str]:
+        group = self.classic.groups.get(name)
+        return set() if group is None else set(group.members)
+
+    def _noted(self, group: Group, decision: Decision[T], now_ms: int) -> Decision[T]:
+        """Keep the number of classic members with their group, which begins with the first of them."""
+        classic = self.classic.groups.get(group.name)
+        count = 0 if classic is None else len(classic.members)
+        if not count and group.name not in self.state.groups:
+            return decision
+        self.state.groups[group.name] = group
+        group.note_classic(count, now_ms)
+        return Decision([*group.drain(), *decision.records], decision.answer, decision.woken)
+
+    # Groups
+
+    def groups(self) -> list[pb.GroupInfo]:
+        return [self._with_classic(info, details=False) for info in super().groups()]
+
+    def describe(self, group: str, now_s: float) -> pb.GroupInfo:
+        return self._with_classic(super().describe(group, now_s), details=True)
+
+    def _with_classic(self, info: pb.GroupInfo, *, details: bool) -> pb.GroupInfo:
+        found = None if info.member_count else self.classic.describe(info.group)
+        if found is None:
+            return info
+        info.member_count = len(found.members)
+        info.state = {State.EMPTY: pb.EMPTY, State.STABLE: pb.STABLE}.get(found.state, pb.RECONCILING)
+        info.classic.state, info.classic.protocol_type = found.state.value, found.protocol_type
+        info.classic.protocol = found.protocol
+        info.classic.generation = self.classic.groups[info.group].generation
+        if not info.assignor:
+            info.assignor = found.protocol
+        if details:
+            self._add_members(info, found.protocol_type)
+        return info
+
+    def _add_members(self, info: pb.GroupInfo, protocol_type: str) -> None:
+        found = self.classic.describe(info.group)
+        assert found is not None
+        for member in found.members:
+            info.classic.members.add(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                metadata=member.metadata,
+                assignment=member.assignment,
+            )
+            shown = info.members.add(member_id=member.member_id)
+            shown.subscription.client_id = member.client_id
+            shown.subscription.instance_id = member.instance_id
+            if protocol_type == PROTOCOL_TYPE:
+                shown.subscription.topics.extend(subscribed_topics(member.metadata))
+                given = [
+                    pb.GivenPartition(topic=topic, topic_id=self._topic_id(topic), partition=max(0, number))
+                    for topic, numbers in assigned_partitions(member.assignment).items()
+                    for number in numbers
+                ]
+                shown.assigned.extend(given)
+                shown.owned.extend(given)
+
+    def _topic_id(self, name: str) -> int:
+        topic = self._view.by_name(name)
+        return 0 if topic is None else topic.topic_id
+
+    def _remove(self, group: Group) -> list[LogRecord]:
+        return [*super()._remove(group), *self.classic.forget(group.name)]
+
+    # Time
+
+    def tick(self, now_s: float, now_ms: int) -> Decision[None]:
+        own = super().tick(now_s, now_ms)
+        records, woken = list(own.records), list(own.woken)
+        while len(records) < self._limits.records_max and (due := self.classic.tick(now_s, now_ms)) is not None:
+            group = self.state.groups.get(due.answer)
+            decision = due if group is None else self._noted(group, due, now_ms)
+            records += decision.records
+            woken += decision.woken
+        return Decision(records, None, tuple(woken))
+
+    def next_tick_s(self) -> float:
+        return min(super().next_tick_s(), self.classic.next_due_s())

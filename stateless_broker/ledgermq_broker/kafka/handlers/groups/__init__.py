@@ -1,0 +1,1 @@
+"""Serve consumer groups to clients of the Kafka protocol: members, committed offsets, tools."""

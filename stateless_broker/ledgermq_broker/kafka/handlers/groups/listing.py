@@ -1,0 +1,160 @@
+"""Answer DescribeGroups, ListGroups and DeleteGroups, for tools.
+
+Groups with members of our own protocol are shown as consumer groups, too. Each broker lists the groups that it
+coordinates, and tools ask all brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from ledgermq.errors import LedgerMQError, NotOwner, UnknownGroup, UnknownPartition
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi
+from ledgermq_broker.kafka.handlers.asked import Asked, Handler
+from ledgermq_broker.kafka.handlers.groups.membership import group_code
+from ledgermq_broker.kafka.handlers.groups.names import inside, outside
+from ledgermq_broker.kafka.wire.errors import Code
+from ledgermq_broker.kafka.wire.generated import delete_groups_response, describe_groups_response, list_groups_response
+from ledgermq_broker.kafka.wire.messages import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS, Api
+from ledgermq_offsets.classic.consumer_protocol import PROTOCOL_TYPE, assignment, subscription
+
+PARTITIONS_AT_ONCE = 16
+NOT_FOUND_FROM = 6
+"""Version of DescribeGroups that says so of a group which does not exist; before it is shown as dead."""
+STATES = {pb.EMPTY: "Empty", pb.STABLE: "Stable", pb.RECONCILING: "PreparingRebalance"}
+CLASSIC, CONSUMER = "classic", "consumer"
+
+
+def answers() -> Mapping[Api, Handler]:
+    return {DESCRIBE_GROUPS: describe, LIST_GROUPS: list_groups, DELETE_GROUPS: delete}
+
+
+async def describe(asked: Asked) -> describe_groups_response.DescribeGroupsResponse:
+    return describe_groups_response.DescribeGroupsResponse(
+        groups=[await _described(asked, name) for name in asked.message.groups]
+    )
+
+
+async def _described(asked: Asked, name: str) -> describe_groups_response.DescribedGroup:
+    found = describe_groups_response.DescribedGroup(group_id=name)
+    try:
+        info = (await asked.api.describe_group(pb.DescribeGroupRequest(group=inside(name)))).group
+    except UnknownGroup as error:
+        found.group_state = "Dead"
+        if asked.version >= NOT_FOUND_FROM:
+            found.error_code, found.error_message = Code.GROUP_ID_NOT_FOUND, error.message
+        return found
+    except LedgerMQError as error:
+        found.error_code = group_code(error)
+        if asked.version >= NOT_FOUND_FROM:
+            found.error_message = error.message
+        return found
+    found.group_state, found.protocol_type = _state(info), _protocol_type(info)
+    found.protocol_data = info.classic.protocol if info.HasField("classic") else info.assignor
+    found.members = _members(info)
+    return found
+
+
+def _state(info: pb.GroupInfo) -> str:
+    return info.classic.state if info.HasField("classic") else STATES[info.state]
+
+
+def _protocol_type(info: pb.GroupInfo) -> str:
+    """Return the type; "" for a group that never had members of the Kafka protocol, and has none now."""
+    if info.HasField("classic"):
+        return str(info.classic.protocol_type)
+    return PROTOCOL_TYPE if info.member_count else ""
+
+
+def _members(info: pb.GroupInfo) -> list[describe_groups_response.DescribedGroupMember]:
+    if info.HasField("classic"):
+        return [
+            describe_groups_response.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id or None,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in info.classic.members
+        ]
+    found = []
+    for one in info.members:
+        by_topic: dict[str, list[int]] = {}
+        for given in one.owned:
+            by_topic.setdefault(given.topic, []).append(given.partition)
+        found.append(
+            describe_groups_response.DescribedGroupMember(
+                member_id=one.member_id,
+                group_instance_id=one.subscription.instance_id or None,
+                client_id=one.subscription.client_id,
+                client_host="",
+                member_metadata=subscription(one.subscription.topics),
+                member_assignment=assignment(by_topic),
+            )
+        )
+    return found
+
+
+async def list_groups(asked: Asked) -> list_groups_response.ListGroupsResponse:
+    states = {state.lower() for state in asked.message.states_filter}
+    types = {kind.lower() for kind in asked.message.types_filter}
+    try:
+        groups = await _groups_here(asked.api)
+    except LedgerMQError as error:
+        return list_groups_response.ListGroupsResponse(error_code=group_code(error))
+    return list_groups_response.ListGroupsResponse(
+        groups=[
+            list_groups_response.ListedGroup(
+                group_id=outside(info.group),
+                protocol_type=_protocol_type(info),
+                group_state=_state(info),
+                group_type=_kind(info),
+            )
+            for info in groups
+            if (not states or _state(info).lower() in states) and (not types or _kind(info) in types)
+        ]
+    )
+
+
+def _kind(info: pb.GroupInfo) -> str:
+    return CONSUMER if info.member_count and not info.HasField("classic") else CLASSIC
+
+
+async def _groups_here(api: BrokerApi) -> list[pb.GroupInfo]:
+    """Return the groups that this broker coordinates. Raises Unavailable while one of its partitions is loaded."""
+    found: list[pb.GroupInfo] = []
+    first = 0
+    while True:
+        parts = await asyncio.gather(*(_groups_of(api, number) for number in range(first, first + PARTITIONS_AT_ONCE)))
+        for part in parts:
+            found += part or ()
+        if None in parts:
+            return found
+        first += PARTITIONS_AT_ONCE
+
+
+async def _groups_of(api: BrokerApi, partition: int) -> list[pb.GroupInfo] | None:
+    """Return the groups of a partition, none if another broker coordinates them; None: there is no such partition."""
+    try:
+        answer = await api.list_groups(pb.ListGroupsRequest(partition=partition))
+    except UnknownPartition:
+        return None
+    except NotOwner:
+        return []
+    return list(answer.groups) if answer.partitions else None
+
+
+async def delete(asked: Asked) -> delete_groups_response.DeleteGroupsResponse:
+    results = []
+    for name in asked.message.groups_names:
+        code = Code.NONE
+        try:
+            await asked.api.delete_group(pb.DeleteGroupRequest(group=inside(name)))
+        except LedgerMQError as error:
+            code = group_code(error)
+        results.append(delete_groups_response.DeletableGroupResult(group_id=name, error_code=code))
+    return delete_groups_response.DeleteGroupsResponse(results=results)

@@ -1,0 +1,33 @@
+"""The handlers of all APIs but Produce and Fetch, which keep something for a connection: the only list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ledgermq.sources import Sources
+from ledgermq_broker.kafka.brokers import Brokers
+from ledgermq_broker.kafka.handlers.asked import Asked, Handler
+from ledgermq_broker.kafka.handlers.groups import committed, listing, membership
+from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
+from ledgermq_broker.kafka.handlers.offsets import OffsetsHandler
+from ledgermq_broker.kafka.handlers.produce import init_producer_id
+from ledgermq_broker.kafka.wire.messages import INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH, Api
+
+
+def handlers(brokers: Brokers, sources: Sources) -> Mapping[Api, Handler]:
+    """Return the handler of each API."""
+    metadata, offsets = MetadataHandler(brokers), OffsetsHandler()
+
+    async def new_producer(asked: Asked) -> Any:
+        return init_producer_id(sources, asked.message)
+
+    return {
+        METADATA: lambda asked: metadata.answer(asked.api, asked.message, asked.version),
+        LIST_OFFSETS: lambda asked: offsets.list_offsets(asked.api, asked.message, asked.version),
+        OFFSET_FOR_LEADER_EPOCH: lambda asked: offsets.epochs(asked.api, asked.message, asked.version),
+        INIT_PRODUCER_ID: new_producer,
+        **membership.answers(brokers),
+        **committed.answers(),
+        **listing.answers(),
+    }

@@ -1,0 +1,20 @@
+"""What ApiVersions promises has a handler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ledgermq_broker.kafka.serving import handlers
+from ledgermq_broker.kafka.table import TABLE
+from ledgermq_broker.kafka.wire.messages import API_VERSIONS, FETCH, PRODUCE
+
+
+def test_each_api_of_the_table_has_a_handler() -> None:
+    unused: Any = None
+    of_connections = {API_VERSIONS, FETCH, PRODUCE}
+    assert handlers(unused, unused).keys() | of_connections == {served.api for served in TABLE}
+
+
+def test_versions_of_the_table_are_described() -> None:
+    for served in TABLE:
+        assert served.api.versions[0] <= served.first <= served.last <= served.api.versions[1], served.api.name
