@@ -69,7 +69,7 @@ def trim_moved_outside_a_commit(patch: Patch) -> None:
 @mutant("cluster")
 def sessions_ignored(patch: Patch) -> None:
     """The broker stores every batch, whatever producer and sequence it carries."""
-    patch.setattr(produce_path, "session_of", lambda header, durable, principal: None)
+    patch.setattr(produce_path, "session_of", lambda header, durable, principal=0: None)
 
 
 @mutant("cluster")
@@ -127,19 +127,19 @@ def trimmed_fetch_goes_on_behind_it(patch: Patch) -> None:
     """
     real = LedgerReader._read
 
-    async def read(self: LedgerReader, key: Any, offset: int, bytes_max: int, topic: Any) -> Any:
+    async def read(self: LedgerReader, key: Any, offset: int, bytes_max: int, topic: Any, masks: Any) -> Any:
         known = self.view.index.partitions.get(key)
         if known is not None and len(known) and offset < known.begin:
             offset = known.begin
-        return await real(self, key, offset, bytes_max, topic)
+        return await real(self, key, offset, bytes_max, topic, masks)
 
     async def fetch(
-        self: LedgerReader, key: Any, offset: int, bytes_max: int, topic: Any = None, **_: object
+        self: LedgerReader, key: Any, offset: int, bytes_max: int, topic: Any = None, *, masks: Any = None, **_: object
     ) -> PartitionRead:
         high = self.view.readable_end(key)
         if offset >= high:
             return PartitionRead(high, 0, [])
-        return PartitionRead(high, 0, await self._read(key, offset, bytes_max, topic))
+        return PartitionRead(high, 0, await self._read(key, offset, bytes_max, topic, masks))
 
     patch.setattr(LedgerReader, "_read", read)
     patch.setattr(LedgerReader, "fetch", fetch)

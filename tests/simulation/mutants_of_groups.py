@@ -72,7 +72,7 @@ def coordinator_answers_from_a_stale_state(patch: Patch) -> None:
 def coordinator_answers_before_it_is_durable(patch: Patch) -> None:
     """A commit is acknowledged when the coordinator has decided it."""
 
-    async def durable(self: BundleLog) -> None:
+    async def durable(self: BundleLog, **how: Any) -> None:
         return None
 
     patch.setattr(BundleLog, "durable", durable)

@@ -81,9 +81,9 @@ def repeated_batch_told_another_offset(patch: Patch) -> None:
     real = Producers.judge
 
     def judge(
-        self: Producers, session: ProducerSession, topic_id: int, partition: int, count: int
+        self: Producers, session: ProducerSession, topic_id: int, partition: int, *batch: int
     ) -> RememberedBatch | None:
-        stored = real(self, session, topic_id, partition, count)
+        stored = real(self, session, topic_id, partition, *batch)
         if stored is None:
             return None
         memory: ProducerMemory = self._memory[memory_key(session.id, topic_id, partition)]

@@ -53,7 +53,7 @@ def ids_not_looked_at(patch: Patch) -> None:
 def ids_dropped_to_make_room(patch: Patch) -> None:
     """Above the bound the oldest ids are forgotten before their time."""
 
-    def check_room(self: MessageIds, more: int, now_us: int) -> None:
+    def check_room(self: MessageIds, more: int, now_us: int, principal: int) -> None:
         while self.count + more > self.ids_max and self._runs:
             oldest = min(self._runs, key=lambda key: self._runs[key][0].until_us)
             self.expire(self._runs[oldest][0].until_us)

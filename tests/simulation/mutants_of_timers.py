@@ -151,7 +151,7 @@ def _hasty(patch: Patch, answer: RecallAnswer) -> None:
     """Send this answer to a recall before anything is durable."""
     real = TimerPartition.recall
 
-    async def recall(self: TimerPartition, message: Id, due_us: int, topic_id: int, *, has_moved: bool) -> RecallAnswer:
+    async def recall(self: TimerPartition, message: Id, due_us: int, topic_id: int, **caller: Any) -> RecallAnswer:
         await self._check_recall(message, due_us, await self._parts.clock.read())
         held = self.held
         if held.is_ready.is_set():
@@ -162,7 +162,7 @@ def _hasty(patch: Patch, answer: RecallAnswer) -> None:
             held.state.take(decision)
             if decision.answer is answer:
                 return answer
-        return await real(self, message, due_us, topic_id, has_moved=has_moved)
+        return await real(self, message, due_us, topic_id, **caller)
 
     patch.setattr(TimerPartition, "recall", recall)
 

@@ -115,7 +115,7 @@ def final_refusals_without_a_fence_check(patch: Patch) -> None:
 def transactions_answered_before_they_are_durable(patch: Patch) -> None:
     """A commit is acknowledged when the coordinator has decided it."""
 
-    async def durable(self: IssuedState) -> None:
+    async def durable(self: IssuedState, **how: Any) -> None:
         self.check()
 
     patch.setattr(IssuedState, "durable", durable)

@@ -7,6 +7,9 @@ few are tried.
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import pytest
 
 from tests.simulation.all_mutants import MUTANTS
@@ -74,6 +77,7 @@ FALL_AT_ONCE = (
     "parquet-deleted-in-any-order",
     "plan-believed-although-a-partition-left",
     "own-void-segments-forgotten",
+    "recalled-before-it-is-durable",
     "refused-put-acknowledged",
     "producer-is-told-the-time-of-the-answer",
     "promises-are-not-kept",
@@ -131,6 +135,47 @@ def test_every_mutant_says_what_is_wrong() -> None:
     assert len(MUTANTS) >= 30
 
 
+def _function(found: object) -> Any:
+    if isinstance(found, property):
+        return found.fget
+    return found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
+
+
+def misfit(real: object, planted: object) -> str:
+    """Say why a call of the function `real` would fail at the one planted in its place; empty: it would not.
+
+    Such a call raises TypeError, a *bug*, which does not count as caught, or the run is *stuck*, which proves nothing.
+    """
+    was, now = _function(real), _function(planted)
+    if not callable(was) or not callable(now):
+        return "" if not callable(was) or isinstance(real, property) else f"{was} is called, {now} cannot be"
+    try:
+        taken, offered = inspect.signature(now), inspect.signature(was).parameters.values()
+    except ValueError:  # of a builtin
+        return ""
+    for given in offered, [each for each in offered if each.default is each.empty]:
+        places = [each for each in given if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        names = {each.name: None for each in given if each.kind is each.KEYWORD_ONLY}
+        try:
+            taken.bind(*places, **names)
+        except TypeError as error:
+            return f"{inspect.signature(was)} is replaced by {taken}: {error}"
+    return ""
+
+
 @pytest.mark.parametrize("name", sorted(MUTANTS))
-def test_each_mutant_finds_what_it_replaces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_mutant_fits_what_it_replaces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name].apply(monkeypatch)
+    for owner, attribute, real in monkeypatch._setattr:
+        assert not misfit(real, vars(owner)[attribute]), attribute
+
+
+def test_a_planted_function_that_takes_less_is_named() -> None:
+    def real(place: int, *, within_s: float = 0.0) -> None: ...
+
+    assert "within_s" in misfit(real, lambda place: None)
+    assert "too many" in misfit(real, lambda *, within_s: None)
+    assert "missing" in misfit(real, lambda place, *, within_s: None)
+    assert "cannot be" in misfit(real, None)
+    assert not misfit(real, lambda *places, **names: None)
+    assert not misfit(property(real), None)
