@@ -1,8 +1,9 @@
 """Add the commands that work on a root itself, without a broker: `ledgermq compact`, `inspect`,
-`fsck`, `gc` and `repair`.
+`fsck`, `gc`, `repair` and `sql`.
 
 The command line finds them through the entry-point group "ledgermq.commands". They read and write
-the store by the same code as brokers do; `inspect` and `fsck` never write.
+the store by the same code as brokers do; `inspect`, `fsck` and `sql` never
+write.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     from ledgermq.cli.completion import add_setting_names
     from ledgermq_tools.ledger import compact, fsck, gc, inspect, repair
+    from ledgermq_tools.query import sql
 
     add_setting_names(_topic_settings)
     compact.register(app)
@@ -23,6 +25,7 @@ def register(app: typer.Typer) -> None:
     fsck.register(app)
     gc.register(app)
     repair.register(app)
+    sql.register(app)
 
 
 def _topic_settings() -> Iterable[str]:

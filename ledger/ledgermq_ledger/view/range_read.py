@@ -48,7 +48,8 @@ class OffsetRange:
     about. Picklable.
 
     `at_hand`: the batches that the planner had read. `archived`: the archive file of offsets below
-    the log start.
+    the log start. `times_us`: no record of the range is earlier than the first, or later than the
+    second; a record may have no time. None: not known.
     """
 
     bundle: int
@@ -59,6 +60,7 @@ class OffsetRange:
     batches: PartitionIndex = field(default_factory=PartitionIndex)
     at_hand: Mapping[Place, Buffer] = field(default_factory=dict)
     archived: ArchivedFile | None = None
+    times_us: tuple[int, int] | None = None
 
     @property
     def is_sized(self) -> bool:
@@ -119,7 +121,14 @@ def _in_parquet(
     log = min(border, max(first, files[0].first_offset)) if files else border
     ranges = [OffsetRange(bundle, key, first, log)] if first < log else []  # what was cleaned
     return ranges + [
-        OffsetRange(bundle, key, max(first, file.first_offset), min(border, file.last_offset + 1), file.size)
+        OffsetRange(
+            bundle,
+            key,
+            max(first, file.first_offset),
+            min(border, file.last_offset + 1),
+            file.size,
+            times_us=(file.timestamp_min_us, file.timestamp_max_us),
+        )
         for file in files
         if file.first_offset < border
     ]

@@ -1,0 +1,1 @@
+"""Queries of topics with SQL, from the store alone."""
