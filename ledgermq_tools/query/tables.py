@@ -5,7 +5,7 @@ query. DuckDB may scan it several times, and gets the same rows each time. It pa
 and the condition of each scan, so only these columns are read of Parquet files, and a file is left
 out when its partition, its offsets or its times cannot meet the condition.
 
-DuckDB scans in threads of its own. The store is read in the event loop of the caller.
+DuckDB scans in its own threads. The store is read in the event loop of the caller.
 """
 
 from __future__ import annotations
