@@ -12,6 +12,7 @@ import time
 from collections import Counter
 
 from tests.models.access import ACCESS
+from tests.models.keyed_tables import KEYED_TABLES
 from tests.models.ledger import LEDGER
 from tests.models.moves import MOVES
 from tests.models.parquet import ON_FILES, ON_S3
@@ -24,7 +25,19 @@ from tests.models.walk import Model, Violation
 
 MODELS = {
     model.name: model
-    for model in (LEDGER, ON_FILES, ON_S3, TRANSACTIONS, LATE_DECISIONS, TIMED, SHARES, MOVES, ACCESS, UNDELETE)
+    for model in (
+        LEDGER,
+        ON_FILES,
+        ON_S3,
+        TRANSACTIONS,
+        LATE_DECISIONS,
+        TIMED,
+        SHARES,
+        MOVES,
+        ACCESS,
+        UNDELETE,
+        KEYED_TABLES,
+    )
 }
 MUTANT_SEEDS = 1000
 SEEDS_FOR_COVERAGE = 60
