@@ -93,6 +93,7 @@ class KafkaClient:
     """One connection. Calls may be made side by side; answers come in the order of the calls."""
 
     def __init__(self, cluster: KafkaCluster, address: str) -> None:
+        self.address = address
         broker = cluster.brokers[address]
         parts = Parts(
             broker.door, cluster.brokers_of(address), broker.context.sources, run_inline, lambda: BATCH_MEMORY_MAX
