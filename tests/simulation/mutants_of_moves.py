@@ -12,6 +12,7 @@ from ledgermq_broker.bundle import former
 from ledgermq_broker.bundle.moving import Moving
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import parquet_files, sweep, versions
+from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.keyed import round as keyed_round
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.fold import LedgerState
@@ -182,8 +183,8 @@ def log_of_a_keyed_partition_deleted_in_the_old_bundle(patch: Patch) -> None:
     """The log is deleted up to the end of an old version, wherever it begins by the list."""
 
     async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: PartitionId) -> list[str]:
-        return await parquet_files._delete_below(
-            ledger.store, topic, place, await versions.aged_end(ledger.store, ledger.cluster, place)
-        )
+        gate = Gate(checkpoint=await parquet_files.newest_checkpoint(ledger.store, ledger.bundle))
+        end = await versions.aged_end(ledger.store, ledger.cluster, place)
+        return await parquet_files._delete_below(ledger.store, gate, topic, place, end)
 
     patch.setattr(parquet_files, "remove_cleaned", remove_cleaned)

@@ -14,7 +14,7 @@ from ledgermq_ledger.log import checkpoint as checkpoints
 from ledgermq_ledger.topics import facts
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 from tests.simulation.mutants import mutant
-from tests.simulation.undelete_watch import regrets
+from tests.simulation.undelete_watch import clocks_jump, regrets
 
 LOADED = True
 Patch = pytest.MonkeyPatch
@@ -49,7 +49,7 @@ def retention_of_a_trashed_topic(patch: Patch) -> None:
         patch.setattr(f"ledgermq_ledger.garbage.{module}.may_remove", may_remove)
 
 
-@mutant("cluster", likely=regrets)
+@mutant("cluster", likely=clocks_jump)
 def grace_ended_by_our_clock_alone(patch: Patch) -> None:
     """The controller believes its machine's clock, which may have jumped."""
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.errors import LedgerMQError, TopicBeingDeleted, TopicExists, UnknownTopic
 from tests.simulation.cluster_clients import SimulatedClient, fate_of
+from tests.simulation.cluster_plan import cluster_plan_of
 from tests.simulation.history import Outcome
 from tests.simulation.model import Violation
 
@@ -29,6 +32,14 @@ def regrets(seed: int) -> bool:
     return random.Random(f"topics brought back {seed}").random() < 0.35
 
 
+AHEAD_US = (GRACE_MS + 600_000) * 1000
+
+
+def clocks_jump(seed: int) -> bool:
+    """Return whether the clocks of all brokers are ahead by more than a grace while the topic is deleted."""
+    return regrets(seed) and not cluster_plan_of(seed).is_s3 and random.Random(f"clocks jump {seed}").random() < 0.5
+
+
 class Regretter(SimulatedClient):
     """Deletes a topic, and brings it back within its grace."""
 
@@ -42,12 +53,24 @@ class Regretter(SimulatedClient):
                 await self._delete()
             except LedgerMQError as error:
                 self._world.note(self.name, f"delete: {type(error).__name__}: {error.message[:100]}")
-            await asyncio.sleep(self.random.uniform(0.0, 6.0))
+            with self._clocks_ahead():
+                await asyncio.sleep(self.random.uniform(0.0, 6.0))
             await self._undelete()
         await asyncio.sleep(LATE_S)
         self._may_be_undeleted = True
         while not await self._undelete():
             await asyncio.sleep(0.5)
+
+    @contextmanager
+    def _clocks_ahead(self) -> Iterator[None]:
+        world = self._world
+        brokers = [f"b{number}" for number in range(self._plan.brokers)]
+        jumps = clocks_jump(world.seed) and not world.healed
+        for name in brokers if jumps else ():
+            world.skew_us[name] += AHEAD_US
+        yield
+        for name in brokers if jumps and not world.healed else ():  # healing has set them right
+            world.skew_us[name] -= AHEAD_US
 
     async def _delete(self) -> None:
         topic = await self.client.describe_topic(REGRETTED)
