@@ -1,0 +1,60 @@
+"""A client that knows one of three brokers is sent to its group's coordinator, and goes on when that broker leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ledgermq.sources import Sources
+from ledgermq_broker.node import Node
+from ledgermq_broker.settings.processes import load_settings
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+DEADLINE_S = 60.0
+GROUPS = 3
+
+
+async def start(folder: Path) -> Node:
+    settings = load_settings(
+        port=0, kafka_port=0, auto_create_topics=True, default_partitions=3, background_compaction=False
+    )
+    return await Node.start(folder.as_uri(), settings, Sources())
+
+
+async def test_members_go_on_when_brokers_leave_one_by_one(tmp_path: Path) -> None:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+    nodes = [await start(tmp_path) for _ in range(3)]
+    addresses = [str(node.kafka_address) for node in nodes]
+    consumers = [
+        AIOKafkaConsumer(
+            "t",
+            bootstrap_servers=addresses[number % 3],
+            group_id=f"g{number}",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            metadata_max_age_ms=1000,
+        )
+        for number in range(GROUPS)
+    ]
+    try:
+        async with asyncio.timeout(150), AIOKafkaProducer(bootstrap_servers=addresses) as producer:
+            await producer.send_and_wait("t", b"0", partition=0)
+            for consumer in consumers:
+                await consumer.start()
+            for number in range(3):
+                if number:
+                    await nodes.pop(0).stop()
+                    await producer.send_and_wait("t", b"%d" % number, partition=0)
+                for consumer in consumers:
+                    message = await asyncio.wait_for(consumer.getone(), DEADLINE_S)
+                    assert message.value == b"%d" % number
+                    await consumer.commit()
+    finally:
+        for consumer in consumers:
+            await consumer.stop()
+        for node in nodes:
+            await node.stop()
