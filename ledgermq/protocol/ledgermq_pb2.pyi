@@ -937,12 +937,14 @@ class CommittedPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., metadata: _Optional[str] = ..., commit_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., counter: _Optional[int] = ...) -> None: ...
 
 class ResetOffsetsRequest(_message.Message):
-    __slots__ = ("group", "resets")
+    __slots__ = ("group", "resets", "nonce")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     RESETS_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     group: str
     resets: _containers.RepeatedCompositeFieldContainer[OffsetReset]
-    def __init__(self, group: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[OffsetReset, _Mapping]]] = ...) -> None: ...
+    nonce: bytes
+    def __init__(self, group: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[OffsetReset, _Mapping]]] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class OffsetReset(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "offset")
@@ -2107,7 +2109,7 @@ class ConfirmRulesResponse(_message.Message):
     def __init__(self, session: _Optional[str] = ...) -> None: ...
 
 class ChangeQuotaRequest(_message.Message):
-    __slots__ = ("principal", "client_id", "set", "unset", "forwarded", "created_by")
+    __slots__ = ("principal", "client_id", "set", "unset", "nonce", "forwarded", "created_by")
     class SetEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -2119,15 +2121,17 @@ class ChangeQuotaRequest(_message.Message):
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SET_FIELD_NUMBER: _ClassVar[int]
     UNSET_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     principal: str
     client_id: str
     set: _containers.ScalarMap[str, int]
     unset: _containers.RepeatedScalarFieldContainer[str]
+    nonce: bytes
     forwarded: bool
     created_by: str
-    def __init__(self, principal: _Optional[str] = ..., client_id: _Optional[str] = ..., set: _Optional[_Mapping[str, int]] = ..., unset: _Optional[_Iterable[str]] = ..., forwarded: _Optional[bool] = ..., created_by: _Optional[str] = ...) -> None: ...
+    def __init__(self, principal: _Optional[str] = ..., client_id: _Optional[str] = ..., set: _Optional[_Mapping[str, int]] = ..., unset: _Optional[_Iterable[str]] = ..., nonce: _Optional[bytes] = ..., forwarded: _Optional[bool] = ..., created_by: _Optional[str] = ...) -> None: ...
 
 class ChangeQuotaResponse(_message.Message):
     __slots__ = ("quota",)

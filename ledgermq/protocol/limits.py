@@ -5,6 +5,8 @@ Every buffer that a peer can fill is bounded by one of them.
 
 from __future__ import annotations
 
+from ledgermq.errors import InvalidRequest
+
 BATCH_BYTES_TYPICAL = 4 * 1024 * 1024
 """Target size of a producer's request, all partitions together; also of a fetch answer, unless the
 caller requests less.
@@ -78,3 +80,9 @@ GRPC_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_ping_strikes", 0),
 )
 """Return channel and server options; the same on both sides."""
+
+
+def check_nonce(nonce: bytes) -> None:
+    """Check the nonce of a call. Raises InvalidRequest."""
+    if len(nonce) > NONCE_BYTES_MAX:
+        raise InvalidRequest(f"a nonce has at most {NONCE_BYTES_MAX} bytes, this one has {len(nonce)}")

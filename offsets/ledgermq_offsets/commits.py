@@ -7,13 +7,15 @@ does not go back under a later epoch either, except by a reset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ledgermq.errors import (
     CommitGoesBack,
     GroupNotEmpty,
     InvalidRequest,
+    LedgerMQError,
     OffsetOutOfRange,
     ResourceExhausted,
     StaleAssignment,
@@ -23,12 +25,15 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import OFFSET_MAX
+from ledgermq.protocol.status import error_to_proto
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_offsets.group import Group, Member
 from ledgermq_offsets.limits import METADATA_BYTES_MAX, GroupLimits
 from ledgermq_offsets.members import RETRY_MS, member_of
 from ledgermq_offsets.records import OffsetValue
 from ledgermq_offsets.topics import TopicsView
+
+T = TypeVar("T")
 
 PENDING_RETRY_MS = 200
 """When to retry what waits for the end of a transaction; most end within one or two puts."""
@@ -256,3 +261,19 @@ def committed(group: Group, partition: PartitionId, topic: str) -> pb.CommittedP
         if stored.epoch == epoch:
             found.counter = stored.counter
     return found
+
+
+def each_result(apply: Callable[[T], bool], asked: Sequence[T]) -> tuple[list[pb.CommitResult], bool]:
+    """Apply each by itself: one that fails changes nothing for the others.
+
+    Also return whether any was applied.
+    """
+    results: list[pb.CommitResult] = []
+    applied = False
+    for each in asked:
+        try:
+            applied |= apply(each)
+            results.append(pb.CommitResult())
+        except LedgerMQError as error:
+            results.append(pb.CommitResult(error=error_to_proto(error)))
+    return results, applied

@@ -252,7 +252,7 @@ class GroupCoordinator:
             commits.apply(group, partition, topic, commit, now_ms)
             return True
 
-        results, applied = each_result(one, request.commits)
+        results, applied = commits.each_result(one, request.commits)
         return self._decided(group, pb.CommitOffsetsResponse(results=results), applied)
 
     def committed(self, request: pb.FetchCommittedRequest) -> pb.FetchCommittedResponse:
@@ -299,13 +299,20 @@ class GroupCoordinator:
         commits.check_count(len(request.resets), self._limits)
         self._ends.learn(ends)
 
-        def one(reset: pb.OffsetReset) -> bool:
+        left = resets.left_of(group, request)
+
+        def one(asked: tuple[int, pb.OffsetReset]) -> bool:
+            at, reset = asked
+            if not left >> at & 1:
+                return False
             partition, topic = commits.resolve(self._view, reset)
             resets.check(group, partition, reset, self._ends, self._limits)
             resets.apply(group, partition, topic, reset, now_ms)
             return True
 
-        results, applied = each_result(one, request.resets)
+        results, applied = commits.each_result(one, [*enumerate(request.resets)])
+        if applied:
+            resets.note(group, request, results)
         return self._decided(group, pb.ResetOffsetsResponse(results=results), applied)
 
     # Offsets of transactions
@@ -335,7 +342,7 @@ class GroupCoordinator:
             staged[partition] = pending.offset_of(commit, topic)
             return True
 
-        results, changed = each_result(one, request.commits)
+        results, changed = commits.each_result(one, request.commits)
         stages = changed and not any(result.HasField("error") for result in results)
         if stages:
             pending.stage(group, key, request.transaction, staged, now_ms, self._limits)
@@ -536,19 +543,3 @@ class GroupCoordinator:
                 self._deadlines.note(group, now_s)
         self._ends.forget(self._view.is_removed)
         self._topics_version = version
-
-
-def each_result(apply: Callable[[T], bool], asked: Sequence[T]) -> tuple[list[pb.CommitResult], bool]:
-    """Apply each by itself: one that fails changes nothing for the others.
-
-    Also return whether any was applied.
-    """
-    results: list[pb.CommitResult] = []
-    applied = False
-    for each in asked:
-        try:
-            applied |= apply(each)
-            results.append(pb.CommitResult())
-        except LedgerMQError as error:
-            results.append(pb.CommitResult(error=error_to_proto(error)))
-    return results, applied

@@ -33,6 +33,10 @@ from ledgermq_offsets.records import (
 from ledgermq_offsets.topics import TopicSize
 
 
+RESETS_KEPT = 16
+"""Resets of a group that are recognized when they are repeated."""
+
+
 class Member:
     """`held`, `away` and `subscription` are persisted; the rest starts again with each coordinator.
 
@@ -77,6 +81,7 @@ class Group:
         self.bare_epoch = 0
         self.empty_since_ms = 0
         self.assignor = ""
+        self.resets: dict[bytes, int] = {}  # the newest: nonce -> the offsets of its call that were refused, as bits
         self.members: dict[str, Member] = {}
         self.classic_members = (
             0  # those of `ledgermq_offsets.classic`, which has their records; not together with others
@@ -263,6 +268,13 @@ class Group:
         promised = sum(self.offset_of(partition) is None for partition in self.pending_in)
         return self.offset_count + promised + wanted <= partitions_max
 
+    def note_reset(self, nonce: bytes, refused: int) -> None:
+        """Remember a reset by the nonce of its call, and the newest `RESETS_KEPT` in all."""
+        self.resets = dict(
+            [*((known, bits) for known, bits in self.resets.items() if known != nonce), (nonce, refused)][-RESETS_KEPT:]
+        )
+        self._touched = True
+
     def set_pending(self, key: PendingKey, value: PendingValue | None) -> None:
         """Replace what a transaction has staged; None: it is over."""
         if value is not None:
@@ -287,7 +299,7 @@ class Group:
         self._touched = True
 
     def value(self) -> GroupValue:
-        return GroupValue(self.epoch, self.bare_epoch, self.empty_since_ms, self.assignor)
+        return GroupValue(self.epoch, self.bare_epoch, self.empty_since_ms, self.assignor, tuple(self.resets.items()))
 
     def member_value(self, member: Member) -> MemberValue:
         names = {topic_id: self.names[topic_id] for topic_id in {topic_id for topic_id, _ in member.held}}
@@ -323,6 +335,7 @@ class Group:
     def load(self, value: GroupValue) -> None:
         self.epoch, self.bare_epoch = value.epoch, value.bare_epoch
         self.empty_since_ms, self.assignor = value.empty_since_ms, value.assignor
+        self.resets = dict(value.resets)
 
     def load_member(self, member_id: str, value: MemberValue | None) -> None:
         """Load a member, in any order of the keys: in a batch that moves a partition, its new

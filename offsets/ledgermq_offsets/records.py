@@ -57,12 +57,15 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class GroupValue:
-    """`empty_since_ms`: wall clock; 0 if it has members."""
+    """`empty_since_ms`: wall clock; 0 if it has members. `resets`: nonces of the newest resets, oldest first, each
+    with the offsets of its call that were refused, as bits.
+    """
 
     epoch: int
     bare_epoch: int
     empty_since_ms: int
     assignor: str
+    resets: tuple[tuple[bytes, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +211,17 @@ def _group_to(value: GroupValue) -> fmt.Group:
         bare_epoch=value.bare_epoch,
         empty_since_ms=value.empty_since_ms,
         assignor=value.assignor,
+        resets=[
+            fmt.Reset(nonce=nonce, refused=refused.to_bytes((refused.bit_length() + 7) // 8, "little"))
+            for nonce, refused in value.resets
+        ],
     )
 
 
 def _group_of(data: bytes) -> GroupValue:
     group = CODEC.value(fmt.Group, data)
-    return GroupValue(group.epoch, group.bare_epoch, group.empty_since_ms, group.assignor)
+    resets = tuple((reset.nonce, int.from_bytes(reset.refused, "little")) for reset in group.resets)
+    return GroupValue(group.epoch, group.bare_epoch, group.empty_since_ms, group.assignor, resets)
 
 
 def _offset_to(value: OffsetValue) -> fmt.Offset:

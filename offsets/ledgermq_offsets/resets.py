@@ -3,18 +3,34 @@
 A reset draws a new epoch for each of its partitions, so work that began before it can never be
 committed after it. A member that holds the partition receives it again, sees the epoch, and begins
 again at the new offset.
+
+A call may come again after its answer was lost, and another program may have reset, or committed, in
+between. The group keeps the nonces of its newest resets, so what the first attempt has reset stays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.limits import OFFSET_MAX
+from ledgermq.protocol.limits import OFFSET_MAX, check_nonce
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_offsets.commits import Ends, check_settled, check_space
 from ledgermq_offsets.group import Group
 from ledgermq_offsets.limits import GroupLimits
 from ledgermq_offsets.records import OffsetValue
+
+
+def left_of(group: Group, request: pb.ResetOffsetsRequest) -> int:
+    """Return the offsets of a call that no earlier attempt has reset, as bits. Raises InvalidRequest."""
+    check_nonce(request.nonce)
+    return group.resets.get(request.nonce, (1 << len(request.resets)) - 1)
+
+
+def note(group: Group, request: pb.ResetOffsetsRequest, results: Sequence[pb.CommitResult]) -> None:
+    if request.nonce:
+        group.note_reset(request.nonce, sum(1 << at for at, result in enumerate(results) if result.HasField("error")))
 
 
 def check(group: Group, partition: PartitionId, reset: pb.OffsetReset, ends: Ends, limits: GroupLimits) -> None:

@@ -62,6 +62,7 @@ class Quotas:
 
     def __init__(self, context: ClientContext) -> None:
         self._connections: Connections = context.connections
+        self._sources = context.sources
 
     async def set(
         self,
@@ -88,7 +89,9 @@ class Quotas:
         }
         limits = {name: value for name, value in given.items() if value is not None}
         request = pb.ChangeQuotaRequest(principal=principal, client_id=client_id, set=limits)
-        return _from_wire((await self._change(request)).quota)
+        answer = await self._change(request)
+        # Another program may have removed it since an attempt of this call whose answer was lost.
+        return _from_wire(answer.quota) if answer.HasField("quota") else QuotaDescription(principal, client_id)
 
     async def unset(self, principal: str, client_id: str = "", *limits: str) -> QuotaDescription | None:
         """Drop limits of a quota by their names; without names all of them, which removes the quota.
@@ -132,6 +135,7 @@ class Quotas:
         ]
 
     async def _change(self, request: pb.ChangeQuotaRequest) -> pb.ChangeQuotaResponse:
+        request.nonce = self._sources.new_id()
         return await self._connections.ask(lambda at: at.change_quota(request), self._connections.deadline())
 
 

@@ -30,7 +30,7 @@ from ledgermq_offsets.classic.values import (
     State,
     SyncAnswer,
 )
-from ledgermq_offsets.coordinator import Ends, GroupCoordinator, each_result
+from ledgermq_offsets.coordinator import Ends, GroupCoordinator
 from ledgermq_offsets.group import Group
 from ledgermq_offsets.limits import METADATA_BYTES_MAX, GroupLimits
 from ledgermq_offsets.members import RETRY_MS
@@ -157,7 +157,7 @@ class BothKinds(GroupCoordinator):
             self._apply_commit(group, commit, now_ms)
             return True
 
-        results, applied = each_result(one, request.commits)
+        results, applied = commits.each_result(one, request.commits)
         return self._decided(group, pb.CommitForGenerationResponse(results=results), applied)
 
     def _apply_commit(self, group: Group, commit: pb.GenerationCommit, now_ms: int) -> None:

@@ -15,18 +15,28 @@ class Floor(_message.Message):
     def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("version", "epoch", "bare_epoch", "empty_since_ms", "assignor")
+    __slots__ = ("version", "epoch", "bare_epoch", "empty_since_ms", "assignor", "resets")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     BARE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     EMPTY_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
+    RESETS_FIELD_NUMBER: _ClassVar[int]
     version: int
     epoch: int
     bare_epoch: int
     empty_since_ms: int
     assignor: str
-    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., bare_epoch: _Optional[int] = ..., empty_since_ms: _Optional[int] = ..., assignor: _Optional[str] = ...) -> None: ...
+    resets: _containers.RepeatedCompositeFieldContainer[Reset]
+    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., bare_epoch: _Optional[int] = ..., empty_since_ms: _Optional[int] = ..., assignor: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[Reset, _Mapping]]] = ...) -> None: ...
+
+class Reset(_message.Message):
+    __slots__ = ("nonce", "refused")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    refused: bytes
+    def __init__(self, nonce: _Optional[bytes] = ..., refused: _Optional[bytes] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("version", "topics", "topic_pattern", "assignor", "instance_id", "rack", "client_id", "session_timeout_ms", "rebalance_timeout_ms", "away", "held", "filter")

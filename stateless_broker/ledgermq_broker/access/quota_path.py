@@ -1,7 +1,7 @@
 """Serve the calls about quotas: change them at the controller, list them.
 
-A change is answered when it is durable and all brokers bind by it, as for access rules. Each change
-names the limits that it wants, so repeating one is safe.
+A change is answered when it is durable and all brokers bind by it, as for access rules. A repetition
+of a change is recognized by its nonce, so it does not undo what another program has changed since.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from ledgermq.errors import InvalidRequest, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import check_nonce
 from ledgermq.sources import Sources
 from ledgermq_broker.access.state.quotas import (
     NO_QUOTA,
@@ -24,7 +25,15 @@ from ledgermq_broker.access.state.quotas import (
     checked_subject,
     limit_named,
 )
-from ledgermq_broker.access.state.records import QUOTA_PREFIX, encode_quota, quota_key, quota_set_of
+from ledgermq_broker.access.state.records import (
+    QUOTA_CHANGES_KEY,
+    QUOTA_PREFIX,
+    encode_quota,
+    encode_quota_changes,
+    quota_changes_of,
+    quota_key,
+    quota_set_of,
+)
 from ledgermq_broker.access.state.rules import PRINCIPAL_CHARS_MAX, hash_of
 from ledgermq_broker.access.state.usage import Usages
 from ledgermq_broker.cluster.heartbeat import QUOTAS
@@ -65,26 +74,32 @@ class QuotaPath:
         dropped = frozenset(limit_named(name).value for name in request.unset)
         if not given and not dropped:
             raise InvalidRequest("a change of a quota names one or more limits, to set or to unset")
+        check_nonce(request.nonce)
         after: list[StoredQuota] = []
 
         def decide(catalog: Catalog) -> list[Change]:
             now = quota_set_of(catalog.others).quotas
             before = now.get(subject)
+            nonces = quota_changes_of(catalog.others)
+            if request.nonce and request.nonce in nonces:
+                after[:] = [before] if before is not None else []
+                return []
+            noted = [(QUOTA_CHANGES_KEY, encode_quota_changes((*nonces, request.nonce)))] if request.nonce else []
             quota = (before.quota if before is not None else NO_QUOTA).changed(given, dropped)
             stored = StoredQuota(quota, self._sources.now_ms(), request.created_by[:PRINCIPAL_CHARS_MAX])
             key = quota_key(subject)
             if quota == NO_QUOTA:
                 after[:] = []
-                return [(key, None)] if key in catalog.others else []
+                return [(key, None), *noted] if key in catalog.others else noted
             if before is not None and before.quota == quota:
                 after[:] = [before]
-                return []
+                return noted
             if before is None and sum(other.startswith(QUOTA_PREFIX) for other in catalog.others) >= QUOTAS_MAX:
                 raise ResourceExhausted(
                     f"the cluster has at most {QUOTAS_MAX} quotas: unset some, or set one for * that binds each"
                 )
             after[:] = [stored]
-            return [(key, encode_quota(stored))]
+            return [(key, encode_quota(stored)), *noted]
 
         async def here() -> pb.ChangeQuotaResponse:
             await self._put(decide, QUOTAS)

@@ -19,7 +19,7 @@ from ledgermq.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from ledgermq.protocol.limits import NONCE_BYTES_MAX
+from ledgermq.protocol.limits import check_nonce
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 from ledgermq_broker.settings.processes import default_of
 from ledgermq_ledger import keys
@@ -97,7 +97,7 @@ def created(
     _check_lengths(settings)
     wanted = partitions or limits.default_partitions
     _check_partitions(wanted, limits)
-    _check_nonce(nonce)
+    check_nonce(nonce)
     before = catalog.topics_by_name.get(name)
     if before is not None and before.removed:
         raise TopicBeingDeleted(f"topic {name!r} is being deleted; its name is not free yet", retry_after_ms=1000)
@@ -174,7 +174,7 @@ def altered(
     Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, InvalidConfig, InvalidRequest.
     """
     _check_user_topic(name)
-    _check_nonce(nonce)
+    check_nonce(nonce)
     topic = _meant(catalog.living(name), topic_id)
     if nonce and nonce in topic.changes:
         return topic
@@ -343,11 +343,6 @@ def assign(catalog: Catalog, partitions: int, bundles: int) -> tuple[int, ...]:
         load[bundle] += 1
         chosen.append(bundle)
     return tuple(chosen)
-
-
-def _check_nonce(nonce: bytes) -> None:
-    if len(nonce) > NONCE_BYTES_MAX:
-        raise InvalidRequest(f"a nonce has at most {NONCE_BYTES_MAX} bytes, this one has {len(nonce)}")
 
 
 def _check_user_topic(name: str) -> None:

@@ -42,6 +42,7 @@ class GroupAdmin:
 
     def __init__(self, context: ClientContext) -> None:
         self._connections = context.connections
+        self._sources = context.sources
         self._routing = context.routing
         self._offsets = context.offsets
         self._lags = Lags(context)
@@ -141,7 +142,7 @@ class GroupAdmin:
             )
             for p in planned
         ]
-        request = pb.ResetOffsetsRequest(group=group, resets=resets)
+        request = pb.ResetOffsetsRequest(group=group, resets=resets, nonce=self._sources.new_id())
         answer = await Coordinator(self._connections, group).ask(lambda at: at.reset_offsets(request), deadline)
         pairs = zip(planned, answer.results, strict=True)
         return {

@@ -4,6 +4,7 @@
     acl/<rule id>       RuleRecord      an access rule
     token/<token id>    TokenRecord     what is known of a static token; never the token
     quota/<subject>     QuotaRecord     limits; the subject is a principal, a space and a client id or none
+    quota-changes       QuotaChanges    nonces of the newest changes of quotas, removals too, oldest first
 
 A record without a value deletes its key. `Unreadable` stands for a record that this release cannot
 read: a rule may deny something, so a broker that meets it must not let calls through. A quota that cannot
@@ -12,7 +13,7 @@ be read bounds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -28,6 +29,8 @@ RULE_PREFIX = b"acl/"
 TOKEN_PREFIX = b"token/"
 PREFIXES = (RULE_PREFIX, TOKEN_PREFIX)
 QUOTA_PREFIX = b"quota/"
+QUOTA_CHANGES_KEY = b"quota-changes"
+QUOTA_CHANGES_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,19 @@ def decode_quota(key: bytes, value: bytes) -> tuple[Subject, StoredQuota] | Unre
     if any(quota.of(limit) < 0 for limit in Limit):
         return Unreadable("a limit is negative")
     return subject, StoredQuota(quota, record.created_ms, record.created_by)
+
+
+def quota_changes_of(records: Mapping[bytes, tuple[int, bytes]]) -> tuple[bytes, ...]:
+    """Return the nonces of the newest changes of quotas, oldest first; none if the record cannot be read."""
+    try:
+        record = fmt.QuotaChanges.FromString(records[QUOTA_CHANGES_KEY][1])
+    except (KeyError, DecodeError):
+        return ()
+    return tuple(record.nonces) if record.version == VERSION else ()
+
+
+def encode_quota_changes(nonces: Sequence[bytes]) -> bytes:
+    return fmt.QuotaChanges(version=VERSION, nonces=nonces[-QUOTA_CHANGES_KEPT:]).SerializeToString(deterministic=True)
 
 
 def quota_set_of(records: Mapping[bytes, tuple[int, bytes]], before: QuotaSet | None = None) -> QuotaSet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledgermq.errors import InvalidRequest
-from ledgermq.protocol.limits import BRANCH_BYTES_MAX, NONCE_BYTES_MAX, PRODUCER_ID_BYTES
+from ledgermq.protocol.limits import BRANCH_BYTES_MAX, PRODUCER_ID_BYTES
 from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
 from ledgermq.protocol.unresolved import SUFFIX
 from ledgermq_broker.transactions.state.limits import NUMBER_MAX, TransactionLimits
@@ -52,11 +52,6 @@ def check_timeout(timeout_ms: int, limits: TransactionLimits) -> int:
             "or prepare the transaction: a prepared transaction has no time-out"
         )
     return timeout_ms or limits.timeout_ms
-
-
-def check_nonce(nonce: bytes) -> None:
-    if len(nonce) > NONCE_BYTES_MAX:
-        raise InvalidRequest(f"a nonce has at most {NONCE_BYTES_MAX} bytes, this one has {len(nonce)}")
 
 
 def check_group(kind: Kind, group: str) -> None:

@@ -47,11 +47,11 @@ from ledgermq.errors import (
     Unavailable,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import check_nonce
 from ledgermq.protocol.producer_ids import shown_producer_id
 from ledgermq.protocol.unresolved import SUFFIX
 from ledgermq_broker.transactions.state.checks import (
     check_group,
-    check_nonce,
     check_parts,
     check_timeout,
     check_transaction,

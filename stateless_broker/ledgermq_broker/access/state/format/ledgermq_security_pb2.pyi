@@ -75,3 +75,11 @@ class QuotaRecord(_message.Message):
     open_transactions: int
     calls: int
     def __init__(self, version: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., requests: _Optional[int] = ..., connections: _Optional[int] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ..., open_transactions: _Optional[int] = ..., calls: _Optional[int] = ...) -> None: ...
+
+class QuotaChanges(_message.Message):
+    __slots__ = ("version", "nonces")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NONCES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    nonces: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, version: _Optional[int] = ..., nonces: _Optional[_Iterable[bytes]] = ...) -> None: ...
