@@ -32,7 +32,6 @@ from ledgermq_offsets.records import (
 )
 from ledgermq_offsets.topics import TopicSize
 
-
 RESETS_KEPT = 16
 """Resets of a group that are recognized when they are repeated."""
 
