@@ -84,7 +84,9 @@ class QuotaPath:
             if request.nonce and request.nonce in nonces:
                 after[:] = [before] if before is not None else []
                 return []
-            noted = [(QUOTA_CHANGES_KEY, encode_quota_changes((*nonces, request.nonce)))] if request.nonce else []
+            noted: list[Change] = (
+                [(QUOTA_CHANGES_KEY, encode_quota_changes((*nonces, request.nonce)))] if request.nonce else []
+            )
             quota = (before.quota if before is not None else NO_QUOTA).changed(given, dropped)
             stored = StoredQuota(quota, self._sources.now_ms(), request.created_by[:PRINCIPAL_CHARS_MAX])
             key = quota_key(subject)
