@@ -22,7 +22,7 @@ from ledgermq.cli.options import Debug, OutputFormat
 from ledgermq.cli.report import Rows, show_rows
 from ledgermq.cli.reporting import command
 from ledgermq.cli.terminal import notes
-from ledgermq.errors import InvalidRequest, Unavailable
+from ledgermq.errors import InvalidConfig, InvalidRequest
 from ledgermq.json_records import time_text
 from ledgermq.runtime.missing_modules import what_to_do
 from ledgermq.sources import Sources
@@ -78,7 +78,7 @@ async def sql(
         from ledgermq_tools.query.run import run_query  # late: DuckDB is an extra
     except ImportError as error:
         advice = what_to_do(error, 'pip install "ledgermq[duckdb]"')
-        raise Unavailable(f"`ledgermq sql` needs DuckDB: {advice}") from error
+        raise InvalidConfig(f"`ledgermq sql` needs DuckDB: {advice}") from error
     async with opened(root, Sources()) as store, run_query(store, query, memory_bytes=memory_mib * MIB) as result:
         if printing is MessageFormat.TABLE:
             await _show_table(result)

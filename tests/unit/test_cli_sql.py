@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ def test_files_and_segments_are_one_table(root: Path) -> None:
         "key": before[0]["key"], "value": "0/0", "topic": "t", "partition": 0, "offset": 0,
         "timestamp": "1970-01-01T00:00:00.000000Z", "timestampType": 0, "headers": None, "tag": None,
     }  # fmt: skip
+
+
+def test_a_bucket(moto_root: str) -> None:
+    asyncio.run(fill(moto_root))
+    code, out, error = run(moto_root, "select count(*) from t", "--format", "csv")
+    assert (code, out) == (0, f"count_star()\n{len(ALL)}\n"), error
 
 
 def test_a_topic_is_scanned_as_often_as_the_query_names_it(root: Path) -> None:
@@ -118,6 +125,14 @@ def test_what_a_query_may_not_do(root: Path, tmp_path: Path) -> None:
         found, _, error = run(root, query)
         assert (found, text in error) == (code, True), (query, found, error)
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_without_duckdb(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ledgermq_tools.query.run", raising=False)
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    code, _, error = run(root, "select 1")
+    assert code == 2
+    assert "ledgermq[duckdb]" in error
 
 
 def test_no_cluster(tmp_path: Path) -> None:
