@@ -29,9 +29,11 @@ FILTERS = (
 PAGE = (
     number("limit", "Most records of the page.", 1, 10_000, reading.LIMIT),
     number("wait_ms", "How long to wait while there is nothing.", 0, 50_000, 0),
+    chosen("order", "Upwards from the place where the page begins, or downwards below it.", reading.ORDERS),
     *FILTERS,
     VALUES,
 )
+BEGINS = "If not given: earliest, or latest with order=newest."
 DRY_RUN = switch("dry_run", "Change nothing; answer what would be changed.")
 
 
@@ -158,7 +160,7 @@ def _records() -> list[Route]:
             "/v1/topics/{topic}/partitions/{partition}/records",
             reading.get_partition,
             "A page of one partition.",
-            (text("from", POSITION_HELP, default="earliest"), *PAGE),
+            (text("from", f"{POSITION_HELP} {BEGINS}"), *PAGE),
             answers={JSON: reading.PartitionPage, NDJSON: None, ARROW: None, OCTETS: None},
         ),
         Route(
@@ -168,11 +170,11 @@ def _records() -> list[Route]:
             "A page of several partitions; `next` goes on behind it.",
             (
                 Parameter("cursor", "Where to go on: `next` of the page before.", CURSOR),
-                text("from", "Where to begin without a cursor: earliest, latest, a time, an age.", default="earliest"),
+                text("from", f"Where to begin without a cursor: earliest, latest, a time, an age. {BEGINS}"),
                 text("partitions", "Numbers with commas between; all, if not given."),
                 *PAGE,
             ),
-            answers={JSON: reading.Page, NDJSON: None, ARROW: None, OCTETS: None},
+            answers={JSON: reading.TopicPage, NDJSON: None, ARROW: None, OCTETS: None},
         ),
         Route(
             "GET",

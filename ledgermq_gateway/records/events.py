@@ -11,8 +11,8 @@ browser's EventSource.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -27,12 +27,10 @@ from ledgermq_gateway.records.cursors import PARTITIONS_MAX, cursor_of, offsets_
 from ledgermq_gateway.records.forms import FORMS, record_json
 from ledgermq_gateway.records.reading import (
     bounds_of,
-    check_places,
+    filter_of,
     gone,
     out_of_range,
     partitions_of,
-    places_of,
-    reading,
 )
 from ledgermq_gateway.resources.parameters import choice, position
 
@@ -50,10 +48,35 @@ async def get_events(call: Call) -> Stream:
     async with AsyncExitStack() as held:
         held.enter_context(call.service.streams.one(call.caller.principal))
         start = _start(call, topic, partitions)
-        consumer = await held.enter_async_context(reading(call, topic, partitions, start, PREFETCH_BYTES))
+        consumer = await held.enter_async_context(_reading(call, topic, partitions, start))
         if not skips:
-            check_places(topic, places_of(consumer), await bounds_of(call, topic.name))
+            places, bounds = _places_of(consumer), await bounds_of(call, topic.name)
+            if problem := out_of_range(topic, places, bounds):
+                raise problem
         return Stream(_events(call, consumer, topic, form, skips=skips), held.pop_all())
+
+
+@asynccontextmanager
+async def _reading(
+    call: Call, topic: TopicDescription, partitions: list[int] | None, start: Any
+) -> AsyncIterator[Consumer]:
+    """Yield a consumer at its first positions, with the filter of the call. Raises Problem."""
+    wanted = filter_of(call)
+    call.share.take(PREFETCH_BYTES)
+    try:
+        made: Consumer = call.caller.client.consumer(
+            topic.name,
+            partitions,
+            start,
+            filter=wanted,
+            prefetch_bytes_max=PREFETCH_BYTES,
+            fetch_bytes_max=PREFETCH_BYTES,
+        )
+    except InvalidConfig as error:
+        raise Problem(error.code, error.message, status=400) from None
+    async with made:
+        await made.wait_ready()
+        yield made
 
 
 def _start(call: Call, topic: TopicDescription, partitions: list[int] | None) -> Any:
@@ -97,7 +120,7 @@ async def _events(
     except LedgerMQError as error:
         more: dict[str, Any] = {}
         if isinstance(error, OffsetOutOfRange):
-            found = out_of_range(topic, places_of(consumer), await bounds_of(call, topic.name))
+            found = out_of_range(topic, _places_of(consumer), await bounds_of(call, topic.name))
             more = {} if found is None else found.more
         yield b"event: problem\ndata: " + problem_of(error, more).document(call.request_id) + b"\n\n"
 
@@ -110,7 +133,7 @@ def _ends_in_s(call: Call) -> float:
 
 async def _skip(call: Call, consumer: Consumer, topic: TopicDescription) -> AsyncGenerator[bytes, None]:
     """Go on where the log begins now, and say which offsets are left out."""
-    places = places_of(consumer)
+    places = _places_of(consumer)
     for partition, (first, last) in gone(places, await bounds_of(call, topic.name)).items():
         place = first if places[partition] < first else last
         await consumer.seek(place, partition)
@@ -125,7 +148,11 @@ def _data(messages: list[Message], form: str) -> bytes:
 
 
 def _id(topic: TopicDescription, consumer: Consumer) -> bytes:
-    offsets = places_of(consumer)
+    offsets = _places_of(consumer)
     if len(offsets) > PARTITIONS_MAX:  # the topic has grown: its reader must name partitions
         raise InvalidConfig("the topic has more partitions now than fit into a cursor: name them")
     return b"id: " + cursor_of(topic.topic_id, offsets).encode() + b"\n"
+
+
+def _places_of(consumer: Consumer) -> dict[int, int]:
+    return {at.partition: offset for at, offset in consumer.positions().items()}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
 from msgspec import Struct
 
-from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import TABLE_SCHEMA, Message
+from ledgermq.client.consuming.start import Position
 from ledgermq.client.messages.descriptions import TopicDescription
+from ledgermq.client.paging.pages import RECORDS_MAX, Page
 from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition
 from ledgermq.runtime.tasks import end
 from ledgermq_gateway.http.call import ARROW, JSON, NDJSON, OCTETS, Answer, Call
@@ -24,12 +24,11 @@ from ledgermq_gateway.records.forms import FORMS, record_json
 from ledgermq_gateway.resources.parameters import choice, position, whole
 
 LIMIT = 100
-PREFETCH_BYTES = 1024 * 1024
-FIRST_RECORDS = 16
+ORDERS = ("oldest", "newest")
+READ_BYTES = 1024 * 1024
+"""What a read takes of the budget of memory before it is known how much it finds."""
 RECORD_BYTES = 200
 """What a record costs besides its data, while a page is made."""
-ARRIVES_S = 10.0
-"""How long a page waits for records that are there."""
 
 
 class HeaderOut(Struct, omit_defaults=True, kw_only=True):
@@ -67,7 +66,7 @@ class PartitionPage(Struct, kw_only=True):
     at_end: bool
 
 
-class Page(Struct, kw_only=True):
+class TopicPage(Struct, kw_only=True):
     """`next`: the cursor to go on with."""
 
     records: list[RecordOut]
@@ -75,45 +74,30 @@ class Page(Struct, kw_only=True):
     at_end: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """`places`: where to go on in each partition. `bounds`: first offset and end of each."""
-
-    messages: Sequence[Message]
-    places: Mapping[int, int]
-    bounds: Mapping[int, tuple[int, int]]
-
-    @property
-    def at_end(self) -> bool:
-        return all(offset >= self.bounds[partition][1] for partition, offset in self.places.items())
-
-
 async def get_partition(call: Call) -> Answer:
     topic = await call.caller.topic(call.names["topic"])
     partition = int(call.names["partition"]) if call.names["partition"].isdecimal() else -1
     if not 0 <= partition < len(topic.partitions):
         raise UnknownPartition(f"topic {topic.name!r} has partitions 0 to {len(topic.partitions) - 1}")
-    start = position(call, "from", "earliest")
-    found = await _read(call, topic, [partition], {partition: start} if isinstance(start, int) else start)
-    log_start, high_watermark = found.bounds[partition]
-    headers = (("LedgerMQ-Next-Offset", str(found.places[partition])),)
-    more = b'"next_offset":%d,"log_start":%d,"high_watermark":%d' % (found.places[partition], log_start, high_watermark)
-    return _answer(call, found, more, headers)
+    start = _begin(call)
+    page = await _read(call, topic, [partition], {partition: start} if isinstance(start, int) else start)
+    following = page.next[partition]
+    ends = page.log_start.get(partition, 0), page.high_watermark.get(partition, following)
+    more = b'"next_offset":%d,"log_start":%d,"high_watermark":%d' % (following, *ends)
+    return _answer(call, page, more, (("LedgerMQ-Next-Offset", str(following)),))
 
 
 async def get_records(call: Call) -> Answer:
     topic = await call.caller.topic(call.names["topic"])
     partitions = partitions_of(call, topic)
-    start: Any = (
-        offsets_at(call.query["cursor"], topic) if "cursor" in call.query else position(call, "from", "earliest")
-    )
+    start: Any = offsets_at(call.query["cursor"], topic) if "cursor" in call.query else _begin(call)
     if isinstance(start, int):
         raise Problem("INVALID_REQUEST", "an offset means another record in each partition: name the partition")
     if isinstance(start, dict) and partitions is not None:
         start = {partition: offset for partition, offset in start.items() if partition in partitions}
-    found = await _read(call, topic, partitions, start)
-    following = cursor_of(topic.topic_id, found.places)
-    return _answer(call, found, b'"next":"%s"' % following.encode(), (("LedgerMQ-Next", following),))
+    page = await _read(call, topic, partitions, start)
+    following = cursor_of(topic.topic_id, page.next)
+    return _answer(call, page, b'"next":"%s"' % following.encode(), (("LedgerMQ-Next", following),))
 
 
 def partitions_of(call: Call, topic: TopicDescription) -> list[int] | None:
@@ -132,75 +116,62 @@ def partitions_of(call: Call, topic: TopicDescription) -> list[int] | None:
     return sorted({int(part) for part in parts})
 
 
-@asynccontextmanager
-async def reading(
-    call: Call, topic: TopicDescription, partitions: list[int] | None, start: Any, prefetch_bytes: int
-) -> AsyncIterator[Consumer]:
-    """Yield a consumer at its first positions, with the filter of the call. Raises Problem."""
+def _begin(call: Call) -> Position:
+    """Return where a page begins that has no cursor. Raises Problem."""
+    order = choice(call.query, "order", ORDERS)
+    return position(call, "from", "earliest" if order == "oldest" else "latest")
+
+
+def filter_of(call: Call) -> str:
+    """Return the filter that the call gives, or makes of tags; "" for none. Raises Problem."""
     if "filter" in call.query and "tags" in call.query:
         raise Problem("INVALID_REQUEST", "give either tags or filter")
-    wanted = call.query.get("filter", "") or " || ".join(call.query.get("tags", "").split(","))
-    call.share.take(prefetch_bytes)
-    try:
-        made: Consumer = call.caller.client.consumer(
+    return call.query.get("filter", "") or " || ".join(call.query.get("tags", "").split(","))
+
+
+async def _read(call: Call, topic: TopicDescription, partitions: list[int] | None, start: Any) -> Page:
+    settings = call.service.settings
+    limit = whole(call.query, "limit", LIMIT, 1, min(settings.records_max, RECORDS_MAX))
+    wait_s = whole(call.query, "wait_ms", 0, 0, settings.wait_ms_max) / 1000
+    order: Any = choice(call.query, "order", ORDERS)
+    wanted = filter_of(call)
+
+    def read(wait_s: float) -> Coroutine[Any, Any, Page]:
+        return call.caller.client.read(
             topic.name,
             partitions,
             start,
+            order=order,
+            records_max=limit,
+            bytes_max=settings.page_bytes_max,
+            wait=wait_s,
             filter=wanted,
-            prefetch_bytes_max=prefetch_bytes,
-            fetch_bytes_max=prefetch_bytes,
         )
-    except InvalidConfig as error:
-        raise Problem(error.code, error.message, status=400) from None
-    async with made:
-        await made.wait_ready()
-        yield made
+
+    call.share.take(READ_BYTES)
+    with call.service.streams.one(call.caller.principal) if wait_s else nullcontext():
+        try:
+            page = await (_unless_stopping(call, read, wait_s) if wait_s else read(0.0))
+        except InvalidConfig as error:
+            raise Problem(error.code, error.message, status=400) from None
+        except OffsetOutOfRange as error:
+            places = start if isinstance(start, dict) else {}
+            raise out_of_range(topic, places, await bounds_of(call, topic.name)) or error from None
+    call.share.take(2 * sum(map(_size, page.messages)))
+    return page
 
 
-async def _read(call: Call, topic: TopicDescription, partitions: list[int] | None, start: Any) -> Found:
-    limit = whole(call.query, "limit", LIMIT, 1, call.service.settings.records_max)
-    wait_s = whole(call.query, "wait_ms", 0, 0, call.service.settings.wait_ms_max) / 1000
-    async with AsyncExitStack() as held:
-        if wait_s:
-            held.enter_context(call.service.streams.one(call.caller.principal))
-        consumer = await held.enter_async_context(reading(call, topic, partitions, start, PREFETCH_BYTES))
-        bounds = await bounds_of(call, topic.name)
-        check_places(topic, places_of(consumer), bounds)
-        bytes_max, messages, size = call.service.settings.page_bytes_max, list[Message](), 0
-        loop = asyncio.get_running_loop()
-        wait_until_s, arrive_until_s = loop.time() + wait_s, loop.time() + ARRIVES_S
-        while len(messages) < limit and size < bytes_max:
-            is_behind = any(offset < bounds[at][1] for at, offset in places_of(consumer).items() if at in bounds)
-            until_s = arrive_until_s if is_behind else wait_until_s if not messages else loop.time()
-            if loop.time() >= until_s:
-                break
-            count = min(limit - len(messages), _fitting(len(messages), size, bytes_max))
-            got = await _unless_stopping(call, consumer, count, until_s - loop.time())
-            if got is None:
-                break
-            more = sum(map(_size, got))
-            call.share.take(2 * more)
-            messages += got
-            size += more
-        if not messages:
-            bounds = await bounds_of(call, topic.name)
-        return Found(messages, places_of(consumer), bounds)
-
-
-async def _unless_stopping(call: Call, consumer: Consumer, count: int, timeout_s: float) -> list[Message] | None:
-    """Return what was fetched; None: the gateway stops, and nothing came."""
-    fetching = asyncio.create_task(consumer.fetch(count, timeout=timeout_s))
+async def _unless_stopping(call: Call, read: Callable[[float], Coroutine[Any, Any, Page]], wait_s: float) -> Page:
+    """Return what was read. Once the gateway stops, the wait ends."""
+    reading = asyncio.create_task(read(wait_s))
     stopping = asyncio.create_task(call.service.stopping.wait())
     try:
-        await asyncio.wait([fetching, stopping], return_when=asyncio.FIRST_COMPLETED)
-        return fetching.result() if fetching.done() else None
+        await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if reading.done():
+            return reading.result()
     finally:
-        await end(fetching, stopping)
-
-
-def _fitting(count: int, size: int, bytes_max: int) -> int:
-    """Return how many records more may fit, by the mean size of those before."""
-    return FIRST_RECORDS if not count else max(1, (bytes_max - size) // max(1, size // count))
+        await end(reading, stopping)
+    return await read(0.0)
 
 
 def _size(message: Message) -> int:
@@ -215,10 +186,6 @@ async def bounds_of(call: Call, topic: str) -> dict[int, tuple[int, int]]:
     return {partition: (first[partition], offset) for partition, offset in ends.items() if partition in first}
 
 
-def places_of(consumer: Consumer) -> dict[int, int]:
-    return {at.partition: offset for at, offset in consumer.positions().items()}
-
-
 def gone(places: Mapping[int, int], bounds: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
     """Return the bounds of the partitions where the place is not in the log."""
     return {
@@ -226,12 +193,6 @@ def gone(places: Mapping[int, int], bounds: Mapping[int, tuple[int, int]]) -> di
         for partition, offset in places.items()
         if partition in bounds and not bounds[partition][0] <= offset <= bounds[partition][1]
     }
-
-
-def check_places(topic: TopicDescription, places: Mapping[int, int], bounds: Mapping[int, tuple[int, int]]) -> None:
-    """Raise Problem (416) for a place that is not in the log."""
-    if problem := out_of_range(topic, places, bounds):
-        raise problem
 
 
 def out_of_range(
@@ -250,17 +211,17 @@ def out_of_range(
     )
 
 
-def _answer(call: Call, found: Found, more: bytes, headers: tuple[tuple[str, str], ...]) -> Answer:
+def _answer(call: Call, page: Page, more: bytes, headers: tuple[tuple[str, str], ...]) -> Answer:
     form = choice(call.query, "values", FORMS)
     kind = accepted(call.headers.get("accept", ""), (JSON, NDJSON, ARROW, OCTETS))
     if kind == OCTETS:
-        return _one(found.messages, headers)
+        return _one(page.messages, headers)
     if kind == ARROW:
-        return Answer(_arrow(found.messages), ARROW, headers=headers)
-    lines = [record_json(message, form) for message in found.messages]
+        return Answer(_arrow(page.messages), ARROW, headers=headers)
+    lines = [record_json(message, form) for message in page.messages]
     if kind == NDJSON:
         return Answer(b"".join(line + b"\n" for line in lines), NDJSON, headers=headers)
-    at_end = b"true" if found.at_end else b"false"
+    at_end = b"true" if page.at_end else b"false"
     return Answer(b'{"records":[%s],%s,"at_end":%s}' % (b",".join(lines), more, at_end), JSON, headers=headers)
 
 

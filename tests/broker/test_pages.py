@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 
 import ledgermq
+from ledgermq.client.consuming.message import messages_of
+from ledgermq.client.paging import pages
 from ledgermq.errors import InvalidRequest, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from tests.broker.cluster import Cluster, in_cluster
 
@@ -50,6 +54,24 @@ async def test_pages_go_through_a_topic_in_both_directions(cluster: Cluster, par
         assert last.log_start == dict.fromkeys(range(partitions), 0)
         assert sum(last.high_watermark.values()) == 60
         assert last.topic_id == (await client.describe_topic("t")).topic_id
+
+
+@in_cluster("a:1")
+async def test_a_page_decodes_no_more_records_than_it_may_have(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def counted(rows: pa.RecordBatch, topic: str, partition: int, offsets: Sequence[int]) -> list[ledgermq.Message]:
+        made.append(rows.num_rows)
+        return messages_of(rows, topic, partition, offsets)
+
+    async with cluster.client() as client:
+        values = await fill(client, 1, 500)
+        monkeypatch.setattr(pages, "messages_of", counted)
+        page = await client.read("t", records_max=10)
+        assert ([each.value for each in page.messages], page.next, page.at_end) == (values[:10], {0: 10}, False)
+        assert sum(made) == 10
 
 
 @in_cluster("a:1")

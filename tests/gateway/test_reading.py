@@ -56,6 +56,26 @@ async def test_pages_of_a_topic_go_on_at_their_cursor() -> None:
         assert {record["partition"] for record in named["records"]} == {1}
 
 
+async def test_pages_go_down_from_the_newest_record() -> None:
+    async with world() as at:
+        await filled(at, partitions=2, records=20)
+        values, cursor = [], ""
+        for _ in range(20):
+            page = (await at.http.get(f"/v1/topics/t/records?order=newest&limit=6{cursor}")).json()
+            values += [int(record["value"]) for record in page["records"]]
+            cursor = f"&cursor={page['next']}"
+            if page["at_end"]:
+                break
+        assert sorted(values) == list(range(20))
+        for parity in (0, 1):
+            assert [value for value in values if value % 2 == parity] == list(range(18 + parity, -1, -2))
+        page = (await at.http.get("/v1/topics/t/partitions/1/records?order=newest&limit=3")).json()
+        assert ([each["value"] for each in page["records"]], page["next_offset"]) == (["19", "17", "15"], 7)
+        page = (await at.http.get("/v1/topics/t/partitions/1/records?order=newest&from=7&limit=1")).json()
+        assert [each["value"] for each in page["records"]] == ["13"]
+        assert at.gateway.service.memory.held_bytes == 0
+
+
 async def test_what_was_read_can_be_written_again() -> None:
     record = {
         "key_base64": "/w==",

@@ -152,7 +152,7 @@ class _Run:
     async def oldest(self, positions: Mapping[TopicPartition, int], wait_s: float) -> Page:
         loop = asyncio.get_running_loop()
         until_s, poll_s = loop.time() + wait_s, min(POLL_S_MAX, self._context.connections.attempt_timeout_s / 2)
-        answers = await self._ask(positions, 0.0)
+        answers = await self._ask(positions, 0.0, self._records_max)
         while not any(each.messages for each in answers.values()) and until_s - loop.time() > 0.001:
             positions = {at: answers[at].next if at in answers else offset for at, offset in positions.items()}
             answers |= await self._first(positions, min(poll_s, until_s - loop.time()))
@@ -226,7 +226,7 @@ class _Run:
         lows, backoff = {at: low for at, (low, _) in ranges.items()}, self._context.connections.backoff()
         while lows:
             moved = False
-            for at, answer in (await self._ask(lows, 0.0)).items():
+            for at, answer in (await self._ask(lows, 0.0, STEP_RECORDS_MAX)).items():
                 high = ranges[at][1]
                 moved = moved or answer.next > lows[at]
                 found[at] += [each for each in answer.messages if each.offset < high]
@@ -243,7 +243,7 @@ class _Run:
         groups: dict[str | None, dict[TopicPartition, int]] = {}
         for at, offset in positions.items():
             groups.setdefault(owner(*at), {})[at] = offset
-        asking = {asyncio.create_task(self._ask(group, wait_s)) for group in groups.values()}
+        asking = {asyncio.create_task(self._ask(group, wait_s, self._records_max)) for group in groups.values()}
         found: dict[TopicPartition, _Answer] = {}
         try:
             while asking and not any(each.messages for each in found.values()):
@@ -254,7 +254,9 @@ class _Run:
             await end_tasks(*asking)
         return found
 
-    async def _ask(self, positions: Mapping[TopicPartition, int], wait_s: float) -> dict[TopicPartition, _Answer]:
+    async def _ask(
+        self, positions: Mapping[TopicPartition, int], wait_s: float, records_max: int
+    ) -> dict[TopicPartition, _Answer]:
         """Ask the owners, each for all of its partitions. Those that had no turn in an answer are left out."""
 
         async def ask(at: BrokerApi, partitions: Sequence[TopicPartition]) -> list[_Answer | LedgerMQError | None]:
@@ -263,7 +265,7 @@ class _Run:
                 for each in partitions
             ]
             request = pb.FetchRequest(partitions=asked, max_bytes=self._bytes_max, max_wait_ms=round(wait_s * 1000))
-            found = self._answers(await at.fetch_once(request), positions)
+            found = self._answers(await at.fetch_once(request), positions, records_max)
             return [found.get(each) for each in partitions]
 
         context = self._context
@@ -274,9 +276,9 @@ class _Run:
         return answers
 
     def _answers(
-        self, frame: FetchFrame, positions: Mapping[TopicPartition, int]
+        self, frame: FetchFrame, positions: Mapping[TopicPartition, int], records_max: int
     ) -> dict[TopicPartition, _Answer | LedgerMQError]:
-        """Decode an answer. Raises CorruptFrame, …"""
+        """Decode of an answer up to `records_max` records of each partition. Raises CorruptFrame, …"""
         payload, begin = memoryview(b"".join(frame.payload)), 0
         found: dict[TopicPartition, _Answer | LedgerMQError] = {}
         for part in frame.header.partitions:
@@ -289,6 +291,8 @@ class _Run:
             answer = _Answer(part.log_start, part.high_watermark, positions[at])
             for batch in part.batches:
                 data, begin = payload[begin : begin + batch.length], begin + batch.length
+                if len(answer.messages) >= records_max:
+                    continue
                 where = f"{at}, offset {batch.base_offset}"
                 rows = decode_run(data, batch.crc, batch.record_count, DECODED_BYTES_MAX, where)
                 skip = max(0, answer.next - batch.base_offset)
@@ -298,8 +302,11 @@ class _Run:
                     passes = self._filter.passes(rows)
                     offsets = [each for each, kept in zip(offsets, passes.to_pylist(), strict=True) if kept]
                     rows = rows.filter(passes)
-                answer.messages += messages_of(rows, *at, offsets)
+                room = records_max - len(answer.messages)
                 answer.next = max(answer.next, batch.base_offset + batch.record_count)
+                if len(offsets) > room:
+                    answer.next = offsets[room]
+                answer.messages += messages_of(rows.slice(0, room), *at, offsets[:room])
             found[at] = answer
         return found
 
