@@ -3,7 +3,11 @@
 Tiers that CI never runs rot. All of them together take hours, so each commit runs one. The number is that of the
 commit in the history of its branch (first parents), so every clone with its history decides alike.
 
+The slow tests are too many for each run, too: each commit runs those of half of the test files, the next one the
+others.
+
 python -m infra.turns next      the turn of this commit: least seconds, a tab, the command
+python -m infra.turns part      the part of the slow tests of this commit: 1/2 or 2/2
 python -m infra.turns summary   one line for each tier: the commit at which it had its turn last
 
 CI_TURN names a tier that is to have its turn in place of the one by number.
@@ -40,6 +44,14 @@ TIERS = (
     Tier("pythons", "make test-pythons", 900),
     Tier("nightly-peers", "make test-nightly TESTS=tests/real/test_peers.py", 1500),
 )
+
+
+SLOW_PARTS = 2
+
+
+def slow_part(number: int) -> str:
+    """Return the part of the slow tests that the commit `number` runs, as `make test-slow PART=` takes it."""
+    return f"{number % SLOW_PARTS + 1}/{SLOW_PARTS}"
 
 
 def turn_of(number: int) -> Tier:
@@ -92,6 +104,9 @@ def _git(*arguments: str) -> str:
 def main(what: str) -> None:
     commits = history()
     number = len(commits)
+    if what == "part":
+        print(slow_part(number))
+        return
     chosen = named(os.environ.get("CI_TURN", ""), number)
     if what == "summary":
         print("\n".join(summary(number, commits, chosen)))

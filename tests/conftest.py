@@ -18,7 +18,7 @@ from infra.postgres import Postgres
 from ledgermq.sources import Sources
 from tests.stores.backends import create_bucket, seeded_sources
 
-pytest_plugins = ["tests.running_time"]
+pytest_plugins = ["tests.running_time", "tests.parts"]
 
 BUCKET = "ledgermq-test"
 _numbers = itertools.count(1)

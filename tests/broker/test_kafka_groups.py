@@ -15,13 +15,7 @@ from ledgermq_broker.kafka.wire.generated import delete_groups_request as dg
 from ledgermq_broker.kafka.wire.generated import describe_groups_request as de
 from ledgermq_broker.kafka.wire.generated import list_groups_request as lg
 from ledgermq_broker.kafka.wire.generated import offset_delete_request as od
-from ledgermq_broker.kafka.wire.messages import (
-    DELETE_GROUPS,
-    DESCRIBE_GROUPS,
-    JOIN_GROUP,
-    LIST_GROUPS,
-    OFFSET_DELETE,
-)
+from ledgermq_broker.kafka.wire.messages import DELETE_GROUPS, DESCRIBE_GROUPS, JOIN_GROUP, LIST_GROUPS, OFFSET_DELETE
 from ledgermq_offsets.classic.consumer_protocol import assigned_partitions
 from tests.broker.groups import Outsider, ask, committed_offset, coordinator_of
 from tests.broker.kafka_members import KafkaMember, coordinator, enter_together

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.turns import TIERS, last_turn, summary, turn_of
+from infra.turns import SLOW_PARTS, TIERS, last_turn, slow_part, summary, turn_of
+from tests.parts import part_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
@@ -21,6 +22,35 @@ def test_each_tier_has_its_turn_once_in_as_many_commits_as_there_are_tiers() -> 
     for first in (1, 1843):
         turns = [turn_of(number).name for number in range(first, first + len(TIERS))]
         assert sorted(turns) == sorted(tier.name for tier in TIERS)
+
+
+def test_commits_that_follow_each_other_run_every_slow_test() -> None:
+    files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").rglob("test_*.py"))]
+    taken: list[str] = []
+    for number in range(7, 7 + SLOW_PARTS):
+        part, parts = map(int, slow_part(number).split("/"))
+        taken += [file for file in files if part_of(file, parts) == part]
+    assert sorted(taken) == files
+    assert len(files) / 3 < len([file for file in files if part_of(file, SLOW_PARTS) == 1]) < len(files) * 2 / 3
+
+
+def collected(part: str) -> subprocess.CompletedProcess[str]:
+    files = [f"tests/unit/test_{name}.py" for name in ("second_look", "turns", "sizes", "decisions")]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "--part", part, *files]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_the_suite_runs_the_tests_of_one_part() -> None:
+    ran = [{line for line in collected(part).stdout.splitlines() if "::" in line} for part in ("1/1", "1/2", "2/2")]
+    whole, *parts = ran
+    assert all(parts)
+    assert parts[0] | parts[1] == whole
+    assert not parts[0] & parts[1]
+    assert {part_of(test.partition("::")[0], 2) for test in parts[1]} == {2}
+
+
+def test_a_part_that_there_is_not_is_refused() -> None:
+    assert "--part 3/2: write it as 1/2" in collected("3/2").stderr
 
 
 @pytest.mark.parametrize("number", [1, 5, 9, 10, 1843])
