@@ -62,7 +62,7 @@ from tests.simulation.quota_watch import Follower, QuotaWatch, quota_policy_of, 
 from tests.simulation.result import Result, finish
 from tests.simulation.retention_watch import RetentionWatch
 from tests.simulation.roaming import TOPIC as ROAMING
-from tests.simulation.roaming import Roaming, roams, with_moves
+from tests.simulation.roaming import Roaming, moves_left, roams, with_moves
 from tests.simulation.stamp_watch import TOPIC as STAMPED
 from tests.simulation.stamp_watch import StampWatch, stamped_of
 from tests.simulation.store import NO_FAULTS
@@ -499,7 +499,7 @@ class ClusterRun:
     async def _compact_all(self) -> None:
         sources = self.world.sources("last compaction")
         end_s = asyncio.get_running_loop().time() + HEALING_S
-        while self._roaming is not None and (left := self._roaming.left()):
+        while left := moves_left(self.world, [topic for topic in (ROAMING, LOADED) if topic in self.lasting]):
             if asyncio.get_running_loop().time() > end_s:
                 self.world.violations.append(Violation("stuck", f"moves have not ended: {left}"))
                 break

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ledgermq.errors import LedgerMQError, PartitionBusy
@@ -77,17 +77,17 @@ class Roaming:
             self._world.coverage.saw("a partition was to move")
             self._world.note(running.name, f"moves {self._topic}/{partition} to bundle {bundle}: {move}")
 
-    def left(self) -> list[fmt.PartitionMove]:
-        """Return the moves that have not ended."""
-        return [move for move in self._records()[-1].moves if not move.ended]
-
     def together(self, partition: int, others: FinalLog, here: FinalLog, bundle: int) -> FinalLog:
         """Return the log of a partition that several bundles have parts of; a doubled offset shows as "a|b"."""
         doubled = {at: f"{others.records[at]}|{here.records[at]}" for at in others.records.keys() & here.records.keys()}
-        is_there = self._records()[-1].bundles[partition] == bundle
+        is_there = _records(self._world, self._topic)[-1].bundles[partition] == bundle
         return FinalLog({**others.records, **here.records, **doubled}, (here if is_there else others).log_start)
 
-    def _records(self) -> list[fmt.TopicRecord]:
-        return [
-            record for batch in metadata_batches(self._world.store) for record in batch if record.name == self._topic
-        ]
+
+def moves_left(world: World, topics: Iterable[str]) -> list[fmt.PartitionMove]:
+    """Return the moves of the topics' partitions that have not ended."""
+    return [move for topic in topics for move in _records(world, topic)[-1].moves if not move.ended]
+
+
+def _records(world: World, topic: str) -> list[fmt.TopicRecord]:
+    return [record for batch in metadata_batches(world.store) for record in batch if record.name == topic]

@@ -124,6 +124,7 @@ def test_access_rules_on_a_cluster(seed: int) -> None:
                 ("cluster", 60454),
                 ("cluster", 60674),
                 ("cluster", 174),
+                ("cluster", 45),
                 ("transactions", 182),
                 ("transactions", 5),
                 ("transactions", 31000002),
