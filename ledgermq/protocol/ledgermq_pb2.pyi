@@ -807,7 +807,7 @@ class GivenPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class GroupHeartbeatRequest(_message.Message):
-    __slots__ = ("group", "member_id", "step", "owned", "max_wait_ms", "subscription", "seen_epoch")
+    __slots__ = ("group", "member_id", "step", "owned", "max_wait_ms", "subscription", "seen_epoch", "caller")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -815,6 +815,7 @@ class GroupHeartbeatRequest(_message.Message):
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     SEEN_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     group: str
     member_id: str
     step: GroupStep
@@ -822,7 +823,8 @@ class GroupHeartbeatRequest(_message.Message):
     max_wait_ms: int
     subscription: GroupSubscription
     seen_epoch: int
-    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., step: _Optional[_Union[GroupStep, str]] = ..., owned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., max_wait_ms: _Optional[int] = ..., subscription: _Optional[_Union[GroupSubscription, _Mapping]] = ..., seen_epoch: _Optional[int] = ...) -> None: ...
+    caller: int
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., step: _Optional[_Union[GroupStep, str]] = ..., owned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., max_wait_ms: _Optional[int] = ..., subscription: _Optional[_Union[GroupSubscription, _Mapping]] = ..., seen_epoch: _Optional[int] = ..., caller: _Optional[int] = ...) -> None: ...
 
 class GroupSubscription(_message.Message):
     __slots__ = ("topics", "topic_pattern", "assignor", "instance_id", "rack", "client_id", "session_timeout_ms", "rebalance_timeout_ms", "filter")
@@ -859,14 +861,16 @@ class GroupHeartbeatResponse(_message.Message):
     def __init__(self, group_epoch: _Optional[int] = ..., assigned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., session_timeout_ms: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ...) -> None: ...
 
 class CommitOffsetsRequest(_message.Message):
-    __slots__ = ("group", "member_id", "commits")
+    __slots__ = ("group", "member_id", "commits", "caller")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     COMMITS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     group: str
     member_id: str
     commits: _containers.RepeatedCompositeFieldContainer[OffsetCommit]
-    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., commits: _Optional[_Iterable[_Union[OffsetCommit, _Mapping]]] = ...) -> None: ...
+    caller: int
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., commits: _Optional[_Iterable[_Union[OffsetCommit, _Mapping]]] = ..., caller: _Optional[int] = ...) -> None: ...
 
 class OffsetCommit(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "epoch", "counter", "offset", "metadata")
@@ -937,14 +941,16 @@ class CommittedPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., metadata: _Optional[str] = ..., commit_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., counter: _Optional[int] = ...) -> None: ...
 
 class ResetOffsetsRequest(_message.Message):
-    __slots__ = ("group", "resets", "nonce")
+    __slots__ = ("group", "resets", "nonce", "caller")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     RESETS_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     group: str
     resets: _containers.RepeatedCompositeFieldContainer[OffsetReset]
     nonce: bytes
-    def __init__(self, group: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[OffsetReset, _Mapping]]] = ..., nonce: _Optional[bytes] = ...) -> None: ...
+    caller: int
+    def __init__(self, group: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[OffsetReset, _Mapping]]] = ..., nonce: _Optional[bytes] = ..., caller: _Optional[int] = ...) -> None: ...
 
 class OffsetReset(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "offset")
@@ -977,7 +983,7 @@ class FindCoordinatorResponse(_message.Message):
     def __init__(self, address: _Optional[str] = ...) -> None: ...
 
 class JoinClassicGroupRequest(_message.Message):
-    __slots__ = ("group", "member_id", "instance_id", "protocol_type", "protocols", "client_id", "client_host", "session_timeout_ms", "rebalance_timeout_ms", "id_required")
+    __slots__ = ("group", "member_id", "instance_id", "protocol_type", "protocols", "client_id", "client_host", "session_timeout_ms", "rebalance_timeout_ms", "id_required", "caller")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -988,6 +994,7 @@ class JoinClassicGroupRequest(_message.Message):
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     ID_REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     group: str
     member_id: str
     instance_id: str
@@ -998,7 +1005,8 @@ class JoinClassicGroupRequest(_message.Message):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     id_required: bool
-    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., protocol_type: _Optional[str] = ..., protocols: _Optional[_Iterable[_Union[ClassicProtocol, _Mapping]]] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., id_required: _Optional[bool] = ...) -> None: ...
+    caller: int
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., protocol_type: _Optional[str] = ..., protocols: _Optional[_Iterable[_Union[ClassicProtocol, _Mapping]]] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., id_required: _Optional[bool] = ..., caller: _Optional[int] = ...) -> None: ...
 
 class ClassicProtocol(_message.Message):
     __slots__ = ("name", "metadata")
@@ -1121,20 +1129,22 @@ class LeaveResult(_message.Message):
     def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., kafka_code: _Optional[int] = ...) -> None: ...
 
 class CommitForGenerationRequest(_message.Message):
-    __slots__ = ("group", "member_id", "instance_id", "generation", "outside", "commits")
+    __slots__ = ("group", "member_id", "instance_id", "generation", "outside", "commits", "caller")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     OUTSIDE_FIELD_NUMBER: _ClassVar[int]
     COMMITS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     group: str
     member_id: str
     instance_id: str
     generation: int
     outside: bool
     commits: _containers.RepeatedCompositeFieldContainer[GenerationCommit]
-    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., generation: _Optional[int] = ..., outside: _Optional[bool] = ..., commits: _Optional[_Iterable[_Union[GenerationCommit, _Mapping]]] = ...) -> None: ...
+    caller: int
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., generation: _Optional[int] = ..., outside: _Optional[bool] = ..., commits: _Optional[_Iterable[_Union[GenerationCommit, _Mapping]]] = ..., caller: _Optional[int] = ...) -> None: ...
 
 class GenerationCommit(_message.Message):
     __slots__ = ("topic", "partition", "offset", "metadata")
@@ -1333,16 +1343,18 @@ class StageResult(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., bundle: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class StageOffsetsRequest(_message.Message):
-    __slots__ = ("transaction", "group", "member_id", "commits")
+    __slots__ = ("transaction", "group", "member_id", "commits", "caller")
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     COMMITS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     transaction: TransactionRef
     group: str
     member_id: str
     commits: _containers.RepeatedCompositeFieldContainer[OffsetCommit]
-    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., group: _Optional[str] = ..., member_id: _Optional[str] = ..., commits: _Optional[_Iterable[_Union[OffsetCommit, _Mapping]]] = ...) -> None: ...
+    caller: int
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., group: _Optional[str] = ..., member_id: _Optional[str] = ..., commits: _Optional[_Iterable[_Union[OffsetCommit, _Mapping]]] = ..., caller: _Optional[int] = ...) -> None: ...
 
 class StageOffsetsResponse(_message.Message):
     __slots__ = ("results", "bundle")

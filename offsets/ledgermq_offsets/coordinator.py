@@ -28,7 +28,6 @@ from ledgermq.errors import (
     GroupNotEmpty,
     InvalidRequest,
     LedgerMQError,
-    ResourceExhausted,
     UnknownGroup,
     UnknownPartition,
     UnknownTopic,
@@ -37,6 +36,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_to_proto
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
+from ledgermq_ledger.log.shares import NO_PRINCIPAL
 from ledgermq_offsets import commits, describe, members, pending, reconcile, resets
 from ledgermq_offsets.deadlines import Deadlines
 from ledgermq_offsets.expiry import expire, forget_removed, is_due
@@ -44,7 +44,7 @@ from ledgermq_offsets.group import Group, Member
 from ledgermq_offsets.limits import GroupLimits
 from ledgermq_offsets.names import check_group_name, check_member_name
 from ledgermq_offsets.records import Entry, FloorEntry, GroupEntry, OffsetEntry, PendingKey, encode
-from ledgermq_offsets.state import OffsetsState
+from ledgermq_offsets.state import OffsetsState, check_room
 from ledgermq_offsets.subscriptions import Meanings, read_subscription
 from ledgermq_offsets.topics import TopicsView
 
@@ -159,9 +159,9 @@ class GroupCoordinator:
                 group, request.group, request.member_id
             )  # it was removed, and has to learn that before it rejoins
         subscription = read_subscription(request.subscription, self._limits)
-        joined = group or self._new_group(request.group, now_ms)
+        joined = group or self._new_group(request.group, now_ms, request.caller)
         members.check_join(joined, request.member_id, subscription, self._meanings, self._limits, now_s)
-        self.state.groups[request.group] = joined
+        self.state.put(joined)
         member = members.join(joined, request.member_id, subscription, members.owned_by(request), now_s, now_ms)
         self._deadlines.note(joined, member.silent_at_s)
         return joined, member
@@ -202,7 +202,7 @@ class GroupCoordinator:
 
         Raises what the request would raise.
         """
-        group = self._group(request.group) or self._new_group(request.group, 0)
+        group = self._group(request.group) or self._new_group(request.group, 0, request.caller)
         wanted: dict[PartitionId, EndWanted] = {}
         if not isinstance(request, pb.ResetOffsetsRequest):
             member = commits.check_request(group, request, self._limits)
@@ -240,7 +240,7 @@ class GroupCoordinator:
         CommitGoesBack, OffsetOutOfRange, UnknownTopic, UnknownPartition, InvalidRequest or
         Unavailable.
         """
-        group = self._group(request.group) or self._new_group(request.group, now_ms)
+        group = self._group(request.group) or self._new_group(request.group, now_ms, request.caller)
         member = commits.check_request(group, request, self._limits)
         self._ends.learn(ends)
 
@@ -295,7 +295,7 @@ class GroupCoordinator:
 
         Raises the errors of `commit`.
         """
-        group = self._group(request.group) or self._new_group(request.group, now_ms)
+        group = self._group(request.group) or self._new_group(request.group, now_ms, request.caller)
         commits.check_count(len(request.resets), self._limits)
         self._ends.learn(ends)
 
@@ -329,7 +329,7 @@ class GroupCoordinator:
         Unavailable also while another transaction has staged an offset of the partition.
         """
         key = pending.check_transaction(request)
-        group = self._group(request.group) or self._new_group(request.group, now_ms)
+        group = self._group(request.group) or self._new_group(request.group, now_ms, request.caller)
         member = commits.check_request(group, request, self._limits)
         self._ends.learn(ends)
         staged = pending.staged_by(group, key)
@@ -434,18 +434,17 @@ class GroupCoordinator:
     def _group(self, name: str) -> Group | None:
         return self.state.groups.get(check_group_name(name))
 
-    def _new_group(self, name: str, now_ms: int, *, checked: bool = True) -> Group:
+    def _new_group(self, name: str, now_ms: int, principal: int = NO_PRINCIPAL, *, checked: bool = True) -> Group:
         """Return a new group, which joins the groups when it has something to persist.
 
-        It begins above every epoch of any deleted group.
+        It begins above every epoch of any deleted group. Raises ResourceExhausted; QuotaExceeded if the principal has
+        its share of the groups.
         """
-        if checked and len(self.state.groups) >= self._limits.groups_max:
-            raise ResourceExhausted(
-                f"there are {self._limits.groups_max} groups already, which is the maximum",
-                retry_after_ms=members.RETRY_MS,
-            )
+        if checked:
+            check_room(self.state.shares, len(self.state.groups), principal, self._limits)
         group = Group(name)
         group.begin(self.state.floor + 1, now_ms)
+        group.principal = principal
         return group
 
     def _remove(self, group: Group) -> list[LogRecord]:
@@ -455,14 +454,14 @@ class GroupCoordinator:
             OffsetEntry(group.name, PartitionId(t, p), None) for t, topic in group.offsets.items() for p in topic
         ]
         self.state.floor = max(self.state.floor, group.epoch)
-        del self.state.groups[group.name]
+        self.state.drop(group)
         entries: list[Entry] = [FloorEntry(self.state.floor), *offsets, GroupEntry(group.name, None)]
         return [encode(entry) for entry in entries]
 
     def _decided(self, group: Group, answer: T, worth_keeping: bool = True) -> Decision[T]:
         if not worth_keeping and group.name not in self.state.groups:
             return Decision([], answer)
-        self.state.groups[group.name] = group
+        self.state.put(group)
         woken = tuple((group.name, member_id) for member_id in group.woken)
         group.woken = {}
         return Decision(group.drain(), answer, woken)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_ledger.log.shares import NO_PRINCIPAL
 from ledgermq_offsets.records import (
     Entry,
     GroupEntry,
@@ -78,6 +79,7 @@ class Group:
         self.name = name
         self.epoch = 0
         self.bare_epoch = 0
+        self.principal = NO_PRINCIPAL
         self.empty_since_ms = 0
         self.assignor = ""
         self.resets: dict[bytes, int] = {}  # the newest: nonce -> the offsets of its call that were refused, as bits
@@ -298,7 +300,8 @@ class Group:
         self._touched = True
 
     def value(self) -> GroupValue:
-        return GroupValue(self.epoch, self.bare_epoch, self.empty_since_ms, self.assignor, tuple(self.resets.items()))
+        resets = tuple(self.resets.items())
+        return GroupValue(self.epoch, self.bare_epoch, self.empty_since_ms, self.assignor, resets, self.principal)
 
     def member_value(self, member: Member) -> MemberValue:
         names = {topic_id: self.names[topic_id] for topic_id in {topic_id for topic_id, _ in member.held}}
@@ -334,7 +337,7 @@ class Group:
     def load(self, value: GroupValue) -> None:
         self.epoch, self.bare_epoch = value.epoch, value.bare_epoch
         self.empty_since_ms, self.assignor = value.empty_since_ms, value.assignor
-        self.resets = dict(value.resets)
+        self.resets, self.principal = dict(value.resets), value.principal
 
     def load_member(self, member_id: str, value: MemberValue | None) -> None:
         """Load a member, in any order of the keys: in a batch that moves a partition, its new

@@ -24,6 +24,7 @@ from ledgermq.protocol.names import NAME_PATTERN
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import NUMBER, LogRecord, RecordCodec
+from ledgermq_ledger.log.shares import NO_PRINCIPAL
 from ledgermq_offsets.format import ledgermq_offsets_pb2 as fmt
 
 
@@ -58,7 +59,8 @@ class Subscription:
 @dataclass(frozen=True, slots=True)
 class GroupValue:
     """`empty_since_ms`: wall clock; 0 if it has members. `resets`: nonces of the newest resets, oldest first, each
-    with the offsets of its call that were refused, as bits.
+    with the offsets of its call that were refused, as bits. `principal`: a hash of the one that began the group; 0: not
+    known.
     """
 
     epoch: int
@@ -66,6 +68,7 @@ class GroupValue:
     empty_since_ms: int
     assignor: str
     resets: tuple[tuple[bytes, int], ...] = ()
+    principal: int = NO_PRINCIPAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,13 +218,14 @@ def _group_to(value: GroupValue) -> fmt.Group:
             fmt.Reset(nonce=nonce, refused=refused.to_bytes((refused.bit_length() + 7) // 8, "little"))
             for nonce, refused in value.resets
         ],
+        principal=value.principal,
     )
 
 
 def _group_of(data: bytes) -> GroupValue:
     group = CODEC.value(fmt.Group, data)
     resets = tuple((reset.nonce, int.from_bytes(reset.refused, "little")) for reset in group.resets)
-    return GroupValue(group.epoch, group.bare_epoch, group.empty_since_ms, group.assignor, resets)
+    return GroupValue(group.epoch, group.bare_epoch, group.empty_since_ms, group.assignor, resets, group.principal)
 
 
 def _offset_to(value: OffsetValue) -> fmt.Offset:

@@ -5,8 +5,8 @@ In virtual time, with small tables.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 
 from ledgermq.errors import ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.api import Connection
 from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.message_ids import MESSAGE_ID
@@ -25,8 +24,10 @@ from ledgermq_broker.metrics.quota_metrics import QuotaMetrics
 from ledgermq_broker.settings.processes import BrokerConstants
 from ledgermq_broker.timed.state.limits import RECALL_TOPICS_MAX, TimerLimits
 from ledgermq_broker.transactions.state.limits import TransactionLimits
+from ledgermq_offsets.limits import GroupLimits
 from tests.broker.access import RULES, change, token
 from tests.broker.cluster import FAST_CONSTANTS, Cluster, batch_header, frame_of, in_cluster, read_all
+from tests.broker.shared_groups import GROUPS, TOPICS, Caller, Fill, group_of, one_group_by_a_commit, refusal
 from tests.broker.timer_calls import now_s, timed_frame, us_of
 from tests.broker.transaction_calls import stage_frame
 from tests.virtual_time import EPOCH_US
@@ -40,32 +41,9 @@ SMALL: BrokerConstants = replace(
         TransactionLimits(ids_max=MOST, staged_batches_max=MOST, timeout_ms_max=900_000, ask_after_ms=900_000),
         TimerLimits(recalls_max=MOST),
         HolderLimits(partitions_max=MOST),
+        GroupLimits(groups_max=MOST),
     ),
 )
-TOPICS = {"mallory": "mine", "victim": "orders"}
-
-
-@dataclass
-class Caller:
-    """A principal that fills a table through one line."""
-
-    name: str
-    line: Connection
-    bundle: int = 1
-    topic_id: int = 0
-    slot: int = 0
-    ref: pb.TransactionRef | None = None
-
-    @property
-    def topic(self) -> str:
-        return TOPICS[self.name]
-
-    def number(self, n: int) -> bytes:
-        return f"{self.name:<8}{n:08}".encode()
-
-
-Fill = Callable[[Caller, int], Awaitable[pb.Error | None]]
-"""Take one more entry of a table, number `n` of this caller; the error if that was refused."""
 
 
 def error_of(answer: object) -> pb.Error | None:
@@ -147,6 +125,7 @@ TABLES: dict[str, Fill] = {
     "staged_batches": one_staged_batch,
     "recalls": one_recall,
     "held_partitions": one_held_partition,
+    "groups": one_group_by_a_commit,
 }
 
 
@@ -203,9 +182,9 @@ async def test_one_principal_fills_its_share_and_the_others_go_on(cluster: Clust
     for n in range(2):
         assert await fill(victim, n) is None, "another principal goes on"
     root = cluster.line("b:1", tokens["root"])
-    for name, count in (("mallory", taken), ("victim", 2)):
+    for name, entries in (("mallory", taken), ("victim", 2)):
         described = await root.list_quotas(pb.ListQuotasRequest(use_of=f"user:{name}"))
-        assert described.use.used[table] == count
+        assert described.use.used[table] == entries
     labels = {"principal": "user:mallory", "limit": table}
     assert registry.get_sample_value("ledgermq_quota_refusals_total", labels) == 1
 
@@ -244,6 +223,63 @@ async def test_without_rules_a_table_is_the_bound(cluster: Cluster, table: str) 
     taken, error = await filled(Caller("mallory", cluster.line("a:1")), TABLES[table])
     assert taken == MOST
     assert (error.exact_code, error.limit) == ("", "")
+
+
+@pytest.mark.parametrize("begin", GROUPS, ids=lambda each: str(each.__name__))
+@in_cluster("a:1", constants=SMALL, bundles=2, producer_states_max=MOST, **RULES)
+async def test_each_way_to_begin_a_group_counts_to_its_principal(cluster: Cluster, begin: Fill) -> None:
+    """Ten thousand groups of one principal kept all others from beginning one, for a week."""
+    tokens = await tokens_of(cluster)
+    await made_topics(cluster, tokens)
+    mallory, victim = await callers(cluster, "a:1", tokens)
+    taken, error = await filled(mallory, begin)
+    assert (taken, error.exact_code, error.limit) == (MOST // 2, "QUOTA_EXCEEDED", "groups")
+    for other in GROUPS:
+        refused = await other(mallory, taken + 1)
+        assert refused is not None, "there is no other way around it"
+        assert refused.limit == "groups"
+    assert await begin(victim, 0) is None
+    root = cluster.line("a:1", tokens["root"])
+    described = await root.list_quotas(pb.ListQuotasRequest(use_of="user:mallory"))
+    assert described.use.used["groups"] == taken
+
+
+@in_cluster("a:1", constants=SMALL, bundles=2, producer_states_max=MOST, **RULES)
+async def test_groups_that_no_member_has_joined_yet_count_too_and_go(cluster: Cluster) -> None:
+    """A client of the Kafka protocol gets an id first, and joins with it: until then the group is in memory only."""
+    tokens = await tokens_of(cluster)
+    await made_topics(cluster, tokens)
+    mallory, victim = await callers(cluster, "a:1", tokens)
+
+    async def announced(caller: Caller, n: int) -> pb.Error | None:
+        request = pb.JoinClassicGroupRequest(
+            group=group_of(caller, n),
+            protocol_type="consumer",
+            protocols=[pb.ClassicProtocol(name="range")],
+            session_timeout_ms=6_000,
+            rebalance_timeout_ms=60_000,
+            id_required=True,
+        )
+        return await refusal(caller.line.join_classic_group(request))
+
+    taken, error = await filled(mallory, announced)
+    assert (taken, error.exact_code, error.limit) == (MOST // 2, "QUOTA_EXCEEDED", "groups")
+    assert await announced(victim, 0) is None
+    await asyncio.sleep(7.0)
+    taken, _ = await filled(mallory, announced, MOST)
+    assert taken == MOST // 2, "the share is free again"
+
+
+@in_cluster("a:1", constants=SMALL, bundles=2, producer_states_max=MOST, **RULES)
+async def test_a_group_that_is_deleted_frees_the_share_of_the_principal_that_began_it(cluster: Cluster) -> None:
+    tokens = await tokens_of(cluster)
+    await made_topics(cluster, tokens)
+    mallory, _ = await callers(cluster, "a:1", tokens)
+    taken, _ = await filled(mallory, one_group_by_a_commit)
+    root = cluster.line("a:1", tokens["root"])
+    await root.delete_group(pb.DeleteGroupRequest(group=group_of(mallory, 0)))
+    assert await one_group_by_a_commit(mallory, taken) is None
+    assert await one_group_by_a_commit(mallory, taken + 1) is not None
 
 
 @in_cluster("a:1", bundles=2, **RULES)

@@ -72,6 +72,7 @@ class Promise(NamedTuple):
 TX, TIMED, SHARES, GROUPS = TransactionLimits(), TimerLimits(), ShareLimits(), GroupLimits()
 BROKER = BrokerSettings()
 PROMISES = (
+    Promise("access.md", "10,000 for a partition of `__consumer_offsets`", GROUPS.groups_max, 10_000),
     Promise("access.md", "Clocks may differ by a minute", jwt.SKEW_S, 60),
     Promise("access.md", "every 45 seconds, and when a token names", jwt.FETCHED_AGAIN_AFTER_S, 45.0),
     Promise("access.md", "at most every 30 seconds; never in a call", jwt.ASKED_AGAIN_AFTER_S, 30.0),
@@ -211,7 +212,6 @@ PROMISES = (
     Promise("retries.md", "the retry topic allows 64 KiB more", retry_creation.HEADERS_BYTES_MAX, 65_536),
     Promise("retries.md", "the last error, at most 1,024 bytes", retry_topics.ERROR_BYTES_MAX, 1_024),
     Promise("security.md", "for 15 minutes. They are on by default for local files", s3_signed.URL_LIFE_S, 900),
-    Promise("security.md", "a bundle keeps the state of 10,000 groups", GROUPS.groups_max, 10_000),
     Promise("serializers.md", "After `timeout` seconds (30;", default_of(Consumer.drain, "timeout"), 30.0),
     Promise("serializers.md", "After `timeout` seconds (30;", default_of(GroupConsumer.drain, "timeout"), 30.0),
     Promise(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from ledgermq.errors import GroupNotEmpty, InvalidRequest, ResourceExhausted, Unavailable
+from ledgermq.errors import GroupNotEmpty, InvalidRequest, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq_ledger.keys import PartitionId
@@ -33,9 +33,9 @@ from ledgermq_offsets.classic.values import (
 from ledgermq_offsets.coordinator import Ends, GroupCoordinator
 from ledgermq_offsets.group import Group
 from ledgermq_offsets.limits import METADATA_BYTES_MAX, GroupLimits
-from ledgermq_offsets.members import RETRY_MS
 from ledgermq_offsets.names import check_group_name
 from ledgermq_offsets.records import OffsetValue
+from ledgermq_offsets.state import check_room
 from ledgermq_offsets.topics import TopicsView
 
 T = TypeVar("T")
@@ -62,6 +62,7 @@ class BothKinds(GroupCoordinator):
         for name, classic in self.classic.groups.items():
             if name in self.state.groups:
                 self.state.groups[name].classic_members = len(classic.members)
+                self.classic.count_to(classic, self.state.groups[name].principal)
 
     # Members of our own protocol
 
@@ -105,10 +106,10 @@ class BothKinds(GroupCoordinator):
         Raises InvalidGroupName, ResourceExhausted, and what `ClassicGroups.join` raises.
         """
         group = self._group_for_classic(request.group)
-        if request.group not in self.classic.groups and len(self.classic.groups) >= self._limits.groups_max:
-            raise ResourceExhausted("there are too many groups; retry", retry_after_ms=RETRY_MS)
+        if request.group not in self.classic.groups:  # also those whose first member has an id, and has not joined yet
+            check_room(self.classic.shares, len(self.classic.groups), request.principal, self._limits)
         if group is None:
-            group = self._new_group(request.group, now_ms)
+            group = self._new_group(request.group, now_ms, request.principal)
         before = self._classic_ids(request.group)
         decision = self.classic.join(request, now_s, now_ms)
         joined = self._noted(group, decision, now_ms)
@@ -148,7 +149,7 @@ class BothKinds(GroupCoordinator):
         Each result has UnknownTopic, UnknownPartition, InvalidRequest, ResourceExhausted, or Unavailable while a
         transaction has staged an offset of the partition.
         """
-        group = self._group_for_classic(request.group) or self._new_group(request.group, now_ms)
+        group = self._group_for_classic(request.group) or self._new_group(request.group, now_ms, request.caller)
         commits.check_count(len(request.commits), self._limits)
         generation = -1 if request.outside else request.generation
         self.classic.check_commit(request.group, request.member_id, generation, now_s, instance_id=request.instance_id)
@@ -196,7 +197,7 @@ class BothKinds(GroupCoordinator):
         count = 0 if classic is None else len(classic.members)
         if not count and group.name not in self.state.groups:
             return decision
-        self.state.groups[group.name] = group
+        self.state.put(group)
         group.note_classic(count, now_ms)
         return Decision([*group.drain(), *decision.records], decision.answer, decision.woken)
 

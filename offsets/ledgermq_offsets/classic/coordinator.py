@@ -23,6 +23,7 @@ from typing import TypeVar
 
 from ledgermq.errors import GroupError, GroupNotEmpty, UnknownMember
 from ledgermq_ledger.log.log_record import Decision, LogRecord
+from ledgermq_ledger.log.shares import Shares
 from ledgermq_offsets.classic.group import ClassicGroup, ClassicMember, member_of
 from ledgermq_offsets.classic.records import decode, encode, tombstone
 from ledgermq_offsets.classic.values import (
@@ -52,6 +53,7 @@ class ClassicGroups:
 
     def __init__(self, limits: ClassicLimits, new_id: Callable[[str], str]) -> None:
         self.groups: dict[str, ClassicGroup] = {}
+        self.shares = Shares("groups", "groups with members that use the Kafka protocol")
         self._limits = limits
         self._new_id = new_id
         self._deadlines = Deadlines()
@@ -60,9 +62,9 @@ class ClassicGroups:
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Apply one record of the log, in order. Raises DataDamaged, FormatNotSupported."""
         name, group = decode(key, value)
-        self.groups.pop(name, None)
+        self._drop(name)
         if group is not None:
-            self.groups[name] = group
+            self._put(group)
 
     def start(self, now_s: float) -> None:
         """Start the clocks, once, after the last record was applied."""
@@ -80,7 +82,7 @@ class ClassicGroups:
         Raises UnknownMember, FencedInstance, InconsistentProtocol, InvalidSessionTimeout, GroupFull, MemberIdRequired.
         """
         self._check_times(request)
-        group = self.groups.get(request.group) or ClassicGroup(request.group)
+        group = self.groups.get(request.group) or ClassicGroup(request.group, principal=request.principal)
         former = group.instance(request.instance_id)
         if request.member_id:
             self._check_id(group, request)
@@ -91,7 +93,7 @@ class ClassicGroups:
                 " member supports: use one assignor, or one client library, in all members"
             )
         self._check_room(group, request, replaced)
-        self.groups[group.name] = group
+        self._put(group)
         if not request.member_id and former is None and request.id_required and not request.instance_id:
             member_id = self._new_id(request.client_id)
             group.pending[member_id] = now_s + request.session_timeout_ms / 1000
@@ -299,7 +301,7 @@ class ClassicGroups:
 
     def forget(self, name: str) -> list[LogRecord]:
         """Forget a group without members, and return the records for that."""
-        group = self.groups.pop(name, None)
+        group = self._drop(name)
         return [tombstone(name)] if group is not None and group.given else []
 
     def _decided(self, group: ClassicGroup, answer: T) -> Decision[T]:
@@ -313,10 +315,29 @@ class ClassicGroups:
         self._answers.update({(group.name, member_id): held for member_id, held in group.answers.items()})
         group.answers.clear()
         if not group.members and not group.pending and not group.given:
-            self.groups.pop(group.name, None)
+            self._drop(group.name)
         else:
             self._deadlines.note(group, group.next_due_s())
         return Decision(records, answer, woken)
+
+    # Shares
+
+    def count_to(self, group: ClassicGroup, principal: int) -> None:
+        """Count a group to the principal (a hash of its name) that began it."""
+        self.shares.add(group.principal, -1)
+        group.principal = principal
+        self.shares.add(principal)
+
+    def _put(self, group: ClassicGroup) -> None:
+        if group.name not in self.groups:
+            self.groups[group.name] = group
+            self.shares.add(group.principal)
+
+    def _drop(self, name: str) -> ClassicGroup | None:
+        group = self.groups.pop(name, None)
+        if group is not None:
+            self.shares.add(group.principal, -1)
+        return group
 
     # Checks
 

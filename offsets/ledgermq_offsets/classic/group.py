@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from ledgermq.errors import UnknownMember
+from ledgermq_ledger.log.shares import NO_PRINCIPAL
 from ledgermq_offsets.classic.values import (
     Answer,
     JoinAnswer,
@@ -82,6 +83,7 @@ class ClassicGroup:
     """When the rebalance, or the wait for syncs, began."""
     deadline_s: float = inf
     due_s: float | None = None
+    principal: int = NO_PRINCIPAL
     dirty: bool = False
     """Its record has to be written."""
     answers: dict[str, Answer] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import ClassVar
 
 from ledgermq.errors import GroupError
+from ledgermq_ledger.log.shares import NO_PRINCIPAL
 
 Protocols = tuple[tuple[str, bytes], ...]
 """Names of what a member supports, the preferred one first, each with its metadata, which is opaque here."""
@@ -83,7 +84,7 @@ class ClassicLimits:
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
     """`member_id`, `instance_id`: empty if there is none. `id_required`: the client can join again with an id, as from
-    version 4 of JoinGroup on.
+    version 4 of JoinGroup on. `principal`: a hash of the caller's name, to which a new group counts.
     """
 
     group: str
@@ -96,6 +97,7 @@ class JoinRequest:
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
     id_required: bool = False
+    principal: int = NO_PRINCIPAL
 
 
 @dataclass(frozen=True, slots=True)

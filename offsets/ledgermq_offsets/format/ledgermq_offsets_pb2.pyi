@@ -15,20 +15,22 @@ class Floor(_message.Message):
     def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("version", "epoch", "bare_epoch", "empty_since_ms", "assignor", "resets")
+    __slots__ = ("version", "epoch", "bare_epoch", "empty_since_ms", "assignor", "resets", "principal")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     BARE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     EMPTY_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
     RESETS_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     version: int
     epoch: int
     bare_epoch: int
     empty_since_ms: int
     assignor: str
     resets: _containers.RepeatedCompositeFieldContainer[Reset]
-    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., bare_epoch: _Optional[int] = ..., empty_since_ms: _Optional[int] = ..., assignor: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[Reset, _Mapping]]] = ...) -> None: ...
+    principal: int
+    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., bare_epoch: _Optional[int] = ..., empty_since_ms: _Optional[int] = ..., assignor: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[Reset, _Mapping]]] = ..., principal: _Optional[int] = ...) -> None: ...
 
 class Reset(_message.Message):
     __slots__ = ("nonce", "refused")

@@ -181,6 +181,7 @@ def _join_request(request: pb.JoinClassicGroupRequest) -> JoinRequest:
         request.session_timeout_ms,
         request.rebalance_timeout_ms,
         request.id_required,
+        request.caller,
     )
 
 

@@ -279,7 +279,8 @@ def _ignore(bundle: int) -> None:
 def open_groups(parts: BrokerParts) -> Groups:
     """Build the groups of a broker, and add them to its internal topics."""
     metadata, settings = parts.metadata, parts.settings()
-    limits = GroupLimits(
+    limits = replace(
+        parts.limits_of(GroupLimits),
         members_max=settings.group_members_max,
         session_timeout_ms=settings.group_session_timeout_ms,
         retention_ms=settings.offsets_retention_ms,

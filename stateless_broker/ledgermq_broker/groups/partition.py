@@ -203,6 +203,11 @@ class PartitionCoordinator:
                     if value.offset is not None:
                         yield PartitionId(topic_id, number), value.offset, group.name
 
+    def used_by(self, principal: int) -> dict[str, int]:
+        """Return what a principal (a hash of its name) has of the groups, by the name of the table."""
+        shares = self._core.state.shares
+        return {shares.limit: shares.of(principal)}
+
     def keeps(self, place: PartitionId) -> str:
         """Return nothing: committed offsets name no bundle."""
         return ""

@@ -16,7 +16,8 @@ from ledgermq_broker.internal.bundle_log import BundleLog
 from ledgermq_broker.internal.core import Opening
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.root.two_clocks import TwoClocks
-from ledgermq_offsets.coordinator import GroupCoordinator
+from ledgermq_offsets.classic.both_kinds import BothKinds
+from ledgermq_offsets.classic.values import ClassicLimits
 from ledgermq_offsets.limits import GroupLimits
 from tests.waiting import until
 from tests.worlds.bundles import TOPIC
@@ -33,7 +34,7 @@ def test_a_timer_that_is_due_when_it_is_set_rings_all_the_same(
     ticks: list[float] = []
 
     async def main() -> None:
-        core = GroupCoordinator(GroupLimits(), Catalog())
+        core = BothKinds(GroupLimits(), Catalog(), ClassicLimits(), str)
         core.start(asyncio.get_running_loop().time())
         owner = cast(Any, None)
         failed: list[str] = []
