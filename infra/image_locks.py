@@ -17,7 +17,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "infra" / "compose"
-BROKER_EXTRAS = ("broker", "s3", "hdfs")
+BROKER_EXTRAS = ("broker", "s3", "hdfs", "gateway")
 BLOCK = re.compile(r"^(\S+)==.*\n(?:[ \t].*\n)*", re.MULTILINE)
 VIA = re.compile(r" *# via (.*)\n")
 

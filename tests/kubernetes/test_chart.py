@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import yaml
 
 from infra.helm import HELM
 from ledgermq_broker.settings.processes import NAMES, BrokerSettings
+from ledgermq_gateway.commands import VARIABLE
+from ledgermq_gateway.settings import GatewaySettings
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "infra" / "kubernetes" / "ledgermq"
@@ -39,8 +42,21 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "tls": {"tls": {"secret": "certificate"}, "topics": TOPICS},
     "autoscaling": {"autoscaling": {"enabled": True}},
     "topics": {"topics": TOPICS, "topicsToken": {"secret": "token"}},
-    "monitoring": {"monitoring": {"podMonitor": True, "rules": True, "labels": {"release": "prometheus"}}},
+    "monitoring": {
+        "gateway": {"enabled": True},
+        "monitoring": {"podMonitor": True, "rules": True, "labels": {"release": "prometheus"}},
+    },
     "network": {"networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}]}},
+    "gateway": {"gateway": {"enabled": True}},
+    "gateway tls": {
+        "tls": {"secret": "certificate"},
+        "gateway": {
+            "enabled": True,
+            "hosts": ["mq.example.org", "mq.example.org:8080"],
+            "tls": {"secret": "web"},
+            "settings": {"streams_max": 1000, "cors_origins": "https://shop.example.org"},
+        },
+    },
     "settings": {
         "broker": {
             "settings": {"flush_bytes": 1048576, "direct_reads": True, "rack": "a"},
@@ -116,6 +132,7 @@ def test_every_pod_is_restricted(variant: dict[str, Any], tmp_path: Path) -> Non
 
 def test_every_variable_is_a_setting(variant: dict[str, Any], tmp_path: Path) -> None:
     known = {f"LEDGERMQ_{name.upper()}" for name in NAMES} | {"LEDGERMQ_ROOT", "LEDGERMQ_TARGET", "LEDGERMQ_TOKEN_FILE"}
+    known |= {f"{VARIABLE}{each.name.upper()}" for each in fields(GatewaySettings)}
     for pod in pods_of(rendered(tmp_path, variant)):
         names = {each["name"] for container in pod["containers"] for each in container["env"]}
         assert names - known <= {"POD_IP", "POD_NAME"}
@@ -129,6 +146,29 @@ def test_settings_are_written_as_brokers_read_them(tmp_path: Path) -> None:
     assert found["LEDGERMQ_FLUSH_BYTES"] == "1048576"
     assert found["LEDGERMQ_DIRECT_READS"] == "true"
     assert found["LEDGERMQ_SUPER_PRINCIPALS"] == "user:a"
+
+
+def test_a_gateway_knows_where_brokers_are_and_what_it_shows(tmp_path: Path) -> None:
+    documents = rendered(tmp_path, VARIANTS["gateway tls"])
+    [pod] = [pod for pod in pods_of(documents) if pod["containers"][0]["name"] == "gateway"]
+    found = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
+    services = {
+        each["metadata"]["name"]: each["spec"]["ports"][0]["port"] for each in documents if each["kind"] == "Service"
+    }
+    assert found["LEDGERMQ_TARGET"] == f"mq:{services['mq']}"
+    assert services["mq-gateway"] == int(found["LEDGERMQ_GATEWAY_PORT"])
+    assert found["LEDGERMQ_GATEWAY_HOSTS"] == "mq.example.org,mq.example.org:8080"
+    assert found["LEDGERMQ_GATEWAY_STREAMS_MAX"] == "1000"
+    mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    assert found["LEDGERMQ_GATEWAY_HTTP_KEY_FILE"] == f"{mounts['http-tls']}/tls.key"
+    assert found["LEDGERMQ_TLS_CA_FILE"] == f"{mounts['tls']}/ca.crt"
+
+
+def test_a_gateway_has_time_to_end_its_streams(tmp_path: Path) -> None:
+    settings = GatewaySettings()
+    [pod] = [p for p in pods_of(rendered(tmp_path, VARIANTS["gateway"])) if p["containers"][0]["name"] == "gateway"]
+    stop_ms = settings.drain_ms + settings.streams_end_ms + settings.shutdown_ms
+    assert pod["terminationGracePeriodSeconds"] > stop_ms / 1000
 
 
 def test_a_pod_has_time_to_hand_over(tmp_path: Path) -> None:
@@ -173,6 +213,7 @@ def test_the_alerts_are_those_of_prometheus(tmp_path: Path) -> None:
         ({"broker": {"superPrincipals": ["alice"]}}, "superPrincipals"),
         ({"topics": [{"name": "a b"}]}, "topics"),
         ({"image": {"digest": "latest"}}, "digest"),
+        ({"gateway": {"hosts": ["https://a/b"]}}, "hosts"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(values: dict[str, Any], says: str, tmp_path: Path) -> None:
