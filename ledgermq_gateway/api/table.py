@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ledgermq_gateway.api.operating import operating_routes
 from ledgermq_gateway.api.route import Body, Parameter, Route
 from ledgermq_gateway.http.call import ARROW, EVENTS, JSON, NDJSON, OCTETS
 from ledgermq_gateway.records import events, reading, writing
 from ledgermq_gateway.records.bodies import RecordsIn
 from ledgermq_gateway.records.forms import VALUES
 from ledgermq_gateway.resources import access, groups, lookup, own, topics
-from ledgermq_gateway.resources.parameters import POSITION_HELP, chosen, number, switch, text
+from ledgermq_gateway.resources.parameters import CURSOR, POSITION_HELP, chosen, number, switch, text
 
 IDEMPOTENCY = Parameter(
     "Idempotency-Key",
@@ -21,7 +22,6 @@ IDEMPOTENCY = Parameter(
     "header",
 )
 TOPIC_ID = number("topic_id", "Refuse (409) if the topic of this name has another id by now.", 0, 2**63 - 1)
-CURSOR = {"type": "string", "maxLength": 4096, "pattern": r"^c1\.[A-Za-z0-9_-]+$"}
 FILTERS = (
     text("tags", "Only records with one of these tags, with commas between."),
     text("filter", "Only records that this filter lets pass (docs/filters.md)."),
@@ -49,6 +49,7 @@ def table(is_ready: Callable[[], bool], version: str) -> tuple[Route, ...]:
         *_records(),
         *_groups(),
         *_lookup(),
+        *operating_routes(),
         *_access(),
         Route(
             "GET",

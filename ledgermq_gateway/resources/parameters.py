@@ -17,6 +17,8 @@ from ledgermq_gateway.http.problems import Problem
 
 POSITION_HELP = "earliest, latest, an offset, a time with its zone (RFC 3339), or an age like 15m."
 
+CURSOR = {"type": "string", "maxLength": 4096, "pattern": r"^c1\.[A-Za-z0-9_-]+$"}
+
 
 def whole(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
     """Return a whole number. Raises Problem (400)."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import CLONE, blocks_of
+from tests.gateway.test_operating import bury, half_messages
 from tests.gateway.world import world
 
 PAGE = CLONE / "docs" / "gateway.md"
@@ -20,6 +21,8 @@ async def test_commands_of_the_page_run_as_written(tmp_path: Path) -> None:
     assert len(blocks) >= 4
     (tmp_path / "shop.token").write_text("anonymous")
     async with world() as at:
+        await bury(at, "mailer", 2)
+        await half_messages(at, "checkers", "order-17")
         for block in blocks:
             script = block.replace("localhost:8080", f"127.0.0.1:{at.port}").replace(
                 "curl -sS", "curl -sS --fail-with-body"
