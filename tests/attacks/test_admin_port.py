@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from tests.attacks.cluster import SEND_S_MAX, SLOW_S, slowest_send_s
+from tests.attacks.cluster import SEND_S_MAX, SLOW_S, attacked, slowest_send_s
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import BrokerProcesses
 
+PAGE = " ".join(Path("docs/access.md").read_text().split())
 IDLE = 1200
 FILES = 1024
 
@@ -47,3 +48,26 @@ async def test_idle_connections_to_the_admin_port_take_no_files_of_a_broker(tmp_
         assert not re.search("Too many open files", broker.text())
         files = len(os.listdir(f"/proc/{broker.pid}/fd"))
         assert files < FILES // 2
+
+
+@pytest.mark.slow
+async def test_what_the_page_about_access_says_of_metrics(tmp_path: Path) -> None:
+    """It said that the admin port shows no names of topics."""
+    assert "the admin port, whose `/metrics` show names of topics and groups" in PAGE
+    async with attacked(tmp_path, *ADMIN) as at:
+        admin = AdminPort(at.broker)
+        async with at.client("victim") as client, client.producer() as producer:
+            await producer.send("orders", b"x")
+            async with client.consumer("orders", group="billing", commit="manual") as consumer:
+                (await anext(aiter(consumer))).ack()
+                await consumer.commit()
+        for label in ('topic="orders"', 'group="billing"'):
+            await until_shown(admin, label)
+        metrics = (await asyncio.to_thread(admin.get, "/metrics"))[1]
+        assert not any(token in metrics for token in at.tokens.values())
+
+
+async def until_shown(admin: AdminPort, label: str) -> None:
+    async with asyncio.timeout(SLOW_S):
+        while label not in (await asyncio.to_thread(admin.get, "/metrics"))[1]:
+            await asyncio.sleep(0.2)

@@ -6,6 +6,7 @@ Each attack is bounded in number and time. Beside it a well-behaved principal se
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, closing
@@ -18,6 +19,7 @@ from grpc_health.v1 import health_pb2
 
 from ledgermq.protocol.limits import MESSAGE_BYTES_MAX
 from ledgermq.protocol.methods import LIST_OFFSETS, PRODUCE
+from ledgermq_broker.access.audit_sums import LINES_PER_SOURCE, MINUTE_S
 from ledgermq_broker.admission.arriving_requests import BYTES_MAX, STALE_BYTES_MAX
 from ledgermq_broker.ports.grpc_server import CONNECTION_STREAMS_MAX
 from ledgermq_broker.ports.standard_services import CONNECTION_WATCHES_MAX
@@ -28,6 +30,7 @@ from tests.waiting import until
 FLOOD_S = 4.0
 HALVES, HALVES_S_MAX = 40, 30.0
 MEMORY_MAX = 150_000_000
+REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
 @pytest.fixture
@@ -141,6 +144,23 @@ async def test_complete_calls_without_a_credential(at: Attacked) -> None:
     flooding = asyncio.create_task(flood())
     await others_go_on(at)
     await flooding
+
+
+@pytest.mark.slow
+async def test_refused_calls_do_not_fill_the_disk_by_the_audit_log(at: Attacked) -> None:
+    """Each had a line: 37 GB a day from one process."""
+    begin_s, refused = time.monotonic(), 0
+    for _ in range(10):  # connections with many refused calls are broken, so not every call is judged
+        async with raw_channel(at) as channel:
+            call = channel.unary_unary(LIST_OFFSETS.path)
+            codes = [code for code, _ in await asyncio.gather(*(status_of(call(b"", timeout=5.0)) for _ in range(100)))]
+            assert grpc.StatusCode.OK not in codes
+        refused += sum(code in REFUSED for code in codes)
+    minutes = 2 + int((time.monotonic() - begin_s) / MINUTE_S)
+    lines = at.audit.read_text().splitlines()
+    assert LINES_PER_SOURCE <= len(lines) <= minutes * (LINES_PER_SOURCE + 1), "one host is one source"
+    assert {json.loads(line)["event"] for line in lines} <= {"refused", "summed"}
+    assert refused > 2 * (LINES_PER_SOURCE + 1), "without the bound there would be more lines"
 
 
 @pytest.mark.slow
