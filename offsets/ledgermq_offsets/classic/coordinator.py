@@ -384,11 +384,11 @@ class ClassicGroups:
         waiting = len(group.pending) - (replaced in group.pending)
         if len(others) + waiting >= limits.members_max:
             raise GroupFull(f"group {group.name!r} has {limits.members_max} members, which is the limit")
-        size = sum(len(data) for _, data in request.protocols)
-        total = size + sum(len(data) for member in others for _, data in member.protocols)
+        size = request.size_bytes
+        total = size + sum(member.size_bytes for member in others)
         if size > limits.member_bytes_max or total > limits.group_bytes_max:
             raise GroupFull(
-                f"the metadata of a member take at most {limits.member_bytes_max} bytes, and those of a group"
+                f"the metadata and names of a member take at most {limits.member_bytes_max} bytes, and those of a group"
                 f" {limits.group_bytes_max}; these would be {size} and {total}"
             )
 

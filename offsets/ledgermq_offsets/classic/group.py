@@ -30,6 +30,7 @@ from ledgermq_offsets.classic.values import (
     RebalanceInProgress,
     State,
     SyncAnswer,
+    stated_bytes,
 )
 
 
@@ -54,6 +55,10 @@ class ClassicMember:
 
     def metadata(self, protocol: str) -> bytes:
         return next((data for name, data in self.protocols if name == protocol), b"")
+
+    @property
+    def size_bytes(self) -> int:
+        return stated_bytes(self.protocols, self.instance_id, self.client_id, self.client_host)
 
     @property
     def silent_at_s(self) -> float:

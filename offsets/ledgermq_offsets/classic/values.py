@@ -71,14 +71,20 @@ class ClassicLimits:
 
     members_max: int = 1_000
     member_bytes_max: int = 1024 * 1024
-    """Metadata of one member, all its protocols together."""
+    """Metadata of one member, all its protocols together, with all names that it states."""
     group_bytes_max: int = 8 * 1024 * 1024
-    """Metadata, or assignments, of all members of a group together."""
+    """Metadata and names, or assignments, of all members of a group together."""
     session_timeout_ms_min: int = 6_000
     session_timeout_ms_max: int = 1_800_000
     rebalance_timeout_ms_max: int = 86_400_000
     initial_delay_ms: int = 3_000
     """How long the first members of an empty group wait for others, after each that joins."""
+
+
+def stated_bytes(protocols: Protocols, *names: str) -> int:
+    """Return how much a member has its group keep: names count as its metadata do."""
+    stated = sum(len(name.encode()) + len(data) for name, data in protocols)
+    return stated + sum(len(name.encode()) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,10 @@ class JoinRequest:
     rebalance_timeout_ms: int = 300_000
     id_required: bool = False
     principal: int = NO_PRINCIPAL
+
+    @property
+    def size_bytes(self) -> int:
+        return stated_bytes(self.protocols, self.protocol_type, self.instance_id, self.client_id, self.client_host)
 
 
 @dataclass(frozen=True, slots=True)

@@ -310,9 +310,16 @@ def test_bounds() -> None:
     for rebalance in (0, -1, 86_400_001):
         with pytest.raises(InvalidSessionTimeout):
             world.join("x", rebalance_timeout_ms=rebalance)
-    with pytest.raises(GroupFull, match="take at most 1000 bytes"):
-        world.join("x", protocols=(("range", bytes(1001)),))
-    world.join("x", protocols=(("range", bytes(1000)),))
+    for large in (
+        {"protocols": (("range", bytes(1001)),)},
+        {"protocols": (("range", b""), ("n" * 1001, b""))},
+        {"instance_id": "n" * 1001},
+        {"client_id": "n" * 1001},
+        {"protocols": (("range", b""), *((f"{n:0100}", b"") for n in range(10)))},
+    ):
+        with pytest.raises(GroupFull, match="take at most 1000 bytes"):
+            world.join(**{"client": "x", **large})
+    world.join("x", protocols=(("range", bytes(980)),))
     with pytest.raises(GroupFull, match="has 3 members"):
         world.join("y")
     world, members = in_state(State.COMPLETING)
