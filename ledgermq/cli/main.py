@@ -70,6 +70,7 @@ COMMANDS: dict[str, Place] = {
     "compact": Place(ROOTS, "ledger", "Write all records that are in segments now to Parquet files."),
     "inspect": Place(ROOTS, "ledger", "Show and check what a root holds."),
     "fsck": Place(ROOTS, "ledger", "Check everything that a root holds, without changing anything."),
+    "store": Place(ROOTS, "ledger", "Check that a store is fit to hold a root."),
     "gc": Place(ROOTS, "ledger", "Remove objects that are no longer needed."),
     "repair": Place(ROOTS, "ledger", "Mend damaged objects, and let compaction take parked partitions up again."),
 }

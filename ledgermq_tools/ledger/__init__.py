@@ -1,5 +1,5 @@
 """Add the commands that work on a root itself, without a broker: `ledgermq compact`, `inspect`,
-`fsck`, `gc`, `repair` and `sql`.
+`fsck`, `gc`, `repair`, `store` and `sql`.
 
 The command line finds them through the entry-point group "ledgermq.commands". They read and write
 the store by the same code as brokers do; `inspect`, `fsck` and `sql` never
@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     from ledgermq.cli.completion import add_setting_names
     from ledgermq_tools.ledger import compact, fsck, gc, inspect, repair
     from ledgermq_tools.query import sql
+    from ledgermq_tools.store import store
 
     add_setting_names(_topic_settings)
     compact.register(app)
@@ -25,6 +26,7 @@ def register(app: typer.Typer) -> None:
     fsck.register(app)
     gc.register(app)
     repair.register(app)
+    store.register(app)
     sql.register(app)
 
 

@@ -18,16 +18,18 @@ harm.
 """
 
 
-async def probe_store(store: ObjectStore, sources: Sources, attempts_max: int = ATTEMPTS_MAX) -> None:
+async def probe_store(
+    store: ObjectStore, sources: Sources, attempts_max: int = ATTEMPTS_MAX, *, below: str = ""
+) -> None:
     """Create a hidden key twice: the second put has to fail, and the content of the first has to
-    stay.
+    stay. `below`: the prefix of the key.
 
     Raises StoreUnusable (the store ignores create-if-absent, is read-only, is full, does not
     exist), Unauthorized, Unavailable.
     """
     last: StoreUncertain | None = None
     for _ in range(attempts_max):
-        key = f".probe-{sources.new_id().hex()}"
+        key = f"{below}.probe-{sources.new_id().hex()}"
         try:
             await _probe(store, key)
             return

@@ -1,0 +1,1 @@
+"""Check that a store keeps what ledgers need of it."""

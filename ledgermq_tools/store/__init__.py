@@ -1,0 +1,1 @@
+"""Check stores, before they hold a root."""
