@@ -43,7 +43,7 @@ proto: $(STAMP) ## Generate the protobuf modules again
 kafka-messages: $(STAMP) ## Generate the messages of the Kafka protocol again from Kafka's definitions
 	$(PYTHON) -m infra.kafka_messages
 
-pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md, the Grafana dashboard, the types of settings and ledgermq.sync again
+pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md, the Grafana dashboard, the chart's alerts, the types of settings and ledgermq.sync again
 	$(PYTHON) -m infra.setting_types > .setting_types && mv .setting_types ledgermq/client/setting_types.py
 	$(PYTHON) -m infra.sync_client
 	$(PYTHON) -m infra.api_page > docs/api.md
@@ -51,6 +51,7 @@ pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md, the 
 	$(PYTHON) -m ledgermq_broker.metrics.page > docs/metrics.md
 	$(PYTHON) -m ledgermq_broker.kafka.page > docs/kafka.md
 	$(PYTHON) -m infra.grafana.dashboard > infra/grafana/ledgermq.json
+	cp infra/prometheus/alerts.yml infra/kubernetes/ledgermq/files/alerts.yml
 
 quick: $(STAMP) ## Unit and property tests of what differs from main, for at most two minutes (BASE=HEAD~3 for another commit)
 	@$(PYTHON) -m infra.quick

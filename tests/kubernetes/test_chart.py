@@ -198,7 +198,6 @@ def test_topics_come_as_the_command_line_reads_them(tmp_path: Path) -> None:
 
 def test_the_alerts_are_those_of_prometheus(tmp_path: Path) -> None:
     alerts = ROOT / "infra" / "prometheus" / "alerts.yml"
-    assert (CHART / "files" / "alerts.yml").read_text() == alerts.read_text(), "copy it: cp infra/prometheus/alerts.yml"
     [rule] = [each for each in rendered(tmp_path, VARIANTS["monitoring"]) if each["kind"] == "PrometheusRule"]
     assert rule["spec"] == yaml.safe_load(alerts.read_text())
 

@@ -135,3 +135,9 @@ def test_prometheus_understands_every_query(promtool: str, tmp_path: Path) -> No
 
 def test_rules_fire_when_they_should_and_not_before(promtool: str) -> None:
     run(promtool, "test", "rules", ROOT / "tests" / "unit" / "metrics" / "alerts_test.yml")
+
+
+def test_the_chart_has_these_alerts() -> None:
+    """Helm reads files of the chart's folder alone, so there is a copy."""
+    copy = ROOT / "infra" / "kubernetes" / "ledgermq" / "files" / "alerts.yml"
+    assert copy.read_text() == RULES.read_text(), "run `make pages`"
