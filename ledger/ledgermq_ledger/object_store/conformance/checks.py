@@ -1,7 +1,7 @@
 """Check that a store keeps what ledgers need of it: each rule once, for the contract's tests and for
 `ledgermq store check`.
 
-A check gets two openings of one store, as two processes have them, and a prefix of its own below
+A check gets two openings of one store, as two processes have them, and a separate prefix, below
 which it writes. It returns what it found, and raises Broken for a rule that the store breaks.
 """
 
