@@ -499,7 +499,8 @@ class ClusterRun:
     async def _compact_all(self) -> None:
         sources = self.world.sources("last compaction")
         end_s = asyncio.get_running_loop().time() + HEALING_S
-        while left := moves_left(self.world, [topic for topic in (ROAMING, LOADED) if topic in self.lasting]):
+        moved = {LOADED} & set(self.lasting) | ({self._roaming.topic} if self._roaming is not None else set())
+        while left := moves_left(self.world, sorted(moved)):
             if asyncio.get_running_loop().time() > end_s:
                 self.world.violations.append(Violation("stuck", f"moves have not ended: {left}"))
                 break
@@ -515,10 +516,9 @@ class ClusterRun:
         """`ledgermq fsck` finds nothing damaged, while the brokers go on."""
         store = self.world.line("last")
         checked = await check_root(store, await read_cluster(store), run_blocking=run_inline)
-        damage = [problem for problem in checked.problems if problem.severity is Severity.DAMAGE]
-        self.world.violations += [
-            Violation("fsck", f"{problem.code} {problem.object_key}: {problem.text}") for problem in damage
-        ]
+        for problem in checked.problems:
+            if problem.severity is Severity.DAMAGE:
+                self.world.violations.append(Violation("fsck", f"{problem.code} {problem.object_key}: {problem.text}"))
 
     async def _load(self) -> None:
         client = self._plain_client("loader")

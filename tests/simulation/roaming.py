@@ -43,7 +43,7 @@ class Roaming:
         topic: str = TOPIC,
         every_s: float = DECIDED_EVERY_S,
     ) -> None:
-        self._topic = topic
+        self.topic = topic
         self._every_s = every_s
         self._world = world
         self._brokers = brokers
@@ -65,7 +65,7 @@ class Roaming:
     async def _move(self, running: ClusterBroker, partition: int, bundle: int) -> None:
         assert running.broker is not None
         try:
-            move = await running.broker.controller.move_partition(self._topic, partition, bundle, dry_run=False)
+            move = await running.broker.controller.move_partition(self.topic, partition, bundle, dry_run=False)
         except PartitionBusy as busy:
             self._world.coverage.saw("a partition could not move: something kept it")
             self._world.note(running.name, f"moves nothing: {busy.message[:100]}")
@@ -75,12 +75,12 @@ class Roaming:
             return
         if move is not None and not move.ended:
             self._world.coverage.saw("a partition was to move")
-            self._world.note(running.name, f"moves {self._topic}/{partition} to bundle {bundle}: {move}")
+            self._world.note(running.name, f"moves {self.topic}/{partition} to bundle {bundle}: {move}")
 
     def together(self, partition: int, others: FinalLog, here: FinalLog, bundle: int) -> FinalLog:
         """Return the log of a partition that several bundles have parts of; a doubled offset shows as "a|b"."""
         doubled = {at: f"{others.records[at]}|{here.records[at]}" for at in others.records.keys() & here.records.keys()}
-        is_there = _records(self._world, self._topic)[-1].bundles[partition] == bundle
+        is_there = _records(self._world, self.topic)[-1].bundles[partition] == bundle
         return FinalLog({**others.records, **here.records, **doubled}, (here if is_there else others).log_start)
 
 
