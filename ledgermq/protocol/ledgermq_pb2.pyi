@@ -781,12 +781,14 @@ class DeleteTopicResponse(_message.Message):
     def __init__(self, kept_until_ms: _Optional[int] = ...) -> None: ...
 
 class UndeleteTopicRequest(_message.Message):
-    __slots__ = ("name", "forwarded")
+    __slots__ = ("name", "nonce", "forwarded")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
+    nonce: bytes
     forwarded: bool
-    def __init__(self, name: _Optional[str] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., nonce: _Optional[bytes] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class UndeleteTopicResponse(_message.Message):
     __slots__ = ("topic",)
@@ -1877,12 +1879,14 @@ class OffsetSpan(_message.Message):
     def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class ResetSharesRequest(_message.Message):
-    __slots__ = ("group", "resets")
+    __slots__ = ("group", "resets", "nonce")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     RESETS_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     group: str
     resets: _containers.RepeatedCompositeFieldContainer[ShareReset]
-    def __init__(self, group: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[ShareReset, _Mapping]]] = ...) -> None: ...
+    nonce: bytes
+    def __init__(self, group: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[ShareReset, _Mapping]]] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class ShareReset(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "offset")
@@ -1991,16 +1995,18 @@ class StoredRule(_message.Message):
     def __init__(self, id: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class ChangeRulesRequest(_message.Message):
-    __slots__ = ("grant", "revoke", "forwarded", "created_by")
+    __slots__ = ("grant", "revoke", "nonce", "forwarded", "created_by")
     GRANT_FIELD_NUMBER: _ClassVar[int]
     REVOKE_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     grant: _containers.RepeatedCompositeFieldContainer[Rule]
     revoke: _containers.RepeatedScalarFieldContainer[str]
+    nonce: bytes
     forwarded: bool
     created_by: str
-    def __init__(self, grant: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., revoke: _Optional[_Iterable[str]] = ..., forwarded: _Optional[bool] = ..., created_by: _Optional[str] = ...) -> None: ...
+    def __init__(self, grant: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., revoke: _Optional[_Iterable[str]] = ..., nonce: _Optional[bytes] = ..., forwarded: _Optional[bool] = ..., created_by: _Optional[str] = ...) -> None: ...
 
 class ChangeRulesResponse(_message.Message):
     __slots__ = ("granted", "revoked")

@@ -264,7 +264,8 @@ class TopicPath:
 
     async def undelete_topic(self, request: pb.UndeleteTopicRequest) -> pb.UndeleteTopicResponse:
         async def here() -> pb.UndeleteTopicResponse:
-            return pb.UndeleteTopicResponse(topic=self._info(await self._controller.undelete_topic(request.name)))
+            topic = await self._controller.undelete_topic(request.name, request.nonce)
+            return pb.UndeleteTopicResponse(topic=self._info(topic))
 
         return await self._at_controller.run(request, here, lambda line, passed: line.undelete_topic(passed))
 

@@ -181,3 +181,31 @@ async def test_a_nonce_has_a_bound(cluster: Cluster) -> None:
         await cluster.line("a:1").create_topic(pb.CreateTopicRequest(name="t", nonce=bytes(17)))
     with pytest.raises(InvalidRequest, match="at most 16 bytes, this one has 17"):
         await cluster.line("a:1").alter_topic(pb.AlterTopicRequest(name="t", nonce=bytes(17)))
+
+
+@in_cluster("a:1", "b:1")
+async def test_an_undeletion_whose_answer_was_lost_does_not_undo_a_later_deletion(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that changed nothing, as the topic was living."""
+    async with cluster.client() as one, cluster.client() as other:
+        await one.create_topic("t", 1, {"topic.delete.grace.ms": 3600 * 1000})
+        for _ in range(2):
+            lose_the_answer(monkeypatch, "undelete_topic", stored=True, then=lambda: other.delete_topic("t"))
+            assert (await one.undelete_topic("t")).kept_until_ms
+            assert [topic.name for topic in await one.list_topics(deleted=True)] == ["t"]
+        with pytest.raises(UnknownTopic, match="undelete"):
+            await one.describe_topic("t")
+        assert not (await one.undelete_topic("t")).kept_until_ms
+        assert (await one.describe_topic("t")).name == "t"
+
+
+@in_cluster("a:1", "b:1")
+async def test_an_undeletion_that_was_not_made_is_made_by_the_next_attempt(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster.client() as one, cluster.client() as other:
+        await one.create_topic("t", 1, {"topic.delete.grace.ms": 3600 * 1000})
+        lose_the_answer(monkeypatch, "undelete_topic", stored=False, then=lambda: other.delete_topic("t"))
+        assert not (await one.undelete_topic("t")).kept_until_ms
+        assert await one.list_topics(deleted=True) == []

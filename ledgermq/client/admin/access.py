@@ -95,8 +95,8 @@ class Access:
         return answer.granted[0]
 
     async def revoke(self, *rule_ids: str) -> Sequence[str]:
-        """Remove access rules, and return the ids of those that existed. Raises Unauthorized,
-        Unavailable.
+        """Remove access rules, and return the ids of those that existed; all of them if the first answer was lost,
+        for then it is not known. Raises Unauthorized, Unavailable.
         """
         return list((await self._change(pb.ChangeRulesRequest(revoke=rule_ids))).revoked)
 
@@ -168,6 +168,7 @@ class Access:
         ]
 
     async def _change(self, request: pb.ChangeRulesRequest) -> pb.ChangeRulesResponse:
+        request.nonce = self._sources.new_id()
         return await self._ask(lambda at: at.change_rules(request))
 
     async def _ask(self, call: Callable[[Connection], Awaitable[A]]) -> A:

@@ -155,9 +155,12 @@ class Admin:
         return datetime.fromtimestamp(kept_until_ms / 1000, UTC) if kept_until_ms else None
 
     async def undelete_topic(self, name: str) -> TopicDescription:
-        request = pb.UndeleteTopicRequest(name=check_topic_text(name))
+        request = pb.UndeleteTopicRequest(name=check_topic_text(name), nonce=self._sources.new_id())
         answer = await self._connections.ask(lambda at: at.undelete_topic(request), self._connections.deadline())
-        self._routing.learn(answer.topic)
+        if answer.topic.deleted_ms:  # another call has deleted it again since an attempt of this one
+            self._routing.forget(name)
+        else:
+            self._routing.learn(answer.topic)
         return topic_description(answer.topic)
 
     async def _id_of(self, name: str) -> int:

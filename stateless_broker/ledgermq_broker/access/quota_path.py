@@ -28,9 +28,9 @@ from ledgermq_broker.access.state.quotas import (
 from ledgermq_broker.access.state.records import (
     QUOTA_CHANGES_KEY,
     QUOTA_PREFIX,
+    changes_of,
+    encode_changes,
     encode_quota,
-    encode_quota_changes,
-    quota_changes_of,
     quota_key,
     quota_set_of,
 )
@@ -80,12 +80,12 @@ class QuotaPath:
         def decide(catalog: Catalog) -> list[Change]:
             now = quota_set_of(catalog.others).quotas
             before = now.get(subject)
-            nonces = quota_changes_of(catalog.others)
+            nonces = changes_of(catalog.others, QUOTA_CHANGES_KEY)
             if request.nonce and request.nonce in nonces:
                 after[:] = [before] if before is not None else []
                 return []
             noted: list[Change] = (
-                [(QUOTA_CHANGES_KEY, encode_quota_changes((*nonces, request.nonce)))] if request.nonce else []
+                [(QUOTA_CHANGES_KEY, encode_changes((*nonces, request.nonce)))] if request.nonce else []
             )
             quota = (before.quota if before is not None else NO_QUOTA).changed(given, dropped)
             stored = StoredQuota(quota, self._sources.now_ms(), request.created_by[:PRINCIPAL_CHARS_MAX])

@@ -1,7 +1,9 @@
 """Serve the calls about rules and tokens: change them at the controller, list them, test them.
 
-A change is answered when it is durable and in force everywhere (`freshness.Everywhere`). Each change
-names the state it wants, so repeating one is safe; a repetition waits for the brokers again.
+A change is answered when it is durable and in force everywhere (`freshness.Everywhere`). A repetition
+of a change is recognized by its nonce, and that of a new token by its id, which is drawn once: it does
+not undo what another program has changed since, and waits for the brokers again. To revoke a token
+twice does no harm, for its id is never used again.
 """
 
 from __future__ import annotations
@@ -10,12 +12,16 @@ from collections.abc import Sequence
 
 from ledgermq.errors import InvalidRequest, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.limits import check_nonce
 from ledgermq.protocol.tokens import HASH_BYTES, is_token_id
 from ledgermq.sources import Sources
 from ledgermq_broker.access.freshness import Everywhere, RulesInForce
 from ledgermq_broker.access.state.records import (
+    ACCESS_CHANGES_KEY,
     StoredRule,
     StoredToken,
+    changes_of,
+    encode_changes,
     encode_rule,
     encode_token,
     rule_key,
@@ -71,6 +77,7 @@ class RulePath:
         """Grant and revoke rules. Raises InvalidRequest, ResourceExhausted, Unavailable."""
         if len(request.grant) + len(request.revoke) > CHANGES_MAX:
             raise InvalidRequest(f"at most {CHANGES_MAX} rules in one request")
+        check_nonce(request.nonce)
         granted = [rule_from_wire(rule) for rule in request.grant]
         for rule_id in request.revoke:
             if len(rule_id) > ID_CHARS_MAX:
@@ -78,6 +85,9 @@ class RulePath:
         revoked: list[str] = []
 
         def decide(catalog: Catalog) -> list[Change]:
+            if _is_known(catalog, request.nonce):
+                revoked[:] = request.revoke  # which of them existed then is not stored
+                return []
             now = {key for key in catalog.others if key.startswith(b"acl/")}
             revoked[:] = [rule_id for rule_id in dict.fromkeys(request.revoke) if rule_key(rule_id) in now]
             new = {rule.id: rule for rule in granted if rule_key(rule.id) not in now or rule.id in revoked}
@@ -90,7 +100,8 @@ class RulePath:
                 for rule_id, rule in new.items()
             }
             gone: list[Change] = [(rule_key(rule_id), None) for rule_id in revoked if rule_id not in made]
-            return [*((rule_key(rule_id), encode_rule(rule)) for rule_id, rule in made.items()), *gone]
+            stored = ((rule_key(rule_id), encode_rule(rule)) for rule_id, rule in made.items())
+            return [*stored, *gone, *_noted(catalog, request.nonce)]
 
         async def here() -> pb.ChangeRulesResponse:
             await self.put(decide)
@@ -109,11 +120,13 @@ class RulePath:
             )
             if before is not None and (before.hash, before.principal) == (token.hash, token.principal):
                 return []  # an earlier attempt of this call
+            if key not in catalog.others and _is_known(catalog, token.token_id.encode()):
+                return []  # likewise, and another program has revoked the token since
             if key in catalog.others:
                 raise InvalidRequest(f"there is another token with the id {token.token_id}: draw a new one")
             if sum(other.startswith(b"token/") for other in catalog.others) >= TOKENS_MAX:
                 raise ResourceExhausted(f"the cluster has {TOKENS_MAX} tokens, the most that are allowed: revoke some")
-            return [(key, encode_token(token))]
+            return [(key, encode_token(token)), *_noted(catalog, token.token_id.encode())]
 
         async def here() -> pb.CreateTokenResponse:
             await self.put(decide)
@@ -194,6 +207,16 @@ class RulePath:
         offset = await self._controller.put_rules(decide, feature)
         self._in_force.catalog_changed()
         await self._everywhere.wait(offset)
+
+
+def _is_known(catalog: Catalog, nonce: bytes) -> bool:
+    return bool(nonce) and nonce in changes_of(catalog.others, ACCESS_CHANGES_KEY)
+
+
+def _noted(catalog: Catalog, nonce: bytes) -> list[Change]:
+    """Return the record that remembers this change; none for a client of an earlier release."""
+    nonces = changes_of(catalog.others, ACCESS_CHANGES_KEY)
+    return [(ACCESS_CHANGES_KEY, encode_changes((*nonces, nonce)))] if nonce else []
 
 
 def rule_from_wire(rule: pb.Rule) -> Rule:

@@ -271,11 +271,11 @@ class Controller:
 
         return await self._to_its_end(self._delete_or_undelete(decide, is_timed=not at_once))
 
-    async def undelete_topic(self, name: str) -> Topic:
-        """Bring a deleted topic back; one that is not deleted stays as it is. Raises NotOwner, what
-        `topic_changes.undeleted` raises, and Unavailable if a bundle has not confirmed it: repeat it then.
+    async def undelete_topic(self, name: str, nonce: bytes = b"") -> Topic:
+        """Bring a deleted topic back, once for all calls with one nonce; one that is not deleted stays as it is. Raises
+        NotOwner, what `topic_changes.undeleted` raises, and Unavailable if a bundle has not confirmed it: repeat it then.
         """
-        return await self._to_its_end(self._delete_or_undelete(lambda catalog, now: undeleted(catalog, name, now)))
+        return await self._to_its_end(self._delete_or_undelete(lambda catalog, now: undeleted(catalog, name, now, nonce)))
 
     async def _delete_or_undelete(self, decide: Callable[[Catalog, int], Topic], *, is_timed: bool = True) -> Topic:
         """`is_timed`: the change needs the time, which costs a request; a file store that is full refuses it."""

@@ -195,9 +195,13 @@ def altered(
     raw = {key: value for key, value in (topic.raw_settings | dict(change)).items() if key not in unset}
     more = assign(catalog, partitions - topic.partitions, bundles) if partitions else ()
     settings = check_together(parse_stored_settings(raw), topic.partitions + len(more))
-    changes = (*topic.changes, nonce)[-CHANGES_KEPT:] if nonce else topic.changes
     return replace(
-        topic, bundles=topic.bundles + more, raw_settings=raw, settings=settings, altered_ms=now_ms, changes=changes
+        topic,
+        bundles=topic.bundles + more,
+        raw_settings=raw,
+        settings=settings,
+        altered_ms=now_ms,
+        changes=_noted(topic, nonce),
     )
 
 
@@ -221,19 +225,30 @@ def deleted(catalog: Catalog, name: str, topic_id: int, grace_ms: int, now_ms: i
     return topic if topic.trash is not None else replace(topic, trash=Trash(now_ms, grace_ms))
 
 
-def undeleted(catalog: Catalog, name: str, now_ms: int) -> Topic:
+def undeleted(catalog: Catalog, name: str, now_ms: int, nonce: bytes = b"") -> Topic:
     """Return the topic as it was before it was deleted; a living one stays as it is. `now_ms`: the later of two
-    clocks; a time of `delete.when` before it is not carried out.
+    clocks; a time of `delete.when` before it is not carried out. `nonce`: as in `altered`; a topic that has it stays
+    as it is, for another call may have deleted it again.
 
     Raises InvalidTopicName, and UnknownTopic if nothing of this name is kept.
     """
     _check_user_topic(name)
+    check_nonce(nonce)
     topic = catalog.topics_by_name.get(name)
     if topic is not None and topic.removed:
         raise UnknownTopic(f"topic {name!r} cannot be brought back: it is deleted for good, and its files go")
-    if topic is None or topic.trash is None:
-        return catalog.living(name)
-    return replace(topic, trash=None, undeleted_ms=now_ms, altered_ms=now_ms)
+    if topic is None:
+        return catalog.living(name)  # raises UnknownTopic
+    if nonce and nonce in topic.changes:
+        return topic
+    changes = _noted(topic, nonce)
+    if topic.trash is None:
+        return replace(topic, changes=changes) if nonce else topic
+    return replace(topic, trash=None, undeleted_ms=now_ms, altered_ms=now_ms, changes=changes)
+
+
+def _noted(topic: Topic, nonce: bytes) -> tuple[bytes, ...]:
+    return (*topic.changes, nonce)[-CHANGES_KEPT:] if nonce else topic.changes
 
 
 def grace_ended(catalog: Catalog, topic_id: int, now_ms: int) -> Topic | None:

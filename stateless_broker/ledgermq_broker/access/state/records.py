@@ -5,6 +5,7 @@
     token/<token id>    TokenRecord     what is known of a static token; never the token
     quota/<subject>     QuotaRecord     limits; the subject is a principal, a space and a client id or none
     quota-changes       QuotaChanges    nonces of the newest changes of quotas, removals too, oldest first
+    access-changes      QuotaChanges    nonces of the newest changes of rules, and ids of the newest tokens
 
 A record without a value deletes its key. `Unreadable` stands for a record that this release cannot
 read: a rule may deny something, so a broker that meets it must not let calls through. A quota that cannot
@@ -30,7 +31,9 @@ TOKEN_PREFIX = b"token/"
 PREFIXES = (RULE_PREFIX, TOKEN_PREFIX)
 QUOTA_PREFIX = b"quota/"
 QUOTA_CHANGES_KEY = b"quota-changes"
-QUOTA_CHANGES_KEPT = 64
+ACCESS_CHANGES_KEY = b"access-changes"
+CHANGES_KEPT = 64
+"""Of either kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,17 +182,17 @@ def decode_quota(key: bytes, value: bytes) -> tuple[Subject, StoredQuota] | Unre
     return subject, StoredQuota(quota, record.created_ms, record.created_by)
 
 
-def quota_changes_of(records: Mapping[bytes, tuple[int, bytes]]) -> tuple[bytes, ...]:
-    """Return the nonces of the newest changes of quotas, oldest first; none if the record cannot be read."""
+def changes_of(records: Mapping[bytes, tuple[int, bytes]], key: bytes) -> tuple[bytes, ...]:
+    """Return the nonces of the newest changes of a kind, oldest first; none if the record cannot be read."""
     try:
-        record = fmt.QuotaChanges.FromString(records[QUOTA_CHANGES_KEY][1])
+        record = fmt.QuotaChanges.FromString(records[key][1])
     except (KeyError, DecodeError):
         return ()
     return tuple(record.nonces) if record.version == VERSION else ()
 
 
-def encode_quota_changes(nonces: Sequence[bytes]) -> bytes:
-    return fmt.QuotaChanges(version=VERSION, nonces=nonces[-QUOTA_CHANGES_KEPT:]).SerializeToString(deterministic=True)
+def encode_changes(nonces: Sequence[bytes]) -> bytes:
+    return fmt.QuotaChanges(version=VERSION, nonces=nonces[-CHANGES_KEPT:]).SerializeToString(deterministic=True)
 
 
 def quota_set_of(records: Mapping[bytes, tuple[int, bytes]], before: QuotaSet | None = None) -> QuotaSet:
