@@ -128,8 +128,10 @@ class QueueAdmin:
         return [TopicPartition(topic, partition) for partition in chosen]
 
     async def _reset(self, group: str, offsets: Mapping[TopicPartition, int | None]) -> Mapping[TopicPartition, int]:
+        nonce = self._context.sources.new_id()
+
         async def ask(at: BrokerApi, partitions: Sequence[TopicPartition]) -> Sequence[int | LedgerMQError]:
-            request = pb.ResetSharesRequest(group=group)
+            request = pb.ResetSharesRequest(group=group, nonce=nonce)
             for each in partitions:
                 wanted = request.resets.add(topic=each.topic, partition=each.partition)
                 if (offset := offsets[each]) is not None:

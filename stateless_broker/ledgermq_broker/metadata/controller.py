@@ -272,10 +272,10 @@ class Controller:
         return await self._to_its_end(self._delete_or_undelete(decide, is_timed=not at_once))
 
     async def undelete_topic(self, name: str, nonce: bytes = b"") -> Topic:
-        """Bring a deleted topic back, once for all calls with one nonce; one that is not deleted stays as it is. Raises
-        NotOwner, what `topic_changes.undeleted` raises, and Unavailable if a bundle has not confirmed it: repeat it then.
-        """
-        return await self._to_its_end(self._delete_or_undelete(lambda catalog, now: undeleted(catalog, name, now, nonce)))
+        """Bring a deleted topic back, once for one nonce; a living one stays as it is. Raises NotOwner, what
+        `undeleted` raises, and Unavailable if a bundle has not confirmed it: repeat it then."""
+        call = self._delete_or_undelete(lambda catalog, now: undeleted(catalog, name, now, nonce))
+        return await self._to_its_end(call)
 
     async def _delete_or_undelete(self, decide: Callable[[Catalog, int], Topic], *, is_timed: bool = True) -> Topic:
         """`is_timed`: the change needs the time, which costs a request; a file store that is full refuses it."""

@@ -212,15 +212,15 @@ class BundleQueues:
         await (self._state.durable() if decision.records else self._state.confirmed())
         return [span for late in decision.answer for span in late]
 
-    async def reset(self, key: ShareKey, offset: int | None) -> None:
-        """Begin again at this offset; None: forget the group here. Raises as `IssuedState.decided` and
-        `BundleOwner.check_here`.
+    async def reset(self, key: ShareKey, offset: int | None, nonce: bytes = b"") -> None:
+        """Begin again at this offset, once for one nonce; None: forget the group here. Raises as
+        `IssuedState.decided` and `BundleOwner.check_here`.
         """
         self._check_here(key)
         if offset is None:
-            await self._state.decided(lambda: self._shares.remove(lambda each: each == key))
+            await self._state.decided(lambda: self._shares.forget(key, nonce))
         else:
-            await self._state.decided(lambda: self._shares.reset(key, offset))
+            await self._state.decided(lambda: self._shares.reset(key, offset, nonce))
         self._filters.keep(self._shares.partitions)
         self.wake([key])
 

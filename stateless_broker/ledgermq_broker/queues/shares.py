@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ledgermq.errors import InvalidRequest, LedgerMQError, OffsetOutOfRange
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
+from ledgermq.protocol.limits import check_nonce
 from ledgermq_broker.bundle.context import BundleContext
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.internal.core import CoreKind
@@ -81,8 +82,13 @@ class Shares(Serving[BundleQueues]):
     async def reset_shares(self, request: pb.ResetSharesRequest) -> pb.ResetSharesResponse:
         check_group_name(request.group)
         _check_partitions(len(request.resets))
+        check_nonce(request.nonce)
+        if request.nonce and len({(each.topic, each.partition) for each in request.resets}) < len(request.resets):
+            raise InvalidRequest("a reset with a nonce names each partition once")
         lookup = self._metadata.lookup()
-        results = await asyncio.gather(*(self._reset(lookup, request.group, each) for each in request.resets))
+        results = await asyncio.gather(
+            *(self._reset(lookup, request.group, each, request.nonce) for each in request.resets)
+        )
         return pb.ResetSharesResponse(results=results)
 
     async def list_shares(self, request: pb.ListSharesRequest) -> pb.ListSharesResponse:
@@ -114,7 +120,7 @@ class Shares(Serving[BundleQueues]):
             return pb.SharePartitionResult(error=self._ownership.error(error, bundle))
         return pb.SharePartitionResult(late=[pb.OffsetSpan(first=span.first, last=span.last) for span in late])
 
-    async def _reset(self, lookup: Lookup, group: str, wanted: pb.ShareReset) -> pb.ShareResetResult:
+    async def _reset(self, lookup: Lookup, group: str, wanted: pb.ShareReset, nonce: bytes) -> pb.ShareResetResult:
         bundle = None
         try:
             topic, bundle = await lookup.partition(wanted.topic, wanted.partition, wanted.topic_id)
@@ -122,7 +128,7 @@ class Shares(Serving[BundleQueues]):
             queues = await self._in_bundle(bundle)
             key = ShareKey(group, topic.id, wanted.partition)
             if not wanted.HasField("offset"):
-                await queues.reset(key, None)
+                await queues.reset(key, None, nonce)
                 return pb.ShareResetResult()
             start = await queues.owner.list_offset(topic, wanted.partition, "earliest")
             latest = await queues.owner.list_offset(topic, wanted.partition, "latest")
@@ -131,7 +137,7 @@ class Shares(Serving[BundleQueues]):
                     f"{topic.name}/{wanted.partition} ends at offset {latest}: a queue cannot begin at {wanted.offset}"
                 )
             offset = max(start, wanted.offset)
-            await queues.reset(key, offset)
+            await queues.reset(key, offset, nonce)
         except LedgerMQError as error:
             return pb.ShareResetResult(error=self._ownership.error(error, bundle))
         return pb.ShareResetResult(offset=offset)

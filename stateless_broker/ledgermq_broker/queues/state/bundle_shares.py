@@ -29,6 +29,11 @@ from ledgermq_ledger.log.snapshot import InternalRecord
 SPREAD_MAX = 1 << 20
 """Offsets between the start of a partition and its last chunk, whatever limits brokers have had."""
 
+RESETS_KEPT = 16
+"""Nonces of resets and deletions that one partition of a group remembers."""
+FORGOTTEN_KEPT = 1000
+"""Deleted partitions of groups whose nonces are remembered until they begin again."""
+
 T = TypeVar("T")
 
 
@@ -51,6 +56,8 @@ class BundleShares:
         self.limits = limits
         self.partitions: dict[ShareKey, SharePartition] = {}
         self.away: dict[ShareKey, SharePartition] = {}
+        self._forgotten: dict[ShareKey, tuple[bytes, ...]] = {}
+        """Nonces of deletions, and of resets before them; stored when the partition begins again."""
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Apply one record of the log. Raises DataDamaged, FormatNotSupported."""
@@ -61,7 +68,7 @@ class BundleShares:
         if isinstance(entry, ChunkEntry):
             found.load_chunk(entry.chunk, entry.messages)
         else:
-            found.load_start(entry.offset)
+            found.load_start(entry.offset, entry.resets)
         if found.spread > SPREAD_MAX:
             raise DataDamaged(
                 f"record {key[:600]!r} of __shares: a queue's messages would span {found.spread} offsets, more than any"
@@ -76,7 +83,7 @@ class BundleShares:
             else:
                 found.loaded()
 
-    def begin(self, key: ShareKey, start: int) -> Decision[None]:
+    def begin(self, key: ShareKey, start: int, nonce: bytes = b"") -> Decision[None]:
         """Begin a partition of a group that is not known. Raises ResourceExhausted."""
         assert key not in self.partitions, key
         if len(self.partitions) >= self.limits.partitions_max:
@@ -86,6 +93,7 @@ class BundleShares:
                 retry_after_ms=FULL_RETRY_MS,
             )
         found = self.partitions[key] = self._new(key)
+        found.resets = _noted(self._forgotten.pop(key, ()), nonce)
         found.reset(start)
         return _decided(found.entries(), None)
 
@@ -107,13 +115,38 @@ class BundleShares:
                 entries += found.entries()
         return _decided(entries, ended)
 
-    def reset(self, key: ShareKey, start: int) -> Decision[None]:
-        """Begin again at this offset, or for the first time; all leases end. Raises ResourceExhausted."""
+    def reset(self, key: ShareKey, start: int, nonce: bytes = b"") -> Decision[None]:
+        """Begin again at this offset, or for the first time; all leases end. `nonce`: of the call, the same in all its
+        attempts; one that is remembered changes nothing, for other calls may have changed the group since. Raises
+        ResourceExhausted.
+        """
         found = self.partitions.get(key)
+        if nonce and nonce in self._resets(key):
+            return Decision([], None)
         if found is None:
-            return self.begin(key, start)
+            return self.begin(key, start, nonce)
+        found.resets = _noted(found.resets, nonce)
         found.reset(start)
         return _decided(found.entries(), None)
+
+    def forget(self, key: ShareKey, nonce: bytes = b"") -> Decision[None]:
+        """Remove one partition of a group. `nonce`: as in `reset`. An owner that opens the bundle between the removal
+        and the next begin does not know it: a repetition removes what has begun there.
+        """
+        nonces = self._resets(key)
+        if nonce and nonce in nonces:
+            return Decision([], None)
+        removal = self.remove(lambda each: each == key)
+        if nonce:
+            self._forgotten.pop(key, None)
+            self._forgotten[key] = _noted(nonces, nonce)
+            if len(self._forgotten) > FORGOTTEN_KEPT:
+                del self._forgotten[next(iter(self._forgotten))]
+        return Decision(removal.records, None)
+
+    def _resets(self, key: ShareKey) -> tuple[bytes, ...]:
+        found = self.partitions.get(key)
+        return self._forgotten.get(key, ()) if found is None else found.resets
 
     def remove(self, is_gone: Callable[[ShareKey], bool]) -> Decision[list[ShareKey]]:
         """Remove partitions of groups: of topics that were removed, or of a group that is deleted."""
@@ -168,6 +201,10 @@ class BundleShares:
 
     def _new(self, key: ShareKey) -> SharePartition:
         return SharePartition(key, self.limits.window_max)
+
+
+def _noted(nonces: tuple[bytes, ...], nonce: bytes) -> tuple[bytes, ...]:
+    return (*nonces, nonce)[-RESETS_KEPT:] if nonce else nonces
 
 
 def _decided(entries: Sequence[Entry], answer: T) -> Decision[T]:

@@ -46,8 +46,11 @@ class ShareKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StartEntry:
+    """`resets`: nonces of the newest calls that reset the group here or deleted it, oldest first."""
+
     key: ShareKey
     offset: int | None
+    resets: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,9 @@ _CHUNK = re.compile(b"w" + _PARTITION + b"/" + NUMBER + rb"\Z")
 def encode(entry: Entry) -> LogRecord:
     group, topic_id, partition = entry.key
     if isinstance(entry, StartEntry):
-        start = None if entry.offset is None else fmt.Start(version=CODEC.version, offset=entry.offset)
+        start = (
+            None if entry.offset is None else fmt.Start(version=CODEC.version, offset=entry.offset, resets=entry.resets)
+        )
         return CODEC.record(f"s/{group}/{topic_id}/{partition}", start)
     chunk = None if entry.messages is None else fmt.Chunk(version=CODEC.version, messages=entry.messages)
     return CODEC.record(f"w/{group}/{topic_id}/{partition}/{entry.chunk}", chunk)
@@ -83,7 +88,7 @@ def decode(key: bytes, value: bytes | None) -> Entry:
 
 def _entry_of(key: bytes, value: bytes | None) -> Entry | None:
     if found := _START.match(key):
-        return StartEntry(_key_of(found), None if value is None else _offset_of(value))
+        return StartEntry(_key_of(found), None) if value is None else _start_of(_key_of(found), value)
     if (found := _CHUNK.match(key)) and int(found[4]) < CHUNK_END:
         return ChunkEntry(_key_of(found), int(found[4]), None if value is None else _messages_of(value))
     return None
@@ -93,11 +98,11 @@ def _key_of(found: re.Match[bytes]) -> ShareKey:
     return ShareKey(found[1].decode(), int(found[2]), int(found[3]))
 
 
-def _offset_of(data: bytes) -> int:
+def _start_of(key: ShareKey, data: bytes) -> StartEntry:
     stored = CODEC.value(fmt.Start, data)
     if stored.offset > OFFSET_MAX:
         raise DataDamaged(f"{stored.offset} is not an offset")
-    return stored.offset
+    return StartEntry(key, stored.offset, tuple(stored.resets))
 
 
 def _messages_of(data: bytes) -> bytes:

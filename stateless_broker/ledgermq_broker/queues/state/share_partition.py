@@ -99,6 +99,7 @@ class SharePartition:
     def __init__(self, key: ShareKey, window_max: int) -> None:
         self.key = key
         self.start = self.end = 0
+        self.resets: tuple[bytes, ...] = ()
         self._window_max = window_max
         self._chunks: dict[int, bytearray] = {}
         self._leases: dict[int, Lease] = {}
@@ -116,8 +117,8 @@ class SharePartition:
 
     # Loading
 
-    def load_start(self, offset: int | None) -> None:
-        self.start, self._stored_start = offset or 0, offset
+    def load_start(self, offset: int | None, resets: tuple[bytes, ...] = ()) -> None:
+        self.start, self._stored_start, self.resets = offset or 0, offset, resets
 
     def load_chunk(self, chunk: int, messages: bytes | None) -> None:
         if messages is None:
@@ -141,8 +142,7 @@ class SharePartition:
     def reset(self, start: int) -> None:
         """Begin at this offset with nothing known: all leases end."""
         self._dirty |= self._stored | self._chunks.keys()
-        self.start = self.end = start
-        self._stored_start = None
+        self.start, self.end, self._stored_start = start, start, None
         self._chunks.clear()
         self._leases.clear()
         self._waiting.clear()
@@ -242,7 +242,7 @@ class SharePartition:
                 self._stored.discard(chunk)
         self._dirty.clear()
         if self._stored_start is None or self._stored_start // CHUNK < self.start // CHUNK:
-            found.append(StartEntry(self.key, self.start))
+            found.append(StartEntry(self.key, self.start, self.resets))
             self._stored_start = self.start
         return found
 

@@ -1,16 +1,20 @@
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable
 from typing import ClassVar as _ClassVar, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Start(_message.Message):
-    __slots__ = ("version", "offset")
+    __slots__ = ("version", "offset", "resets")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RESETS_FIELD_NUMBER: _ClassVar[int]
     version: int
     offset: int
-    def __init__(self, version: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+    resets: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, version: _Optional[int] = ..., offset: _Optional[int] = ..., resets: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("version", "messages")
