@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ledgermq_gateway.api.route import Body, Parameter, Route
 from ledgermq_gateway.http.call import JSON
+from ledgermq_gateway.operating import dead_letters, tracing, unresolved
 from ledgermq_gateway.records.forms import VALUES
-from ledgermq_gateway.resources import dead_letters, tracing, unresolved
 from ledgermq_gateway.resources.parameters import CURSOR, number, switch, text
 
 _TIME = "a time with its zone (RFC 3339), or an age like 15m."

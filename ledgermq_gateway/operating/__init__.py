@@ -1,0 +1,1 @@
+"""What operators do over HTTP: dead letters, unresolved messages, traces."""
