@@ -222,8 +222,7 @@ class TopicPath:
                     for name in request.topics
                 ]
             )
-        catalog = self._metadata.catalog
-        chosen = catalog.trashed.values() if request.deleted else catalog.living_topics()
+        chosen = self._metadata.catalog.trashed.values() if request.deleted else self._metadata.catalog.living_topics()
         topics = sorted(chosen, key=lambda topic: topic.name)
         # The answer copies each topic; a list of all would fragment the memory by 100 bytes a partition.
         return pb.DescribeTopicsResponse(topics=(self._info(topic) for topic in topics if not topic.internal))
