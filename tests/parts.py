@@ -29,7 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     part, parts = _parsed(config.getoption("--part"))
-    left_out = [item for item in items if part_of(item.nodeid.partition("::")[0], parts) != part]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if part_of(item.nodeid.partition("::")[0], parts) == part]
+    chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        chosen[part_of(item.nodeid.partition("::")[0], parts) == part].append(item)
+    if chosen[False]:
+        config.hook.pytest_deselected(items=chosen[False])
+        items[:] = chosen[True]

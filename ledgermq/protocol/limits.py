@@ -86,3 +86,10 @@ def check_nonce(nonce: bytes) -> None:
     """Check the nonce of a call. Raises InvalidRequest."""
     if len(nonce) > NONCE_BYTES_MAX:
         raise InvalidRequest(f"a nonce has at most {NONCE_BYTES_MAX} bytes, this one has {len(nonce)}")
+
+
+def with_nonce(nonces: tuple[bytes, ...], nonce: bytes, kept: int) -> tuple[bytes, ...]:
+    """Return the nonces of the newest `kept` calls, oldest first, when this one is noted. Clients of earlier releases
+    give none.
+    """
+    return (*nonces, nonce)[-kept:] if nonce else nonces

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from binascii import Error as NoBase64
-from binascii import a2b_base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,7 +22,7 @@ from ledgermq_gateway.records.bodies import decode
 from ledgermq_gateway.records.cursors import cursor_of, offsets_at
 from ledgermq_gateway.records.forms import FORMS, record_json
 from ledgermq_gateway.records.reading import READ_BYTES, RecordOut
-from ledgermq_gateway.resources.parameters import choice, flag, position_of, text_bytes, whole
+from ledgermq_gateway.resources.parameters import bytes_of, choice, flag, position_of, text_bytes, whole
 
 LISTED, LISTED_MAX = 100, 1_000
 PlaceText = Annotated[str, Meta(pattern="^[0-9]{1,9}:[0-9]{1,18}$")]
@@ -162,7 +160,8 @@ async def _settle(call: Call, given: LettersIn, how: How, to: str = "") -> Answe
     group, places = call.names["group"], frozenset(map(_place, given.places))
     if bool(places) == given.all:
         raise Problem("INVALID_REQUEST", "name the letters by `places`, or say `all`: true, not both")
-    wanted = DeadLetterFilter(places, given.since, given.before, given.error, _key(given), given.topic)
+    key = bytes_of("key", given.key, given.key_base64)
+    wanted = DeadLetterFilter(places, given.since, given.before, given.error, key, given.topic)
     client = call.caller.client
     await client.dead_letters.check_known(group)
     if places:
@@ -230,14 +229,3 @@ def _time(name: str, text: str | None, now_us: int) -> datetime | None:
     if not isinstance(found, datetime):
         raise Problem("INVALID_REQUEST", f"the parameter {name} is a time with its zone (RFC 3339), or an age like 15m")
     return found
-
-
-def _key(given: LettersIn) -> bytes | None:
-    if given.key_base64 is None:
-        return None if given.key is None else given.key.encode()
-    if given.key is not None:
-        raise Problem("INVALID_REQUEST", "give either key or key_base64")
-    try:
-        return a2b_base64(given.key_base64, strict_mode=True)
-    except (NoBase64, ValueError):
-        raise Problem("INVALID_REQUEST", "key_base64 is not base64") from None

@@ -71,15 +71,20 @@ def position_of(name: str, text: str, now_us: int) -> Position:
 def text_bytes(query: Mapping[str, str], name: str) -> bytes | None:
     """Return bytes that are given as text or, as `<name>_base64`, in base64; None: neither. Raises Problem (400)."""
     coded = query.get(f"{name}_base64")
+    coded = coded and coded.replace(" ", "+")  # a plus that was not escaped
+    return bytes_of(name, query.get(name), coded, what="the parameter ")
+
+
+def bytes_of(name: str, given: str | None, coded: str | None, *, what: str = "") -> bytes | None:
+    """Return bytes that are given as text or in base64; None: neither. Raises Problem (400)."""
     if coded is None:
-        given = query.get(name)
         return None if given is None else given.encode()
-    if name in query:
+    if given is not None:
         raise Problem("INVALID_REQUEST", f"give either {name} or {name}_base64")
     try:
-        return a2b_base64(coded.replace(" ", "+"), strict_mode=True)  # a plus that was not escaped
+        return a2b_base64(coded, strict_mode=True)
     except (NoBase64, ValueError):
-        raise Problem("INVALID_REQUEST", f"the parameter {name}_base64 is not base64") from None
+        raise Problem("INVALID_REQUEST", f"{what}{name}_base64 is not base64") from None
 
 
 def number(name: str, help_text: str, least: int, most: int, default: int | None = None) -> Parameter:

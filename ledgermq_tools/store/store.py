@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 async def check(root: Root, output: Output = OutputFormat.TABLE, debug: Debug = False) -> None:
     """Try on a store what ledgers need of it: races, lists, deletions, ranges, clocks, names and sizes.
 
-    It writes some 60 objects below a fresh prefix of the root, and removes them. Exit code 1: the
+    It writes some 40 objects below a fresh prefix of the root, and removes them. Exit code 1: the
     store breaks a rule.
     """
     sources = Sources()

@@ -84,9 +84,7 @@ class Group:
         self.assignor = ""
         self.resets: dict[bytes, int] = {}  # the newest: nonce -> the offsets of its call that were refused, as bits
         self.members: dict[str, Member] = {}
-        self.classic_members = (
-            0  # those of `ledgermq_offsets.classic`, which has their records; not together with others
-        )
+        self.classic_members = 0  # of `ledgermq_offsets.classic`, which has their records; then there are no others
         self.offsets: dict[int, dict[int, OffsetValue]] = {}
         self.offset_count = 0
         self.pending: dict[PendingKey, PendingValue] = {}

@@ -4,33 +4,15 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
-from ledgermq.errors import InvalidRequest, Unavailable
+from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.cluster.heartbeat import RULES
-from ledgermq_broker.metadata.controller import Controller, Decide
+from ledgermq_broker.metadata.controller import Controller
 from tests.broker.cluster import Cluster, in_cluster
-
-Then = Callable[[], Awaitable[object]]
-
-
-def lose_the_answer(patch: pytest.MonkeyPatch, *, stored: bool, then: Then) -> None:
-    """Lose the first answer to a change, or with `stored=False` the first request; then something else happens
-    before the next attempt.
-    """
-    true = Controller.put_rules
-
-    async def first(self: Controller, decide: Decide, feature: str = RULES) -> int:
-        patch.setattr(Controller, "put_rules", true)
-        if stored:
-            await true(self, decide, feature)
-        await then()
-        raise Unavailable("the answer is lost")
-
-    patch.setattr(Controller, "put_rules", first)
+from tests.broker.lost_answers import lose_the_answer
 
 
 async def rules(cluster: Cluster) -> Sequence[str]:
@@ -48,7 +30,7 @@ async def test_a_grant_whose_answer_was_lost_does_not_bring_a_revoked_rule_back(
         rule_id = await one.access.grant("user:ann", "consume", "orders")
         if not existed:
             await one.access.revoke(rule_id)
-        lose_the_answer(monkeypatch, stored=True, then=lambda: other.access.revoke(rule_id))
+        lose_the_answer(monkeypatch, Controller, "put_rules", stored=True, then=lambda: other.access.revoke(rule_id))
         assert await one.access.grant("user:ann", "consume", "orders") == rule_id
         assert await rules(cluster) == []
         await one.access.grant("user:ann", "consume", "orders")
@@ -62,7 +44,7 @@ async def test_a_revocation_whose_answer_was_lost_revokes_no_later_rule(
     async with cluster.client() as one, cluster.client() as other:
         rule_id = await one.access.grant("user:ann", "consume", "orders", deny=True)
         again = lambda: other.access.grant("user:ann", "consume", "orders", deny=True)  # noqa: E731
-        lose_the_answer(monkeypatch, stored=True, then=again)
+        lose_the_answer(monkeypatch, Controller, "put_rules", stored=True, then=again)
         assert await one.access.revoke(rule_id) == [rule_id]
         assert await rules(cluster) == [rule_id]
 
@@ -77,7 +59,7 @@ async def test_a_new_token_whose_answer_was_lost_does_not_come_back_after_its_re
             for token in await other.access.list_tokens():
                 assert await other.access.revoke_token(token.token_id)
 
-        lose_the_answer(monkeypatch, stored=True, then=revoke_all)
+        lose_the_answer(monkeypatch, Controller, "put_rules", stored=True, then=revoke_all)
         made = await one.access.create_token("ann")
         assert await one.access.list_tokens() == []
         kept = await one.access.create_token("ann")
@@ -91,7 +73,7 @@ async def test_a_change_that_was_not_made_is_made_by_the_next_attempt(
 ) -> None:
     async with cluster.client() as one, cluster.client() as other:
         first = await one.access.grant("user:ann", "consume", "orders")
-        lose_the_answer(monkeypatch, stored=False, then=lambda: other.access.revoke(first))
+        lose_the_answer(monkeypatch, Controller, "put_rules", stored=False, then=lambda: other.access.revoke(first))
         assert await one.access.grant("user:ann", "consume", "orders") == first
         assert await rules(cluster) == [first]
 

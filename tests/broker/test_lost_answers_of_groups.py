@@ -4,36 +4,16 @@ group that was there when it began, and no later one, and a repeated reset undoe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import pytest
 
 import ledgermq
-from ledgermq.errors import InvalidRequest, Unavailable, UnknownGroup
+from ledgermq.errors import InvalidRequest, UnknownGroup
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.groups.partition import PartitionCoordinator
 from ledgermq_offsets.group import RESETS_KEPT
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import Outsider, ask, committed_offset
-
-Then = Callable[[], Awaitable[object]]
-
-
-def lose_the_answer(patch: pytest.MonkeyPatch, *, stored: bool, then: Then | None = None) -> None:
-    """Lose the first answer to a deletion, or with `stored=False` the first request; then something else happens
-    before the next attempt.
-    """
-    true = PartitionCoordinator.delete
-
-    async def first(self: PartitionCoordinator, group: str, epoch: int) -> pb.DeleteGroupResponse:
-        patch.setattr(PartitionCoordinator, "delete", true)
-        if stored:
-            await true(self, group, epoch)
-        if then is not None:
-            await then()
-        raise Unavailable("the answer is lost")
-
-    patch.setattr(PartitionCoordinator, "delete", first)
+from tests.broker.lost_answers import lose_the_answer
 
 
 async def begin(cluster: Cluster) -> None:
@@ -46,7 +26,7 @@ async def begin(cluster: Cluster) -> None:
 async def test_a_deletion_whose_answer_was_lost_succeeds(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     await begin(cluster)
     async with cluster.client() as client:
-        lose_the_answer(monkeypatch, stored=True)
+        lose_the_answer(monkeypatch, PartitionCoordinator, "delete", stored=True)
         await client.groups.delete("g")
         assert await committed_offset(cluster, "g", "t", 0) is None
         with pytest.raises(UnknownGroup):
@@ -63,7 +43,7 @@ async def test_a_deletion_whose_answer_was_lost_deletes_no_later_group_of_the_na
         assert await Outsider(cluster, "g").commit(("t", 0, 3)) == [""]
 
     async with cluster.client() as client:
-        lose_the_answer(monkeypatch, stored=True, then=another_program_commits)
+        lose_the_answer(monkeypatch, PartitionCoordinator, "delete", stored=True, then=another_program_commits)
         with pytest.raises(UnknownGroup, match="the group of that name has"):
             await client.groups.delete("g")
         assert await committed_offset(cluster, "g", "t", 0) == 3
@@ -77,7 +57,7 @@ async def test_a_deletion_that_was_not_made_is_made_by_the_next_attempt(
 ) -> None:
     await begin(cluster)
     async with cluster.client() as client:
-        lose_the_answer(monkeypatch, stored=False)
+        lose_the_answer(monkeypatch, PartitionCoordinator, "delete", stored=False)
         await client.groups.delete("g")
         assert await committed_offset(cluster, "g", "t", 0) is None
 
@@ -109,21 +89,6 @@ async def test_an_earlier_client_deletes_whatever_group_has_the_name(cluster: Cl
     assert await committed_offset(cluster, "g", "t", 0) is None
 
 
-def lose_the_reset(patch: pytest.MonkeyPatch, *, stored: bool, then: Then | None = None) -> None:
-    """As `lose_the_answer`, of a reset."""
-    true = PartitionCoordinator.reset
-
-    async def first(self: PartitionCoordinator, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsResponse:
-        patch.setattr(PartitionCoordinator, "reset", true)
-        if stored:
-            await true(self, request)
-        if then is not None:
-            await then()
-        raise Unavailable("the answer is lost")
-
-    patch.setattr(PartitionCoordinator, "reset", first)
-
-
 async def reset_to(client: ledgermq.Client, offset: int) -> None:
     assert not await client.groups.reset("g", await client.groups.plan_reset("g", offset))
 
@@ -140,7 +105,7 @@ async def test_a_reset_whose_answer_was_lost_does_not_undo_a_later_one(
             for number in range(others):
                 await reset_to(other, 2 + number % 2)
 
-        lose_the_reset(monkeypatch, stored=True, then=other_resets)
+        lose_the_answer(monkeypatch, PartitionCoordinator, "reset", stored=True, then=other_resets)
         await reset_to(one, 0)
         assert await committed_offset(cluster, "g", "t", 0) == 2 + (others - 1) % 2
         await reset_to(one, 0)
@@ -157,7 +122,7 @@ async def test_a_reset_whose_answer_was_lost_does_not_undo_a_later_commit(
         assert await Outsider(cluster, "g").commit(("t", 0, 3)) == [""]
 
     async with cluster.client() as client:
-        lose_the_reset(monkeypatch, stored=True, then=another_program_commits)
+        lose_the_answer(monkeypatch, PartitionCoordinator, "reset", stored=True, then=another_program_commits)
         await reset_to(client, 0)
         assert await committed_offset(cluster, "g", "t", 0) == 3
 
@@ -168,7 +133,7 @@ async def test_a_reset_that_was_not_made_is_made_by_the_next_attempt(
 ) -> None:
     await begin(cluster)
     async with cluster.client() as one, cluster.client() as other:
-        lose_the_reset(monkeypatch, stored=False, then=lambda: reset_to(other, 2))
+        lose_the_answer(monkeypatch, PartitionCoordinator, "reset", stored=False, then=lambda: reset_to(other, 2))
         await reset_to(one, 0)
         assert await committed_offset(cluster, "g", "t", 0) == 0
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 import ledgermq
-from ledgermq.errors import InvalidRequest, Unavailable
+from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.queues.partition import BundleQueues
 from ledgermq_broker.queues.state.bundle_shares import FORGOTTEN_KEPT, RESETS_KEPT, BundleShares
@@ -15,26 +15,10 @@ from ledgermq_broker.queues.state.limits import ShareLimits
 from ledgermq_broker.queues.state.records import ShareKey
 from ledgermq_ledger.log.log_record import LogRecord
 from tests.broker.cluster import Cluster, in_cluster
+from tests.broker.lost_answers import lose_the_answer
 from tests.broker.queue_calls import GROUP, TOPIC, answer, fetch
 
-Then = Callable[[], Awaitable[object]]
 KEY = ShareKey("workers", 7, 3)
-
-
-def lose_the_answer(patch: pytest.MonkeyPatch, *, stored: bool, then: Then) -> None:
-    """Lose the first answer of the owner, or with `stored=False` the first request; then something else happens
-    before the next attempt.
-    """
-    true = BundleQueues.reset
-
-    async def first(self: BundleQueues, key: ShareKey, offset: int | None, nonce: bytes = b"") -> None:
-        patch.setattr(BundleQueues, "reset", true)
-        if stored:
-            await true(self, key, offset, nonce)
-        await then()
-        raise Unavailable("the answer is lost")
-
-    patch.setattr(BundleQueues, "reset", first)
 
 
 async def begun(cluster: Cluster) -> None:
@@ -59,7 +43,7 @@ async def test_a_reset_whose_answer_was_lost_does_not_undo_a_later_one(
             await other.queues.reset(GROUP, TOPIC, 4)
             assert [message.offset for message in await fetch(cluster, 1)] == [4]
 
-        lose_the_answer(monkeypatch, stored=True, then=later)
+        lose_the_answer(monkeypatch, BundleQueues, "reset", stored=True, then=later)
         await one.queues.reset(GROUP, TOPIC, 0)
         [group] = await other.queues.list()
         assert ([each.start for each in group.partitions], group.leased) == ([4], 1)
@@ -73,7 +57,9 @@ async def test_a_deletion_whose_answer_was_lost_forgets_no_group_that_has_begun_
 ) -> None:
     await begun(cluster)
     async with cluster.client() as one, cluster.client() as other:
-        lose_the_answer(monkeypatch, stored=True, then=lambda: other.queues.reset(GROUP, TOPIC, 2))
+        lose_the_answer(
+            monkeypatch, BundleQueues, "reset", stored=True, then=lambda: other.queues.reset(GROUP, TOPIC, 2)
+        )
         await one.queues.delete(GROUP, TOPIC)
         assert await starts(other) == [2]
         await one.queues.delete(GROUP, TOPIC)
@@ -86,7 +72,7 @@ async def test_a_reset_whose_answer_was_lost_begins_no_group_that_was_deleted(
 ) -> None:
     await begun(cluster)
     async with cluster.client() as one, cluster.client() as other:
-        lose_the_answer(monkeypatch, stored=True, then=lambda: other.queues.delete(GROUP, TOPIC))
+        lose_the_answer(monkeypatch, BundleQueues, "reset", stored=True, then=lambda: other.queues.delete(GROUP, TOPIC))
         await one.queues.reset(GROUP, TOPIC, 0)
         assert await starts(other) == []
 
@@ -98,7 +84,9 @@ async def test_a_reset_that_was_not_made_is_made_by_the_next_attempt(
 ) -> None:
     await begun(cluster)
     async with cluster.client() as one, cluster.client() as other:
-        lose_the_answer(monkeypatch, stored=False, then=lambda: other.queues.reset(GROUP, TOPIC, 4))
+        lose_the_answer(
+            monkeypatch, BundleQueues, "reset", stored=False, then=lambda: other.queues.reset(GROUP, TOPIC, 4)
+        )
         if to is None:
             await one.queues.delete(GROUP, TOPIC)
         else:

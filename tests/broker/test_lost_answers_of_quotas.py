@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from ledgermq.client.admin.quotas import QuotaDescription
-from ledgermq.errors import InvalidRequest, Unavailable
+from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.cluster.heartbeat import QUOTAS
-from ledgermq_broker.metadata.controller import Controller, Decide
+from ledgermq_broker.metadata.controller import Controller
 from tests.broker.cluster import Cluster, in_cluster
-
-Then = Callable[[], Awaitable[object]]
-
-
-def lose_the_answer(patch: pytest.MonkeyPatch, *, stored: bool, then: Then) -> None:
-    """Lose the first answer to a change, or with `stored=False` the first request; then something else happens
-    before the next attempt.
-    """
-    true = Controller.put_rules
-
-    async def first(self: Controller, decide: Decide, feature: str = QUOTAS) -> int:
-        patch.setattr(Controller, "put_rules", true)
-        if stored:
-            await true(self, decide, feature)
-        await then()
-        raise Unavailable("the answer is lost")
-
-    patch.setattr(Controller, "put_rules", first)
+from tests.broker.lost_answers import lose_the_answer
 
 
 async def limits(cluster: Cluster) -> Sequence[tuple[str, int | None]]:
@@ -46,7 +28,9 @@ async def test_a_change_whose_answer_was_lost_does_not_undo_a_later_one(
     async with cluster.client() as one, cluster.client() as other:
         if before is not None:
             await one.quotas.set("user:ann", requests=before)
-        lose_the_answer(monkeypatch, stored=True, then=lambda: other.quotas.set("user:ann", requests=20))
+        lose_the_answer(
+            monkeypatch, Controller, "put_rules", stored=True, then=lambda: other.quotas.set("user:ann", requests=20)
+        )
         assert (await one.quotas.set("user:ann", requests=10)).requests == 20
         assert await limits(cluster) == [("user:ann", 20)]
         await one.quotas.set("user:ann", requests=10)
@@ -59,7 +43,9 @@ async def test_a_removal_whose_answer_was_lost_removes_no_later_quota(
 ) -> None:
     async with cluster.client() as one, cluster.client() as other:
         await one.quotas.set("user:ann", requests=10)
-        lose_the_answer(monkeypatch, stored=True, then=lambda: other.quotas.set("user:ann", requests=20))
+        lose_the_answer(
+            monkeypatch, Controller, "put_rules", stored=True, then=lambda: other.quotas.set("user:ann", requests=20)
+        )
         await one.quotas.unset("user:ann")
         assert await limits(cluster) == [("user:ann", 20)]
 
@@ -69,7 +55,7 @@ async def test_a_change_whose_answer_was_lost_does_not_bring_a_removed_quota_bac
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with cluster.client() as one, cluster.client() as other:
-        lose_the_answer(monkeypatch, stored=True, then=lambda: other.quotas.unset("user:ann"))
+        lose_the_answer(monkeypatch, Controller, "put_rules", stored=True, then=lambda: other.quotas.unset("user:ann"))
         assert await one.quotas.set("user:ann", requests=10) == QuotaDescription("user:ann")
         assert await limits(cluster) == []
 
@@ -79,7 +65,9 @@ async def test_a_change_that_was_not_made_is_made_by_the_next_attempt(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with cluster.client() as one, cluster.client() as other:
-        lose_the_answer(monkeypatch, stored=False, then=lambda: other.quotas.set("user:ann", requests=20))
+        lose_the_answer(
+            monkeypatch, Controller, "put_rules", stored=False, then=lambda: other.quotas.set("user:ann", requests=20)
+        )
         await one.quotas.set("user:ann", requests=10)
         assert await limits(cluster) == [("user:ann", 10)]
 

@@ -4,39 +4,20 @@ own topic only. In virtual time.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 import ledgermq
-from ledgermq.errors import InvalidRequest, TopicExists, Unavailable, UnknownTopic
+from ledgermq.errors import InvalidRequest, TopicExists, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.topic_changes import CHANGES_KEPT
 from ledgermq_broker.ports.in_process import InProcessConnector
 from tests.broker.cluster import Cluster, in_cluster
+from tests.broker.lost_answers import lose_the_answer
 from tests.virtual_time import virtual_sources
 from tests.waiting import until
-
-Then = Callable[[], Awaitable[object]]
-
-
-def lose_the_answer(patch: pytest.MonkeyPatch, call: str, *, stored: bool, then: Then | None = None) -> None:
-    """Lose the first answer of the controller, or with `stored=False` the first request; then something else happens
-    before the next attempt.
-    """
-    true: Callable[..., Awaitable[Any]] = getattr(Controller, call)
-
-    async def first(self: Controller, *given: Any, **named: Any) -> Any:
-        patch.setattr(Controller, call, true)
-        if stored:
-            await true(self, *given, **named)
-        if then is not None:
-            await then()
-        raise Unavailable("the answer is lost")
-
-    patch.setattr(Controller, call, first)
 
 
 @pytest.mark.parametrize("address", ["a:1", "b:1"])
@@ -47,7 +28,7 @@ async def test_a_creation_whose_answer_was_lost_succeeds_through_any_broker(
     """One of the brokers passes the call on to the controller, and does so again after the loss by itself."""
     connector = InProcessConnector(cluster.network)
     async with ledgermq.Client(connector, [address], sources=virtual_sources(next(cluster.client_seeds))) as client:
-        lose_the_answer(monkeypatch, "create_topic", stored=True)
+        lose_the_answer(monkeypatch, Controller, "create_topic", stored=True)
         made = await client.create_topic("t", 2)
         assert made.topic_id == (await client.describe_topic("t")).topic_id
         with pytest.raises(TopicExists):
@@ -63,10 +44,10 @@ async def test_of_two_programs_that_create_an_equal_topic_one_succeeds(
         async def other_creates() -> None:
             await other.create_topic("t", 2, {"retention.ms": 1000})
 
-        lose_the_answer(monkeypatch, "create_topic", stored=False, then=other_creates)
+        lose_the_answer(monkeypatch, Controller, "create_topic", stored=False, then=other_creates)
         with pytest.raises(TopicExists):
             await one.create_topic("t", 2, {"retention.ms": 1000})
-        lose_the_answer(monkeypatch, "create_topic", stored=False)
+        lose_the_answer(monkeypatch, Controller, "create_topic", stored=False)
         assert (await one.create_topic("t", if_not_exists=True)).settings == {"retention.ms": "1000"}
 
 
@@ -79,7 +60,7 @@ async def test_the_call_that_created_a_topic_is_known_after_a_change_of_the_topi
         async def other_alters() -> None:
             await other.alter_topic("t", partitions=3)
 
-        lose_the_answer(monkeypatch, "create_topic", stored=True, then=other_alters)
+        lose_the_answer(monkeypatch, Controller, "create_topic", stored=True, then=other_alters)
         assert len((await one.create_topic("t", 2)).partitions) == 3
 
 
@@ -95,7 +76,7 @@ async def test_a_topic_without_a_nonce_is_the_caller_s_own_if_it_is_equal(
 
     monkeypatch.setattr(Controller, "create_topic", create_without)
     async with cluster.client() as client:
-        lose_the_answer(monkeypatch, "create_topic", stored=True)
+        lose_the_answer(monkeypatch, Controller, "create_topic", stored=True)
         assert len((await client.create_topic("t", 2)).partitions) == 2
 
 
@@ -110,7 +91,7 @@ async def test_a_deletion_whose_answer_was_lost_deletes_no_later_topic_of_the_na
             await other.create_topic("t", 1)
             await producer.send("t", b"of another program")
 
-        lose_the_answer(monkeypatch, "delete_topic", stored=True, then=other_creates_anew)
+        lose_the_answer(monkeypatch, Controller, "delete_topic", stored=True, then=other_creates_anew)
         await one.delete_topic("t")
         assert (await other.describe_topic("t")).topic_id != before.topic_id
         async with other.consumer("t", until_end=True) as consumer:
@@ -137,7 +118,7 @@ async def test_a_change_whose_answer_was_lost_does_not_undo_a_later_one(
             for retention_ms in range(2000, 2000 + CHANGES_KEPT - 1):
                 await other.alter_topic("t", settings={"retention.ms": retention_ms})
 
-        lose_the_answer(monkeypatch, "alter_topic", stored=True, then=other_alters)
+        lose_the_answer(monkeypatch, Controller, "alter_topic", stored=True, then=other_alters)
         told = await one.alter_topic("t", settings={"retention.ms": 1000})
         found = (await other.describe_topic("t")).settings
         assert found == told.settings == {"retention.ms": str(2000 + CHANGES_KEPT - 2)}
@@ -153,7 +134,7 @@ async def test_a_change_that_was_not_made_is_made_by_the_next_attempt(
         async def other_alters() -> None:
             await other.alter_topic("t", settings={"retention.ms": 2000})
 
-        lose_the_answer(monkeypatch, "alter_topic", stored=False, then=other_alters)
+        lose_the_answer(monkeypatch, Controller, "alter_topic", stored=False, then=other_alters)
         await one.alter_topic("t", settings={"retention.ms": 1000})
         assert (await other.describe_topic("t")).settings == {"retention.ms": "1000"}
 
@@ -169,7 +150,7 @@ async def test_a_change_is_of_the_topic_that_had_the_name_when_it_was_asked_for(
             await other.delete_topic("t")
             await other.create_topic("t", 1, wait=True)
 
-        lose_the_answer(monkeypatch, "alter_topic", stored=True, then=other_creates_anew)
+        lose_the_answer(monkeypatch, Controller, "alter_topic", stored=True, then=other_creates_anew)
         with pytest.raises(UnknownTopic, match="the topic of that name has the id"):
             await one.alter_topic("t", settings={"retention.ms": 1000})
         assert (await other.describe_topic("t")).settings == {}
@@ -191,7 +172,9 @@ async def test_an_undeletion_whose_answer_was_lost_does_not_undo_a_later_deletio
     async with cluster.client() as one, cluster.client() as other:
         await one.create_topic("t", 1, {"topic.delete.grace.ms": 3600 * 1000})
         for _ in range(2):
-            lose_the_answer(monkeypatch, "undelete_topic", stored=True, then=lambda: other.delete_topic("t"))
+            lose_the_answer(
+                monkeypatch, Controller, "undelete_topic", stored=True, then=lambda: other.delete_topic("t")
+            )
             assert (await one.undelete_topic("t")).kept_until_ms
             assert [topic.name for topic in await one.list_topics(deleted=True)] == ["t"]
         with pytest.raises(UnknownTopic, match="undelete"):
@@ -206,6 +189,6 @@ async def test_an_undeletion_that_was_not_made_is_made_by_the_next_attempt(
 ) -> None:
     async with cluster.client() as one, cluster.client() as other:
         await one.create_topic("t", 1, {"topic.delete.grace.ms": 3600 * 1000})
-        lose_the_answer(monkeypatch, "undelete_topic", stored=False, then=lambda: other.delete_topic("t"))
+        lose_the_answer(monkeypatch, Controller, "undelete_topic", stored=False, then=lambda: other.delete_topic("t"))
         assert not (await one.undelete_topic("t")).kept_until_ms
         assert await one.list_topics(deleted=True) == []

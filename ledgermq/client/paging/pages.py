@@ -278,7 +278,7 @@ class _Run:
     def _answers(
         self, frame: FetchFrame, positions: Mapping[TopicPartition, int], records_max: int
     ) -> dict[TopicPartition, _Answer | LedgerMQError]:
-        """Decode of an answer up to `records_max` records of each partition. Raises CorruptFrame, …"""
+        """Decode up to `records_max` records of each partition of an answer. Raises CorruptFrame, …"""
         payload, begin = memoryview(b"".join(frame.payload)), 0
         found: dict[TopicPartition, _Answer | LedgerMQError] = {}
         for part in frame.header.partitions:

@@ -28,9 +28,9 @@ from ledgermq_broker.access.state.quotas import (
 from ledgermq_broker.access.state.records import (
     QUOTA_CHANGES_KEY,
     QUOTA_PREFIX,
-    changes_of,
-    encode_changes,
     encode_quota,
+    knows_change,
+    noted_change,
     quota_key,
     quota_set_of,
 )
@@ -80,13 +80,10 @@ class QuotaPath:
         def decide(catalog: Catalog) -> list[Change]:
             now = quota_set_of(catalog.others).quotas
             before = now.get(subject)
-            nonces = changes_of(catalog.others, QUOTA_CHANGES_KEY)
-            if request.nonce and request.nonce in nonces:
+            if knows_change(catalog.others, QUOTA_CHANGES_KEY, request.nonce):
                 after[:] = [before] if before is not None else []
                 return []
-            noted: list[Change] = (
-                [(QUOTA_CHANGES_KEY, encode_changes((*nonces, request.nonce)))] if request.nonce else []
-            )
+            noted = noted_change(catalog.others, QUOTA_CHANGES_KEY, request.nonce)
             quota = (before.quota if before is not None else NO_QUOTA).changed(given, dropped)
             stored = StoredQuota(quota, self._sources.now_ms(), request.created_by[:PRINCIPAL_CHARS_MAX])
             key = quota_key(subject)

@@ -20,10 +20,10 @@ from ledgermq_broker.access.state.records import (
     ACCESS_CHANGES_KEY,
     StoredRule,
     StoredToken,
-    changes_of,
-    encode_changes,
     encode_rule,
     encode_token,
+    knows_change,
+    noted_change,
     rule_key,
     token_key,
 )
@@ -85,7 +85,7 @@ class RulePath:
         revoked: list[str] = []
 
         def decide(catalog: Catalog) -> list[Change]:
-            if _is_known(catalog, request.nonce):
+            if knows_change(catalog.others, ACCESS_CHANGES_KEY, request.nonce):
                 revoked[:] = request.revoke  # which of them existed then is not stored
                 return []
             now = {key for key in catalog.others if key.startswith(b"acl/")}
@@ -101,7 +101,7 @@ class RulePath:
             }
             gone: list[Change] = [(rule_key(rule_id), None) for rule_id in revoked if rule_id not in made]
             stored = ((rule_key(rule_id), encode_rule(rule)) for rule_id, rule in made.items())
-            return [*stored, *gone, *_noted(catalog, request.nonce)]
+            return [*stored, *gone, *noted_change(catalog.others, ACCESS_CHANGES_KEY, request.nonce)]
 
         async def here() -> pb.ChangeRulesResponse:
             await self.put(decide)
@@ -114,19 +114,22 @@ class RulePath:
         token = _token_from_wire(request, self._sources.now_ms())
 
         def decide(catalog: Catalog) -> list[Change]:
-            key = token_key(token.token_id)
+            key, nonce = token_key(token.token_id), token.token_id.encode()
             before = (
                 rule_set_of({key: catalog.others[key]}).tokens.get(token.token_id) if key in catalog.others else None
             )
             if before is not None and (before.hash, before.principal) == (token.hash, token.principal):
                 return []  # an earlier attempt of this call
-            if key not in catalog.others and _is_known(catalog, token.token_id.encode()):
+            if key not in catalog.others and knows_change(catalog.others, ACCESS_CHANGES_KEY, nonce):
                 return []  # likewise, and another program has revoked the token since
             if key in catalog.others:
                 raise InvalidRequest(f"there is another token with the id {token.token_id}: draw a new one")
             if sum(other.startswith(b"token/") for other in catalog.others) >= TOKENS_MAX:
                 raise ResourceExhausted(f"the cluster has {TOKENS_MAX} tokens, the most that are allowed: revoke some")
-            return [(key, encode_token(token)), *_noted(catalog, token.token_id.encode())]
+            return [
+                (key, encode_token(token)),
+                *noted_change(catalog.others, ACCESS_CHANGES_KEY, nonce),
+            ]
 
         async def here() -> pb.CreateTokenResponse:
             await self.put(decide)
@@ -207,16 +210,6 @@ class RulePath:
         offset = await self._controller.put_rules(decide, feature)
         self._in_force.catalog_changed()
         await self._everywhere.wait(offset)
-
-
-def _is_known(catalog: Catalog, nonce: bytes) -> bool:
-    return bool(nonce) and nonce in changes_of(catalog.others, ACCESS_CHANGES_KEY)
-
-
-def _noted(catalog: Catalog, nonce: bytes) -> list[Change]:
-    """Return the record that remembers this change; none for a client of an earlier release."""
-    nonces = changes_of(catalog.others, ACCESS_CHANGES_KEY)
-    return [(ACCESS_CHANGES_KEY, encode_changes((*nonces, nonce)))] if nonce else []
 
 
 def rule_from_wire(rule: pb.Rule) -> Rule:

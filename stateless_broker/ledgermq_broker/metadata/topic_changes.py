@@ -19,7 +19,7 @@ from ledgermq.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from ledgermq.protocol.limits import check_nonce
+from ledgermq.protocol.limits import check_nonce, with_nonce
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 from ledgermq_broker.settings.processes import default_of
 from ledgermq_ledger import keys
@@ -201,7 +201,7 @@ def altered(
         raw_settings=raw,
         settings=settings,
         altered_ms=now_ms,
-        changes=_noted(topic, nonce),
+        changes=with_nonce(topic.changes, nonce, CHANGES_KEPT),
     )
 
 
@@ -241,14 +241,10 @@ def undeleted(catalog: Catalog, name: str, now_ms: int, nonce: bytes = b"") -> T
         return catalog.living(name)  # raises UnknownTopic
     if nonce and nonce in topic.changes:
         return topic
-    changes = _noted(topic, nonce)
+    changes = with_nonce(topic.changes, nonce, CHANGES_KEPT)
     if topic.trash is None:
         return replace(topic, changes=changes) if nonce else topic
     return replace(topic, trash=None, undeleted_ms=now_ms, altered_ms=now_ms, changes=changes)
-
-
-def _noted(topic: Topic, nonce: bytes) -> tuple[bytes, ...]:
-    return (*topic.changes, nonce)[-CHANGES_KEPT:] if nonce else topic.changes
 
 
 def grace_ended(catalog: Catalog, topic_id: int, now_ms: int) -> Topic | None:

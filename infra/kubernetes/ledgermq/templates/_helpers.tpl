@@ -40,9 +40,11 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{- /* Settings by name as variables: a dict of `prefix` and `settings`. */ -}}
 {{- define "ledgermq.settings" -}}
-{{- range $name, $value := . }}
-- name: LEDGERMQ_{{ upper $name }}
+{{- $prefix := .prefix }}
+{{- range $name, $value := .settings }}
+- name: {{ $prefix }}{{ upper $name }}
   value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
 {{- end }}
 {{- end -}}

@@ -14,12 +14,13 @@ be read bounds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
 from ledgermq.errors import InvalidRequest
+from ledgermq.protocol.limits import with_nonce
 from ledgermq.protocol.tokens import HASH_BYTES
 from ledgermq_broker.access.state.format import ledgermq_security_pb2 as fmt
 from ledgermq_broker.access.state.quotas import Limit, Quota, QuotaSet, StoredQuota, Subject, checked_subject
@@ -182,17 +183,28 @@ def decode_quota(key: bytes, value: bytes) -> tuple[Subject, StoredQuota] | Unre
     return subject, StoredQuota(quota, record.created_ms, record.created_by)
 
 
-def changes_of(records: Mapping[bytes, tuple[int, bytes]], key: bytes) -> tuple[bytes, ...]:
+def knows_change(records: Mapping[bytes, tuple[int, bytes]], key: bytes, nonce: bytes) -> bool:
+    """Return whether a change of this kind is an earlier attempt of one that was made."""
+    return bool(nonce) and nonce in _changes_of(records, key)
+
+
+def noted_change(
+    records: Mapping[bytes, tuple[int, bytes]], key: bytes, nonce: bytes
+) -> list[tuple[bytes, bytes | None]]:
+    """Return the record that remembers this change; none for a client of an earlier release."""
+    if not nonce:
+        return []
+    nonces = with_nonce(_changes_of(records, key), nonce, CHANGES_KEPT)
+    return [(key, fmt.QuotaChanges(version=VERSION, nonces=nonces).SerializeToString(deterministic=True))]
+
+
+def _changes_of(records: Mapping[bytes, tuple[int, bytes]], key: bytes) -> tuple[bytes, ...]:
     """Return the nonces of the newest changes of a kind, oldest first; none if the record cannot be read."""
     try:
         record = fmt.QuotaChanges.FromString(records[key][1])
     except (KeyError, DecodeError):
         return ()
     return tuple(record.nonces) if record.version == VERSION else ()
-
-
-def encode_changes(nonces: Sequence[bytes]) -> bytes:
-    return fmt.QuotaChanges(version=VERSION, nonces=nonces[-CHANGES_KEPT:]).SerializeToString(deterministic=True)
 
 
 def quota_set_of(records: Mapping[bytes, tuple[int, bytes]], before: QuotaSet | None = None) -> QuotaSet:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from ledgermq.errors import DataDamaged, ResourceExhausted
+from ledgermq.protocol.limits import with_nonce
 from ledgermq_broker.queues.state.limits import FULL_RETRY_MS, ShareLimits
 from ledgermq_broker.queues.state.records import ChunkEntry, Entry, ShareKey, decode, encode
 from ledgermq_broker.queues.state.share_partition import SharePartition, Span, Word
@@ -93,7 +94,7 @@ class BundleShares:
                 retry_after_ms=FULL_RETRY_MS,
             )
         found = self.partitions[key] = self._new(key)
-        found.resets = _noted(self._forgotten.pop(key, ()), nonce)
+        found.resets = with_nonce(self._forgotten.pop(key, ()), nonce, RESETS_KEPT)
         found.reset(start)
         return _decided(found.entries(), None)
 
@@ -125,7 +126,7 @@ class BundleShares:
             return Decision([], None)
         if found is None:
             return self.begin(key, start, nonce)
-        found.resets = _noted(found.resets, nonce)
+        found.resets = with_nonce(found.resets, nonce, RESETS_KEPT)
         found.reset(start)
         return _decided(found.entries(), None)
 
@@ -139,7 +140,7 @@ class BundleShares:
         removal = self.remove(lambda each: each == key)
         if nonce:
             self._forgotten.pop(key, None)
-            self._forgotten[key] = _noted(nonces, nonce)
+            self._forgotten[key] = with_nonce(nonces, nonce, RESETS_KEPT)
             if len(self._forgotten) > FORGOTTEN_KEPT:
                 del self._forgotten[next(iter(self._forgotten))]
         return Decision(removal.records, None)
@@ -201,10 +202,6 @@ class BundleShares:
 
     def _new(self, key: ShareKey) -> SharePartition:
         return SharePartition(key, self.limits.window_max)
-
-
-def _noted(nonces: tuple[bytes, ...], nonce: bytes) -> tuple[bytes, ...]:
-    return (*nonces, nonce)[-RESETS_KEPT:] if nonce else nonces
 
 
 def _decided(entries: Sequence[Entry], answer: T) -> Decision[T]:
