@@ -31,10 +31,10 @@ AGAIN_MAX = 3
 
 
 def failed_in(cache: Path) -> list[str]:
-    """Return the tests that pytest remembers as failed in its folder of the cache."""
+    """Return the tests that pytest remembers as failed in its folder of the cache; none where it could not write it."""
     try:
         return sorted(json.loads((cache / "v/cache/lastfailed").read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    except (FileNotFoundError, json.JSONDecodeError):  # a full disk leaves an empty file; the status says the rest
         return []
 
 

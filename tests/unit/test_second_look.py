@@ -23,6 +23,23 @@ def test_by_chance(number):
     assert not first
 """
 ALWAYS = "def test_always(): assert 1 == 2\n"
+NO_SPACE = """
+import pytest
+
+@pytest.fixture(autouse=True, scope="session")
+def the_disk_is_full_when_pytest_writes_its_cache(request):
+    yield
+    cache = request.config.cache
+    folder = cache.mkdir("of this test").parents[1] / "v"
+
+    def write_nothing(key, value):
+        (folder / key).parent.mkdir(parents=True, exist_ok=True)
+        (folder / key).write_text("")
+
+    cache.set = write_nothing
+
+def test_by_chance(): assert 1 == 2
+"""
 
 
 def look(folder: Path, tests: str, *, ci: bool) -> subprocess.CompletedProcess[str]:
@@ -50,10 +67,12 @@ def test_what_passes_the_second_time_is_named(tmp_path: Path) -> None:
         pytest.param(BY_CHANCE.format(count=4), True, id="too many"),
         pytest.param(BY_CHANCE.format(count=1) + ALWAYS, True, id="one that always fails"),
         pytest.param("import no_such_module\n", True, id="not even collected"),
+        pytest.param(NO_SPACE, True, id="a full disk"),
     ],
 )
 def test_else_it_has_failed(tmp_path: Path, tests: str, ci: bool) -> None:
     done = look(tmp_path, tests, ci=ci)
     assert done.returncode != 0, done.stdout
+    assert "Traceback" not in done.stderr
     assert "by chance, to be mended" not in done.stdout
     assert not (tmp_path / "notes").exists()
