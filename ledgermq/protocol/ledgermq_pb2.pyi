@@ -781,14 +781,16 @@ class DeleteTopicResponse(_message.Message):
     def __init__(self, kept_until_ms: _Optional[int] = ...) -> None: ...
 
 class UndeleteTopicRequest(_message.Message):
-    __slots__ = ("name", "nonce", "forwarded")
+    __slots__ = ("name", "nonce", "topic_id", "forwarded")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     nonce: bytes
+    topic_id: int
     forwarded: bool
-    def __init__(self, name: _Optional[str] = ..., nonce: _Optional[bytes] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., nonce: _Optional[bytes] = ..., topic_id: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class UndeleteTopicResponse(_message.Message):
     __slots__ = ("topic",)

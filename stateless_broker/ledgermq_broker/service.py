@@ -263,7 +263,7 @@ class TopicPath:
 
     async def undelete_topic(self, request: pb.UndeleteTopicRequest) -> pb.UndeleteTopicResponse:
         async def here() -> pb.UndeleteTopicResponse:
-            topic = await self._controller.undelete_topic(request.name, request.nonce)
+            topic = await self._controller.undelete_topic(request.name, request.nonce, request.topic_id)
             return pb.UndeleteTopicResponse(topic=self._info(topic))
 
         return await self._at_controller.run(request, here, lambda line, passed: line.undelete_topic(passed))

@@ -192,3 +192,36 @@ async def test_an_undeletion_that_was_not_made_is_made_by_the_next_attempt(
         lose_the_answer(monkeypatch, Controller, "undelete_topic", stored=False, then=lambda: other.delete_topic("t"))
         assert not (await one.undelete_topic("t")).kept_until_ms
         assert await one.list_topics(deleted=True) == []
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@in_cluster("a:1", "b:1")
+async def test_an_undeletion_brings_back_no_later_topic_of_the_name(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    grace = {"topic.delete.grace.ms": 3600 * 1000}
+    async with cluster.client() as one, cluster.client() as other:
+        await one.create_topic("t", 1, grace)
+        await one.delete_topic("t")
+
+        async def other_makes_it_anew_and_deletes_it() -> None:
+            await other.delete_topic("t", now=True)
+            await other.create_topic("t", 1, grace, wait=True)
+            await other.delete_topic("t")
+
+        lose_the_answer(
+            monkeypatch, Controller, "undelete_topic", stored=stored, then=other_makes_it_anew_and_deletes_it
+        )
+        with pytest.raises(UnknownTopic, match="the topic of that name has the id"):
+            await one.undelete_topic("t")
+        assert [topic.name for topic in await other.list_topics(deleted=True)] == ["t"]
+        assert not (await one.undelete_topic("t")).kept_until_ms, "the next call means the later one"
+
+
+@in_cluster("a:1")
+async def test_what_is_deleted_for_good_is_not_brought_back(cluster: Cluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("t", 1)
+        await client.delete_topic("t", now=True)
+        with pytest.raises(UnknownTopic, match=r"deleted for good|does not exist"):
+            await client.undelete_topic("t")

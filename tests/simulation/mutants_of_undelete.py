@@ -69,10 +69,10 @@ def undeleted_after_the_collection_began(patch: Patch) -> None:
     """A topic whose files already go is brought back."""
     real = topic_changes.undeleted
 
-    def undeleted(catalog: Catalog, name: str, now_ms: int, nonce: bytes = b"") -> Topic:
+    def undeleted(catalog: Catalog, name: str, now_ms: int, nonce: bytes = b"", topic_id: int = 0) -> Topic:
         topic = catalog.topics_by_name.get(name)
         if topic is not None and topic.removed:
             return replace(topic, removed=False)
-        return real(catalog, name, now_ms, nonce)
+        return real(catalog, name, now_ms, nonce, topic_id)
 
     patch.setattr(controller, "undeleted", undeleted)

@@ -155,7 +155,11 @@ class Admin:
         return datetime.fromtimestamp(kept_until_ms / 1000, UTC) if kept_until_ms else None
 
     async def undelete_topic(self, name: str) -> TopicDescription:
-        request = pb.UndeleteTopicRequest(name=check_topic_text(name), nonce=self._sources.new_id())
+        try:
+            topic_id = await self._id_of(check_topic_text(name))
+        except TopicBeingDeleted:  # a later topic of the name is not meant
+            raise UnknownTopic(f"topic {name!r} cannot be brought back: it is deleted for good") from None
+        request = pb.UndeleteTopicRequest(name=name, topic_id=topic_id, nonce=self._sources.new_id())
         answer = await self._connections.ask(lambda at: at.undelete_topic(request), self._connections.deadline())
         if answer.topic.deleted_ms:  # another call has deleted it again since an attempt of this one
             self._routing.forget(name)

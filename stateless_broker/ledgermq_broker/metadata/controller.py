@@ -271,10 +271,10 @@ class Controller:
 
         return await self._to_its_end(self._delete_or_undelete(decide, is_timed=not at_once))
 
-    async def undelete_topic(self, name: str, nonce: bytes = b"") -> Topic:
+    async def undelete_topic(self, name: str, nonce: bytes = b"", topic_id: int = 0) -> Topic:
         """Bring a deleted topic back, once for one nonce; a living one stays as it is. Raises NotOwner, what
         `undeleted` raises, and Unavailable if a bundle has not confirmed it: repeat it then."""
-        call = self._delete_or_undelete(lambda catalog, now: undeleted(catalog, name, now, nonce))
+        call = self._delete_or_undelete(lambda catalog, now: undeleted(catalog, name, now, nonce, topic_id))
         return await self._to_its_end(call)
 
     async def _delete_or_undelete(self, decide: Callable[[Catalog, int], Topic], *, is_timed: bool = True) -> Topic:

@@ -225,12 +225,12 @@ def deleted(catalog: Catalog, name: str, topic_id: int, grace_ms: int, now_ms: i
     return topic if topic.trash is not None else replace(topic, trash=Trash(now_ms, grace_ms))
 
 
-def undeleted(catalog: Catalog, name: str, now_ms: int, nonce: bytes = b"") -> Topic:
+def undeleted(catalog: Catalog, name: str, now_ms: int, nonce: bytes = b"", topic_id: int = 0) -> Topic:
     """Return the topic as it was before it was deleted; a living one stays as it is. `now_ms`: the later of two
-    clocks; a time of `delete.when` before it is not carried out. `nonce`: as in `altered`; a topic that has it stays
-    as it is, for another call may have deleted it again.
+    clocks; a time of `delete.when` before it is not carried out. `nonce`, `topic_id`: as in `altered`; a topic that
+    has the nonce stays as it is, for another call may have deleted it again.
 
-    Raises InvalidTopicName, and UnknownTopic if nothing of this name is kept.
+    Raises InvalidTopicName, and UnknownTopic if nothing of this name is kept, or another topic than is meant.
     """
     _check_user_topic(name)
     check_nonce(nonce)
@@ -239,6 +239,7 @@ def undeleted(catalog: Catalog, name: str, now_ms: int, nonce: bytes = b"") -> T
         raise UnknownTopic(f"topic {name!r} cannot be brought back: it is deleted for good, and its files go")
     if topic is None:
         return catalog.living(name)  # raises UnknownTopic
+    topic = _meant(topic, topic_id)
     if nonce and nonce in topic.changes:
         return topic
     changes = with_nonce(topic.changes, nonce, CHANGES_KEPT)
