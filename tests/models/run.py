@@ -17,6 +17,7 @@ from tests.models.ledger import LEDGER
 from tests.models.moves import MOVES
 from tests.models.parquet import ON_FILES, ON_S3
 from tests.models.shares.model import SHARES
+from tests.models.tables.model import TABLES
 from tests.models.timed.model import TIMED
 from tests.models.transactions.late_decisions import LATE_DECISIONS
 from tests.models.transactions.model import TRANSACTIONS
@@ -36,6 +37,7 @@ MODELS = {
         MOVES,
         ACCESS,
         UNDELETE,
+        TABLES,
         KEYED_TABLES,
     )
 }

@@ -19,6 +19,11 @@ RARELY_CAUGHT = {
     ("timed", "turned-by-the-clock"),
     ("timed", "turned-in-any-order"),
     ("timed", "floor-above-the-horizon"),
+    ("tables", "age-by-our-own-clock"),
+    ("tables", "another-id-is-a-newer-one"),
+    ("tables", "a-rebuild-forgets-what-is-held"),
+    ("tables", "lists-read-before-the-bundles-know"),
+    ("tables", "gate-by-memory"),
 }
 """These need hundreds of seeds: `make simulate LEVEL=models` shows them."""
 
