@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -28,6 +29,8 @@ from ledgermq.client.settings.values import (
 CLONE = Path(__file__).parents[1]
 START = ("ledgermq.client.consuming.start", "Start")
 RULE = ("ledgermq.client.groups.assignment", "GivenRule")
+OF_VALUES = re.compile(r"\b(FromBytes|OnFailure|OnQueueFailure)\b")
+"""Types of settings that are about the values which the deserializer gives."""
 RETRY = ("ledgermq.client.groups.handlers.retry", "Retry")
 
 
@@ -55,7 +58,7 @@ ALL = (
         (("retry", RETRY),),
         is_generic=True,
     ),
-    Options("TableOptions", "Arguments of `Client.table`.", (TableSettings,)),
+    Options("TableOptions", "Arguments of `Client.table`.", (TableSettings,), is_generic=True),
     Options("QueueOptions", "Arguments of `Client.queue`.", (QueueSettings,), is_generic=True),
     Options(
         "HandlerOptions",
@@ -63,6 +66,7 @@ ALL = (
         (HandlerSettings, GroupSettings),
         (("start", RULE),),
         ("topics", "group", "consumer"),
+        is_generic=True,
     ),
     Options(
         "QueueHandlerOptions",
@@ -70,6 +74,7 @@ ALL = (
         (QueueHandlerSettings, QueueSettings),
         (("start", START),),
         ("topics", "group", "queue"),
+        is_generic=True,
     ),
 )
 
@@ -81,7 +86,7 @@ def page() -> str:
     for options in ALL:
         lines = []
         for name, text, used in _declared(options):
-            typed = text.replace("FromBytes", "FromBytes[V]") if options.is_generic else text
+            typed = OF_VALUES.sub(r"\1[V]", text) if options.is_generic else text
             lines.append(f"    {name}: {typed}")
             for module, imported in used:
                 imports.setdefault(module, set()).add(imported)

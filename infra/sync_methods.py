@@ -147,7 +147,8 @@ class ClassWriter:
         return ast.unparse(base)
 
     def _init(self) -> Iterator[str]:
-        parameters = "[V]" if any("Generic" in ast.unparse(base) for base in self._declared.bases) else ""
+        generic = [ast.unparse(base) for base in self._declared.bases if ast.unparse(base).startswith("Generic")]
+        parameters = generic[0].removeprefix("Generic") if generic else ""
         inner = f"Async{self._twin.name}{parameters}"
         if not self._twin.has_init:
             yield from ("    _background: Background", f"    _inner: {inner}")

@@ -95,7 +95,7 @@ from ledgermq.client.setting_types import (
     QueueOptions,
     TableOptions,
 )
-from ledgermq.client.settings.serializers import V
+from ledgermq.client.settings.serializers import B, V
 from ledgermq.client.settings.values import (
     ClientSettings,
     ConsumerSettings,
@@ -413,7 +413,7 @@ class Client(ClusterAdmin):
         partition: int | None = None,
         *,
         timeout: float = 10.0,  # noqa: ASYNC109  as Consumer.fetch
-    ) -> Message:
+    ) -> Message[bytes]:
         """Send a message, and return the first reply to it.
 
         A program that consumes `topic` replies with `await message.reply(value)`. The request expires after
@@ -695,8 +695,8 @@ class Client(ClusterAdmin):
         topics: Topics,
         *,
         group: str,
-        **settings: Unpack[HandlerOptions],
-    ) -> Callable[[HandlerFunction | BatchFunction], Handler]:
+        **settings: Unpack[HandlerOptions[V]],
+    ) -> Callable[[HandlerFunction[V] | BatchFunction[V]], Handler[V]]:
         """Declare a function that handles the messages of a group; `run_handlers` runs it.
 
             @client.handler("orders", group="billing", concurrency=8, ordered_by="key")
@@ -723,7 +723,7 @@ class Client(ClusterAdmin):
         """
         parsed = handler_settings(topics, group, settings)
 
-        def declare(function: HandlerFunction | BatchFunction) -> Handler:
+        def declare(function: HandlerFunction[V] | BatchFunction[V]) -> Handler[V]:
             handler = Handler(function, parsed)
             self._handlers.append(handler)
             return handler
@@ -735,8 +735,8 @@ class Client(ClusterAdmin):
         topics: str | Iterable[str],
         *,
         group: str,
-        **settings: Unpack[QueueHandlerOptions],
-    ) -> Callable[[QueueFunction | QueueBatchFunction], QueueHandler]:
+        **settings: Unpack[QueueHandlerOptions[V]],
+    ) -> Callable[[QueueFunction[V] | QueueBatchFunction[V]], QueueHandler[V]]:
         """Declare a function that handles the messages of a queue group; `run_handlers` runs it.
 
             @client.queue_handler("jobs", group="workers", concurrency=8)
@@ -749,7 +749,7 @@ class Client(ClusterAdmin):
         """
         parsed = queue_handler_settings(topics, group, settings)
 
-        def declare(function: QueueFunction | QueueBatchFunction) -> QueueHandler:
+        def declare(function: QueueFunction[V] | QueueBatchFunction[V]) -> QueueHandler[V]:
             handler = QueueHandler(function, parsed)
             self._handlers.append(handler)
             return handler
@@ -833,7 +833,7 @@ class Client(ClusterAdmin):
         self._made.append(made)
         return made
 
-    def table(self, topic: str, **settings: Unpack[TableOptions]) -> Table:
+    def table(self, topic: str, **settings: Unpack[TableOptions[B]]) -> Table[B]:
         """Return a live key → value view of a keyed topic (cleanup.policy=compact), held in
         memory.
 
@@ -844,7 +844,7 @@ class Client(ClusterAdmin):
         """
         self._forget_closed()
         parsed = settings_from(TableSettings, settings)
-        made = Table(
+        made: Table[B] = Table(
             lambda: Consumer(self._context, [topic], None, "earliest", None, parsed),
             topic,
             parsed.table_bytes_max,

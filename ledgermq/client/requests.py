@@ -68,7 +68,7 @@ class Requests:
         tag: str | None,
         partition: int | None,
         timeout_s: float,
-    ) -> Message:
+    ) -> Message[bytes]:
         if not 0 < timeout_s <= TIMEOUT_S_MAX or not isfinite(timeout_s):
             raise InvalidConfig(f"timeout must be above 0 and at most {TIMEOUT_S_MAX:g} seconds, not {timeout_s!r}")
         context = self._context()

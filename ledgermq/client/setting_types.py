@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict
 from ledgermq.client.settings.serializers import V
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
 
     from ledgermq.client.consuming.start import Start
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ledgermq.client.groups.handlers.lanes import Ordering
     from ledgermq.client.groups.handlers.middleware import Middleware
     from ledgermq.client.groups.handlers.retry import Retry
-    from ledgermq.client.queues.message import QueueMessage
+    from ledgermq.client.queues.runner import OnQueueFailure
     from ledgermq.client.settings.partitioner import Keyless
     from ledgermq.client.settings.serializers import FromBytes, ToBytes
     from ledgermq.client.settings.spill import Spill
@@ -126,7 +126,7 @@ class MemberOptions(TypedDict, Generic[V], total=False):
     retry: Retry | None
 
 
-class TableOptions(TypedDict, total=False):
+class TableOptions(TypedDict, Generic[V], total=False):
     """Arguments of `Client.table`."""
 
     auto_offset_reset: Literal["error", "earliest", "latest"]
@@ -137,7 +137,7 @@ class TableOptions(TypedDict, total=False):
     direct_reads: str
     deliver_expired: bool
     filter: str
-    deserializer: FromBytes | None
+    deserializer: FromBytes[V] | None
     interceptors: Sequence[Interceptor]
     table_bytes_max: int
 
@@ -158,7 +158,7 @@ class QueueOptions(TypedDict, Generic[V], total=False):
     interceptors: Sequence[Interceptor]
 
 
-class HandlerOptions(TypedDict, total=False):
+class HandlerOptions(TypedDict, Generic[V], total=False):
     """Arguments of `Client.handler`."""
 
     concurrency: int
@@ -174,7 +174,7 @@ class HandlerOptions(TypedDict, total=False):
     batch_wait_ms: float
     rate_per_s: float | None
     middleware: Sequence[Middleware]
-    on_failure: OnFailure | None
+    on_failure: OnFailure[V] | None
     transactional: bool
     transactional_id: str
     transaction_messages_max: int
@@ -188,7 +188,7 @@ class HandlerOptions(TypedDict, total=False):
     direct_reads: str
     deliver_expired: bool
     filter: str
-    deserializer: FromBytes | None
+    deserializer: FromBytes[V] | None
     interceptors: Sequence[Interceptor]
     commit: Literal["auto", "acked", "manual", "before"]
     commit_interval_ms: float
@@ -212,7 +212,7 @@ class HandlerOptions(TypedDict, total=False):
     start: GivenRule
 
 
-class QueueHandlerOptions(TypedDict, total=False):
+class QueueHandlerOptions(TypedDict, Generic[V], total=False):
     """Arguments of `Client.queue_handler`."""
 
     concurrency: int
@@ -224,7 +224,7 @@ class QueueHandlerOptions(TypedDict, total=False):
     batch_records_max: int
     rate_per_s: float | None
     middleware: Sequence[Middleware]
-    on_failure: Callable[[QueueMessage, Exception, int], Awaitable[object] | object] | None
+    on_failure: OnQueueFailure[V] | None
     lease_s: float
     attempts_max: int
     dead_letters: bool
@@ -234,6 +234,6 @@ class QueueHandlerOptions(TypedDict, total=False):
     request_timeout_s: float
     filter: str
     client_id: str
-    deserializer: FromBytes | None
+    deserializer: FromBytes[V] | None
     interceptors: Sequence[Interceptor]
     start: Start

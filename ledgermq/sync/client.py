@@ -24,6 +24,7 @@ from ledgermq.client.setting_types import (
     HandlerOptions,
     ProducerOptions,
 )
+from ledgermq.client.settings.serializers import V
 from ledgermq.client.settings.values import ClientSettings, settings_from
 from ledgermq.client.transactions.checks import Resolution
 from ledgermq.errors import LedgerMQError, UsedElsewhere
@@ -153,10 +154,10 @@ class Client(ClientCalls):
     def listen(
         self,
         topics: Topics,
-        function: HandlerFunction | BatchFunction,
+        function: HandlerFunction[V] | BatchFunction[V],
         *,
         group: str,
-        **settings: Unpack[HandlerOptions],
+        **settings: Unpack[HandlerOptions[V]],
     ) -> Listener:
         """Handle the messages of a group in the background; settings as in `handler`.
 

@@ -8,17 +8,18 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 
 import ledgermq
+from ledgermq.client.settings.serializers import B
 from ledgermq.errors import Closed
 from ledgermq.sync.generated.tables import TableCalls
 
 
-class Table(TableCalls):
+class Table(TableCalls[B]):
     """See `ledgermq.Table`.
 
     Rows may be read from any thread, while the background thread changes them.
     """
 
-    def changes(self, *, existing: bool = False) -> Iterator[ledgermq.Change]:
+    def changes(self, *, existing: bool = False) -> Iterator[ledgermq.Change[B]]:
         """See `ledgermq.Table.changes`; iteration starts the subscription.
 
         Each step blocks until there is a change.
@@ -32,9 +33,9 @@ class Table(TableCalls):
                 self._background.run(_end(changes))
 
 
-async def _next(changes: AsyncIterator[ledgermq.Change]) -> ledgermq.Change:
+async def _next(changes: AsyncIterator[ledgermq.Change[B]]) -> ledgermq.Change[B]:
     return await anext(changes)
 
 
-async def _end(changes: AsyncIterator[ledgermq.Change]) -> None:
+async def _end(changes: AsyncIterator[ledgermq.Change[B]]) -> None:
     await changes.aclose()  # type: ignore[attr-defined]

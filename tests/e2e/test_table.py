@@ -158,3 +158,28 @@ def test_a_table_without_asyncio() -> None:
             changes.close()  # type: ignore[attr-defined]
             table.wait_caught_up(10)
             assert table.items() == [(b"a", b"2")]
+
+
+async def test_a_table_converts_values_when_they_are_read_and_survives_bad_ones(client: ledgermq.Client) -> None:
+    await client.create_topic("t", 1, KEYED)
+    await put(client, ("a", '{"n":1}'), ("nothing", "null"), ("bad", "{"), ("gone", "1"), ("gone", None))
+    async with client.table("t", deserializer=ledgermq.Serializer.json()) as table:
+        assert sorted(table) == [b"a", b"bad", b"nothing"], "null is a value, and removes no key"
+        assert (table["a"], table["nothing"], table.get("gone", "none")) == ({"n": 1}, None, "none")
+        for read in (lambda: table["bad"], lambda: table.get("bad"), table.values, table.items):
+            with pytest.raises(errors.BadValue, match="offset 2: the deserializer refuses"):
+                read()
+        bad = table.message("bad")
+        assert bad is not None
+        assert bad.raw == b"{"
+
+        changes = table.changes(existing=True)
+        found = {change.key: change for change in [await anext(changes) for _ in range(3)]}
+        assert found[b"a"].value == {"n": 1}
+        with pytest.raises(errors.BadValue):
+            print(found[b"bad"].value)
+        await put(client, ("bad", "2"), ("a", None))
+        replaced, removed = await anext(changes), await anext(changes)
+        assert (replaced.value, removed.value, removed.key) == (2, None, b"a")
+        assert sorted(table.items()) == [(b"bad", 2), (b"nothing", None)]
+        assert table.state == "following"

@@ -109,6 +109,74 @@ async def values(client: ledgermq.Client) -> None:
         print(message.value.amount, message.value.nonsense)  # wrong
 
 
+def handlers_of_values(client: ledgermq.Client, threads: sync.Client, texts: Serializer[str]) -> None:
+    orders = Serializer.pydantic(Order)
+
+    @client.handler("t", group="g", deserializer=orders)
+    async def handle(message: ledgermq.GroupMessage[Order]) -> None:
+        print(message.value.amount)
+
+    @client.handler("t", group="g", deserializer=orders)  # wrong
+    async def handle_text(message: ledgermq.GroupMessage[str]) -> None:
+        print(message.value.upper())
+
+    @client.handler("t", group="g", deserializer=orders, batch=True)
+    async def handle_many(messages: list[ledgermq.GroupMessage[Order]]) -> None:
+        print(messages[0].value.amount)
+
+    @threads.queue_handler("t", group="g", deserializer=orders)
+    def work(message: ledgermq.QueueMessage[Order]) -> None:
+        print(message.value.amount)
+
+    @threads.queue_handler("t", group="g", deserializer=orders, batch=True)  # wrong
+    def work_on_texts(messages: list[ledgermq.QueueMessage[str]]) -> None:
+        print(messages[0].value.upper())
+
+    def plain(message: ledgermq.GroupMessage) -> None:
+        print(message.value.anything)
+
+    def failed(message: ledgermq.GroupMessage[Order], error: Exception, attempt: int) -> None:
+        print(message.value.amount, error, attempt)
+
+    async def of_orders(handler: ledgermq.Handler[Order], worker: ledgermq.QueueHandler[Order]) -> None:
+        await client.run_handlers(handler, worker)
+
+    print(of_orders(handle, work), of_orders(handle_many, work))
+    print(of_orders(work, handle))  # wrong
+    client.handler("t", group="g", deserializer=orders)(plain)
+    client.handler("t", group="g", deserializer=orders, on_failure=failed)(lambda message: message.value.amount)
+    client.handler("t", group="g", deserializer=texts, on_failure=failed)  # wrong
+    threads.listen("t", plain, group="g", deserializer=orders)
+    threads.listen("t", lambda message: print(message.value.amount), group="g", deserializer=orders)
+    threads.listen("t", handle.function, group="g", deserializer=texts)  # wrong
+
+
+async def tables(client: ledgermq.Client, threads: sync.Client) -> None:
+    orders = Serializer.pydantic(Order)
+    table = client.table("t", deserializer=orders)
+    amounts: list[int] = [order.amount for order in table.values()]
+    order: Order | None = table.get("k")
+    print(amounts, order, table["k"].amount, table.get("k", Order(3)).amount, dict(table.items())[b"k"].amount)
+    print(table["k"].nonsense)  # wrong
+    table.get("k", b"none")  # wrong
+    async for change in table.changes(existing=True):
+        if change.value is not None and change.message is not None:
+            print(change.value.amount, change.message.value.nonsense)  # wrong
+    raw: ledgermq.Table = client.table("t", table_bytes_max=10)
+    print(raw.get("k", b"none").decode(), raw["k"].amount)  # wrong
+    with threads.table("t", deserializer=orders) as view:
+        print(view["k"].amount, [each.amount for each in view.values()])
+        print(view["k"].nonsense)  # wrong
+        for changed in view.changes():
+            print(changed.value.amount)  # wrong
+
+
+async def replies(client: ledgermq.Client, threads: sync.Client) -> None:
+    reply: bytes = (await client.request("t", b"ping")).value
+    print(reply, (await client.request("t", b"ping")).value.nonsense)  # wrong
+    print(threads.request("t", b"ping").value.decode(), threads.request("t", b"ping").value.nonsense)  # wrong
+
+
 def values_without_asyncio(client: sync.Client) -> None:
     orders = Serializer.pydantic(Order)
     for message in client.consumer("t", deserializer=orders):

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
-from typing import Any, cast
+from typing import Any, Generic, cast
 
 from ledgermq.client.groups.assignment import check_group, topics_of
 from ledgermq.client.groups.handlers.calls import place_of, report_failure, text_of
@@ -21,6 +21,7 @@ from ledgermq.client.groups.handlers.retry import WAIT_MS_MAX
 from ledgermq.client.queues.message import QueueMessage
 from ledgermq.client.queues.queue import Queue
 from ledgermq.client.settings.declared import above_zero, check_fields, function, functions, having, switch, whole
+from ledgermq.client.settings.serializers import V
 from ledgermq.client.settings.values import QueueSettings, settings_from
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, RetriableError
 from ledgermq.hints import did_you_mean
@@ -28,9 +29,10 @@ from ledgermq.runtime.log import get_log
 from ledgermq.runtime.tasks import end, retrieve_error
 from ledgermq.sources import Sources
 
-QueueFunction = Callable[[QueueMessage], Awaitable[object] | object]
-QueueBatchFunction = Callable[[list[QueueMessage]], Awaitable[object] | object]
+QueueFunction = Callable[[QueueMessage[V]], Awaitable[object] | object]
+QueueBatchFunction = Callable[[list[QueueMessage[V]]], Awaitable[object] | object]
 """The function of a handler with `batch=True`."""
+OnQueueFailure = Callable[[QueueMessage[V], Exception, int], Awaitable[object] | object]
 
 CONCURRENCY_MAX = 2_000
 FETCH_WAIT_S = 1.0
@@ -70,9 +72,7 @@ class QueueHandlerSettings:
     """Asynchronous functions around each call, the first outermost: called as (message, call_next), they
     `await call_next(message)`, and return its result. What they raise counts as a failure of the call.
     """
-    on_failure: Callable[[QueueMessage, Exception, int], Awaitable[object] | object] | None = function(
-        "message, error and attempt"
-    )
+    on_failure: OnQueueFailure | None = function("message, error and attempt")
     """Called, and awaited if asynchronous, after each failed attempt. Not set: a warning is logged."""
     queue: Mapping[str, Any] = field(default_factory=dict)
 
@@ -100,10 +100,10 @@ def queue_handler_settings(topics: str | Iterable[str], group: str, given: Mappi
 
 
 @dataclass(eq=False)
-class QueueHandler:
+class QueueHandler(Generic[V]):
     """A function that handles the messages of a queue group, and its counts. Made by `client.queue_handler(…)`."""
 
-    function: QueueFunction | QueueBatchFunction
+    function: QueueFunction[V] | QueueBatchFunction[V]
     settings: QueueHandlerSettings
     handled: int = 0
     """Number of calls that succeeded."""

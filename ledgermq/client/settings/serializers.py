@@ -21,13 +21,15 @@ if TYPE_CHECKING:  # `Serializer` alone means Serializer[Any] (PEP 696)
     from typing_extensions import TypeVar
 
     V = TypeVar("V", default=Any)
+    B = TypeVar("B", default=bytes)
     V_co = TypeVar("V_co", default=Any, covariant=True)
     K = TypeVar("K")
     P = TypeVar("P", bound=ProtobufMessage)
 else:
     from typing import TypeVar
 
-    V, V_co, K, P = TypeVar("V"), TypeVar("V_co", covariant=True), TypeVar("K"), TypeVar("P")
+    V, B, V_co = TypeVar("V"), TypeVar("B"), TypeVar("V_co", covariant=True)
+    K, P = TypeVar("K"), TypeVar("P")
 
 SINGLE_OBJECT = b"\xc3\x01"
 """What Avro's single-object encoding begins with (Avro specification 1.12); the fingerprint of the schema follows."""

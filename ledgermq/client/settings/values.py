@@ -309,11 +309,8 @@ class TableSettings(ConsumerSettings):
             raise InvalidConfig("deliver_expired must be True for a table: it keeps the newest value of each key")
         if parse_filter(self.filter) is not None:  # the same, and it would miss tombstones
             raise InvalidConfig("a table cannot have a filter: it keeps the newest value of each key; leave out filter")
-        if self.deserializer is not None or self.interceptors:
-            raise InvalidConfig(
-                "a table holds messages as they are stored: leave out deserializer and interceptors, and convert what"
-                " get returns"
-            )
+        if self.interceptors:
+            raise InvalidConfig("a table holds messages as they are stored: leave out interceptors")
         if self.auto_offset_reset != "error":  # a table that skipped records would lack keys
             raise InvalidConfig(f"auto_offset_reset must be error, not {self.auto_offset_reset!r}")
 

@@ -13,14 +13,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
-from typing import Literal, Self, overload
+from typing import Generic, Literal, Self, overload
 
 from ledgermq.client.connection.home import Home
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message, partition_of
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.record import as_bytes
-from ledgermq.client.tables.rows import Change, Rows
+from ledgermq.client.settings.serializers import B
+from ledgermq.client.tables.rows import Change, Rows, change_of
 from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError, OffsetOutOfRange
 from ledgermq.runtime.tasks import cancelled_outside, end
 
@@ -31,24 +32,25 @@ RELOADS_PAUSE_S = 1.0
 TableState = Literal["loading", "following", "failing", "failed", "closed"]
 
 
-class Table:
+class Table(Generic[B]):
     """A live view of a keyed topic, made by `client.table(…)`. Use it within one event loop, from
     any number of tasks.
 
     `async with` starts it and waits until it has read everything that is in the topic at that time.
-    Keys are bytes; text stands for its UTF-8.
+    Keys are bytes; text stands for its UTF-8. To type checkers, a table with
+    `deserializer=Serializer.pydantic(Order)` is a `Table[Order]`; `Table` alone means Table[bytes].
     """
 
-    def __init__(self, make_consumer: Callable[[], Consumer], topic: str, bytes_max: int) -> None:
+    def __init__(self, make_consumer: Callable[[], Consumer[B]], topic: str, bytes_max: int) -> None:
         self.topic = topic
         self._make_consumer = make_consumer
         self._home = Home()
         self._bytes_max = bytes_max
-        self._rows = Rows(bytes_max)
+        self._rows: Rows[B] = Rows(bytes_max)
         self._consumer = make_consumer()
         self._next: dict[TopicPartition, int] = {}
         self._loading: dict[TopicPartition, int] | None = None
-        self._listeners: set[_Listener] = set()
+        self._listeners: set[_Listener[B]] = set()
         self._moved = asyncio.Condition()
         self._work: asyncio.Task[None] | None = None
         self._failure: LedgerMQError | None = None
@@ -60,27 +62,27 @@ class Table:
     # -- looking
 
     @overload
-    def get(self, key: bytes | str) -> bytes | None: ...
+    def get(self, key: bytes | str) -> B | None: ...
     @overload
-    def get(self, key: bytes | str, default: bytes) -> bytes: ...
+    def get(self, key: bytes | str, default: B) -> B: ...
 
-    def get(self, key: bytes | str, default: bytes | None = None) -> bytes | None:
-        """Return the value of a key. Raises the error that ended the table: ResourceExhausted,
-        UnknownTopic, DataDamaged, …
+    def get(self, key: bytes | str, default: B | None = None) -> B | None:
+        """Return the value of a key. Raises BadValue if the deserializer refuses it, and the error that ended the
+        table: ResourceExhausted, UnknownTopic, DataDamaged, …
         """
         found = self.message(key)
         return default if found is None else found.value
 
-    def message(self, key: bytes | str) -> Message | None:
+    def message(self, key: bytes | str) -> Message[B] | None:
         """Return the message that holds the value, with its partition, offset and headers."""
         self._check()
         return self._rows.messages.get(as_bytes("key", key) or b"")
 
-    def __getitem__(self, key: bytes | str) -> bytes:
-        found = self.get(key)
+    def __getitem__(self, key: bytes | str) -> B:
+        found = self.message(key)
         if found is None:
             raise KeyError(key)
-        return found
+        return found.value
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, bytes | str) and self.message(key) is not None
@@ -97,14 +99,14 @@ class Table:
         self._check()
         return list(self._rows.messages)
 
-    def values(self) -> list[bytes]:
+    def values(self) -> list[B]:
         self._check()
-        return [message.value for message in list(self._rows.messages.values()) if message.value is not None]
+        return [message.value for message in list(self._rows.messages.values())]
 
-    def items(self) -> list[tuple[bytes, bytes]]:
+    def items(self) -> list[tuple[bytes, B]]:
         """Return a copy of the rows."""
         self._check()
-        return [(key, message.value) for key, message in list(self._rows.messages.items()) if message.value is not None]
+        return [(key, message.value) for key, message in list(self._rows.messages.items())]
 
     @property
     def size_bytes(self) -> int:
@@ -167,7 +169,7 @@ class Table:
         self._check()
         self.caught_up = True
 
-    async def changes(self, *, existing: bool = False) -> AsyncIterator[Change]:
+    async def changes(self, *, existing: bool = False) -> AsyncIterator[Change[B]]:
         """Iterate over all changes from now on, without end. `existing`: begin with the present
         rows.
 
@@ -176,11 +178,9 @@ class Table:
         """
         self._start()
         self._check()
-        listener = _Listener()
+        listener: _Listener[B] = _Listener()
         if existing:
-            listener.pending = {
-                key: Change(key, message.value, message) for key, message in self._rows.messages.items()
-            }
+            listener.pending = {key: change_of(message) for key, message in self._rows.messages.items()}
         self._listeners.add(listener)
         try:
             while True:
@@ -235,7 +235,7 @@ class Table:
             async with self._moved:
                 self._moved.notify_all()
 
-    async def _fetch(self) -> list[Message]:
+    async def _fetch(self) -> list[Message[B]]:
         """Return some messages, or none after a while. Errors that may pass are waited out."""
         try:
             messages = await self._consumer.fetch(FETCH_RECORDS, FETCH_WAIT_S)
@@ -248,7 +248,7 @@ class Table:
             await asyncio.sleep(FETCH_WAIT_S)
             return []
 
-    def _has_gap(self, messages: list[Message]) -> bool:
+    def _has_gap(self, messages: list[Message[B]]) -> bool:
         """Return whether offsets are missing that the caught-up table had to read."""
         if not self.caught_up:
             return False
@@ -260,7 +260,7 @@ class Table:
             expected[partition] = message.offset + 1
         return False
 
-    def _apply(self, message: Message) -> None:
+    def _apply(self, message: Message[B]) -> None:
         change = self._rows.apply(message)
         if change is not None:
             for listener in self._listeners:
@@ -270,7 +270,7 @@ class Table:
         """Read everything again into new rows, then replace the old ones."""
         await self._consumer.close()
         self._consumer = self._make_consumer()
-        rows = Rows(self._bytes_max)
+        rows: Rows[B] = Rows(self._bytes_max)
         self._loading = ends = await self._ends_of_reload()
         while not _reached(self._consumer.positions(), ends):
             for message in await self._fetch():
@@ -334,14 +334,14 @@ class Table:
         await self.close()
 
 
-class _Listener:
+class _Listener(Generic[B]):
     """`pending`: by key, the newest change that the listener has not received."""
 
     def __init__(self) -> None:
-        self.pending: dict[bytes, Change] = {}
+        self.pending: dict[bytes, Change[B]] = {}
         self.woken = asyncio.Event()
 
-    def notify(self, change: Change) -> None:
+    def notify(self, change: Change[B]) -> None:
         self.pending.pop(change.key, None)
         self.pending[change.key] = change
         self.woken.set()

@@ -33,7 +33,7 @@ from ledgermq.client.setting_types import (
     QueueOptions,
     TableOptions,
 )
-from ledgermq.client.settings.serializers import V
+from ledgermq.client.settings.serializers import B, V
 from ledgermq.sync.background import Background, Callers, as_coroutine, in_threads
 from ledgermq.sync.consuming import Consumer, GroupConsumer
 from ledgermq.sync.finding import Search
@@ -258,7 +258,7 @@ class ClientCalls(ClusterAdmin):
         partition: int | None = None,
         *,
         timeout: float = 10.0,
-    ) -> Message:
+    ) -> Message[bytes]:
         """Send a message, and return the first reply to it.
 
         A program that consumes `topic` replies with `message.reply(value)`. The request expires after
@@ -420,14 +420,14 @@ class ClientCalls(ClusterAdmin):
         )
 
     def handler(
-        self, topics: Topics, *, group: str, **settings: Unpack[HandlerOptions]
-    ) -> Callable[[HandlerFunction | BatchFunction], Handler]:
+        self, topics: Topics, *, group: str, **settings: Unpack[HandlerOptions[V]]
+    ) -> Callable[[HandlerFunction[V] | BatchFunction[V]], Handler[V]]:
         """See `ledgermq.Client.handler`; the function, and those of `on_failure` and `retry`, run in threads."""
         return self._inner.handler(topics, group=group, **in_threads(settings, self._callers))
 
     def queue_handler(
-        self, topics: str | Iterable[str], *, group: str, **settings: Unpack[QueueHandlerOptions]
-    ) -> Callable[[QueueFunction | QueueBatchFunction], QueueHandler]:
+        self, topics: str | Iterable[str], *, group: str, **settings: Unpack[QueueHandlerOptions[V]]
+    ) -> Callable[[QueueFunction[V] | QueueBatchFunction[V]], QueueHandler[V]]:
         """See `ledgermq.Client.queue_handler`; the function, and `on_failure`, run in threads."""
         return self._inner.queue_handler(topics, group=group, **in_threads(settings, self._callers))
 
@@ -436,7 +436,7 @@ class ClientCalls(ClusterAdmin):
         """The declared handlers, in the order of their declaration."""
         return self._inner.handlers
 
-    def table(self, topic: str, **settings: Unpack[TableOptions]) -> Table:
+    def table(self, topic: str, **settings: Unpack[TableOptions[B]]) -> Table[B]:
         """Return a live key → value view of a keyed topic (cleanup.policy=compact), held in
         memory.
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Self, cast, overload
+from typing import Any, Generic, Self, cast, overload
 
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.settings.serializers import B
 from ledgermq.client.tables.table import Table as AsyncTable
 from ledgermq.client.tables.table import TableState
 from ledgermq.errors import LedgerMQError
 from ledgermq.sync.background import Background
 
 
-class TableCalls:
+class TableCalls(Generic[B]):
     """The calls of `ledgermq.sync.Table` that only wait for the asynchronous ones."""
 
-    def __init__(self, background: Background, inner: AsyncTable) -> None:
+    def __init__(self, background: Background, inner: AsyncTable[B]) -> None:
         self._background = background
         self._inner = inner
 
@@ -34,21 +35,21 @@ class TableCalls:
         return self._inner.closed
 
     @overload
-    def get(self, key: bytes | str) -> bytes | None: ...
+    def get(self, key: bytes | str) -> B | None: ...
     @overload
-    def get(self, key: bytes | str, default: bytes) -> bytes: ...
-    def get(self, key: bytes | str, default: bytes | None = None) -> bytes | None:
-        """Return the value of a key. Raises the error that ended the table: ResourceExhausted,
-        UnknownTopic, DataDamaged, …
+    def get(self, key: bytes | str, default: B) -> B: ...
+    def get(self, key: bytes | str, default: B | None = None) -> B | None:
+        """Return the value of a key. Raises BadValue if the deserializer refuses it, and the error that ended the
+        table: ResourceExhausted, UnknownTopic, DataDamaged, …
         """
-        found: bytes | None = cast(Any, self._inner).get(key, default)
+        found: B | None = cast(Any, self._inner).get(key, default)
         return found
 
-    def message(self, key: bytes | str) -> Message | None:
+    def message(self, key: bytes | str) -> Message[B] | None:
         """Return the message that holds the value, with its partition, offset and headers."""
         return self._inner.message(key)
 
-    def __getitem__(self, key: bytes | str) -> bytes:
+    def __getitem__(self, key: bytes | str) -> B:
         return self._inner.__getitem__(key)
 
     def __contains__(self, key: object) -> bool:
@@ -64,10 +65,10 @@ class TableCalls:
     def keys(self) -> list[bytes]:
         return self._inner.keys()
 
-    def values(self) -> list[bytes]:
+    def values(self) -> list[B]:
         return self._inner.values()
 
-    def items(self) -> list[tuple[bytes, bytes]]:
+    def items(self) -> list[tuple[bytes, B]]:
         """Return a copy of the rows."""
         return self._inner.items()
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Generic, cast
 
 from ledgermq.client.groups.assignment import Topics, check_group, check_rule, topics_of
 from ledgermq.client.groups.handlers.lanes import Ordering
@@ -25,15 +25,16 @@ from ledgermq.client.settings.declared import (
     text,
     whole,
 )
+from ledgermq.client.settings.serializers import V
 from ledgermq.client.settings.values import GroupSettings, settings_from
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import nearest
 from ledgermq.protocol.names import NAME_CHARS_MAX
 
-HandlerFunction = Callable[[GroupMessage], Awaitable[object] | object]
-BatchFunction = Callable[[list[GroupMessage]], Awaitable[object] | object]
+HandlerFunction = Callable[[GroupMessage[V]], Awaitable[object] | object]
+BatchFunction = Callable[[list[GroupMessage[V]]], Awaitable[object] | object]
 """The function of a handler with `batch=True`."""
-OnFailure = Callable[[GroupMessage, Exception, int], Awaitable[object] | object]
+OnFailure = Callable[[GroupMessage[V], Exception, int], Awaitable[object] | object]
 """Called as (message, error, attempt): the error that the handler raised, and the number of calls
 so far, from 1 on. What it returns is sent if the handler is transactional.
 """
@@ -200,12 +201,12 @@ def handler_settings(topics: Topics, group: str, given: Mapping[str, Any]) -> Ha
 
 
 @dataclass(slots=True, eq=False)
-class Handler:
+class Handler(Generic[V]):
     """A declared handler, which `client.handler` returns in place of the function. Calling it
-    calls the function.
+    calls the function. To type checkers it is a `Handler[Order]` if its deserializer returns orders.
     """
 
-    function: HandlerFunction | BatchFunction
+    function: HandlerFunction[V] | BatchFunction[V]
     settings: HandlerSettings
     handled: int = 0
     """Number of messages that succeeded."""
