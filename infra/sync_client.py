@@ -129,7 +129,7 @@ TWINS = (
         "Producer",
         "producing.producer",
         "producing",
-        attributes=("closed",),
+        inner=("Adding",),
         in_loop=("spilled",),
         needs_sources=True,
         has_init=False,

@@ -60,6 +60,8 @@ class Twin:
     """Whether the class is made with the client's sources, too."""
     has_init: bool = True
     """Whether `__init__` is generated."""
+    inner: tuple[str, ...] = ()
+    """Bases that the twin does not have: what they define is written by hand, or is no part of the API."""
 
     @property
     def is_whole(self) -> bool:
@@ -128,7 +130,7 @@ class ClassWriter:
                 f"{twin.name} has no {', '.join(sorted(unknown))}", "correct what its twin in infra/sync_client.py says"
             )
         text = twin.text or f"The calls of `ledgermq.sync.{twin.name}` that only wait for the asynchronous ones."
-        bases = [self._base(base) for base in self._declared.bases]
+        bases = [self._base(base) for base in self._declared.bases if ast.unparse(base) not in twin.inner]
         yield f"class {twin.class_name}({', '.join(bases)}):" if bases else f"class {twin.class_name}:"
         yield f'    """{text}"""'
         yield from self._init()

@@ -15,8 +15,8 @@ from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Bytes, Headers, 
 from ledgermq.client.producing.arrow_rows import ArrowData, table_of
 from ledgermq.client.producing.delivery import OnDelivery, SendResult
 from ledgermq.client.producing.preparing import prepared
-from ledgermq.client.producing.producer import DRAINED
 from ledgermq.client.producing.queuing import Queuing
+from ledgermq.client.producing.sending.lifetime import DRAINED
 from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError
 from ledgermq.sources import Sources
@@ -264,6 +264,10 @@ class Producer(Sender[ledgermq.Producer], ProducerCalls):
         super()._check()
         if self._inner.draining:
             raise Closed(DRAINED)
+
+    @property
+    def closed(self) -> bool:
+        return self._inner.closed
 
     @property
     def unanswered_records(self) -> int:

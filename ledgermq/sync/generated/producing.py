@@ -14,10 +14,6 @@ class ProducerCalls:
     _inner: AsyncProducer
 
     @property
-    def closed(self) -> bool:
-        return self._inner.closed
-
-    @property
     def spilled(self) -> SpillState | None:
         """Return the state of the local file of the setting `spill`; None without that setting."""
         return self._background.run(as_coroutine(lambda: self._inner.spilled))
