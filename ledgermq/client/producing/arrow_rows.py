@@ -248,3 +248,11 @@ def split(rows: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
         return [rows]
     half = rows.num_rows // 2
     return split(rows.slice(0, half), bytes_max) + split(rows.slice(half), bytes_max)
+
+
+def by_tag(rows: pa.RecordBatch, tags_max: int) -> list[pa.RecordBatch]:
+    """Return the rows of each tag, in their order; all together if they have more tags."""
+    codes = rows.column("tag").dictionary_encode(null_encoding="encode")
+    if not 1 < len(codes.dictionary) <= tags_max:
+        return [rows]
+    return [rows.filter(pc.equal(codes.indices, code)) for code in range(len(codes.dictionary))]

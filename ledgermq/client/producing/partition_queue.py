@@ -3,7 +3,7 @@ changes them. Pure: no I/O, time is an argument.
 
     open ──seal──> sealed ──sent──> window (≤ 5: on their way, or to be sent again) ──> settled
 
-Phases, and what moves a queue from one to the next (`_NEXT`):
+Phases, and what moves a queue from one to the next (`NEXT`):
 
                    asked             opened
     UNOPENED ────────────> OPENING ──────────> SENDING <────────── all answered ─┐
@@ -39,11 +39,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from typing import ClassVar
 
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch, DuplicateOf
+from ledgermq.client.producing.partition.phases import NEXT, Event, Numbering, Phase
 from ledgermq.client.producing.sessions import Session
 from ledgermq.errors import (
     ConditionFailed,
@@ -60,71 +60,6 @@ from ledgermq.errors import (
     UnknownProducer,
 )
 from ledgermq.runtime.backoff import Backoff
-
-
-class Phase(Enum):
-    UNOPENED = "has no session and needs one"
-    OPENING = "has requested a session from the owner"
-    SENDING = "sends its batches"
-    DRAINING = "an attempt failed: waits for all answers, then sends the window again"
-    ENDING = "the session is broken: waits for all answers, then drops the session"
-    OVER = "its only session has ended: every batch fails"
-
-
-class Event(Enum):
-    ASKED = auto()
-    OPENED = auto()
-    REFUSED = auto()
-    """The owner granted no session."""
-    FAILED = auto()
-    """An attempt to send a batch; it may be repeated."""
-    BROKEN = auto()
-    """The session's numbering cannot go on."""
-    ANSWERED = auto()
-    """All batches that were on their way."""
-    ENDED = auto()
-    """The session ended while no batch is on its way."""
-    ABANDONED = auto()
-    """All batches failed, even those on their way."""
-
-
-_NEXT: dict[tuple[Phase, Event], Phase] = {
-    (Phase.UNOPENED, Event.ASKED): Phase.OPENING,
-    (Phase.UNOPENED, Event.OPENED): Phase.SENDING,
-    (Phase.OPENING, Event.OPENED): Phase.SENDING,
-    (Phase.OPENING, Event.REFUSED): Phase.UNOPENED,
-    (Phase.SENDING, Event.FAILED): Phase.DRAINING,
-    (Phase.SENDING, Event.BROKEN): Phase.ENDING,
-    (Phase.SENDING, Event.ENDED): Phase.UNOPENED,
-    (Phase.DRAINING, Event.FAILED): Phase.DRAINING,
-    (Phase.DRAINING, Event.BROKEN): Phase.ENDING,
-    (Phase.DRAINING, Event.ANSWERED): Phase.SENDING,
-    (Phase.ENDING, Event.FAILED): Phase.ENDING,
-    (Phase.ENDING, Event.BROKEN): Phase.ENDING,
-    (Phase.ENDING, Event.ENDED): Phase.UNOPENED,
-    (Phase.UNOPENED, Event.ABANDONED): Phase.UNOPENED,
-    (Phase.OPENING, Event.ABANDONED): Phase.OPENING,  # its answer still comes
-    (Phase.SENDING, Event.ABANDONED): Phase.UNOPENED,
-    (Phase.DRAINING, Event.ABANDONED): Phase.UNOPENED,
-    (Phase.ENDING, Event.ABANDONED): Phase.UNOPENED,
-    (Phase.OVER, Event.ABANDONED): Phase.OVER,
-}
-
-
-class Numbering(Enum):
-    """Source of the sequences of a queue's batches; the value is the queue's phase without a
-    session.
-    """
-
-    NEW = Phase.UNOPENED
-    """Sessions that are opened when they are needed."""
-    NONE = Phase.SENDING
-    """Batches have no sequence; only one is on its way at a time, because a retry could change the
-    order.
-    """
-    GIVEN = Phase.OVER
-    """One session that was decided before. No other follows it."""
-
 
 Failure = tuple[Batch, LedgerMQError]
 
@@ -212,7 +147,7 @@ class PartitionQueue:
         self.waits_since_s, self.stored_s = None, now_s
 
     def _move(self, event: Event) -> None:
-        phase = _NEXT.get((self.phase, event))
+        phase = NEXT.get((self.phase, event))
         assert phase is not None, f"{event} is possible in phase {self.phase}"
         self.phase = self._numbering.value if phase is Phase.UNOPENED else phase
 

@@ -17,8 +17,9 @@ from ledgermq.client.messages.record import Bytes, Headers, PartitionAt, Record,
 from ledgermq.client.producing.arrow_rows import ArrowData, Pieces, table_of
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, OnDelivery
 from ledgermq.client.producing.preparing import prepared
-from ledgermq.client.producing.queuing import ArrowRows, ManyRecords, Queuing
+from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.producing.sending.adding import Adding, calling
+from ledgermq.client.producing.sending.works import ArrowRows, ManyRecords
 from ledgermq.client.settings.spill import SpillState
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, InvalidRecord
 

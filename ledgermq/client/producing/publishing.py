@@ -16,7 +16,7 @@ from ledgermq.buffers import Buffer
 from ledgermq.client.messages.broker_clock import BrokerClock
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch, DuplicateOf
-from ledgermq.client.producing.partition_queue import Numbering
+from ledgermq.client.producing.partition.phases import Numbering
 from ledgermq.client.producing.sessions import BatchNumbers, Session
 from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.protocol import ledgermq_pb2 as pb

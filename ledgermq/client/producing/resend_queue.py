@@ -12,7 +12,8 @@ from typing import ClassVar
 
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch, DuplicateOf
-from ledgermq.client.producing.partition_queue import Event, Failure, Numbering, PartitionQueue
+from ledgermq.client.producing.partition.phases import Event, Numbering
+from ledgermq.client.producing.partition_queue import Failure, PartitionQueue
 from ledgermq.client.producing.sessions import Session
 from ledgermq.errors import LedgerMQError, OutcomeUnknown, OutOfOrderSequence, Unavailable, UnknownProducer
 from ledgermq.runtime.backoff import Backoff

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.client.producing.batch import Batch, Compressor
+from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.partition.compressor import Compressor
 from ledgermq.client.producing.partition_queue import Left, PartitionQueue
 from ledgermq.client.producing.resend_queue import ResendQueue
 from ledgermq.client.producing.send_buffer import SendBuffer

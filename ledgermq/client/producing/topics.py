@@ -18,10 +18,12 @@ from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition, check_partition, check_topic_text
 from ledgermq.client.messages.record import Given, Outgoing, PartitionAt, Row, rows_of, value_of
-from ledgermq.client.producing.arrow_rows import Piece, split
-from ledgermq.client.producing.batch import Batch, Compressor, TopicExperience
+from ledgermq.client.producing.arrow_rows import Piece, by_tag, split
+from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import Delivery, again
-from ledgermq.client.producing.partition_queue import Numbering, PartitionQueue
+from ledgermq.client.producing.partition.compressor import Compressor, TopicExperience
+from ledgermq.client.producing.partition.phases import Numbering
+from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.client.producing.publishing import Publishing
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.sessions import EncodedBatch
@@ -444,7 +446,7 @@ class TopicQueues:
         pieces = [
             (number, part)
             for number, together in self._parts(piece, partition)
-            for alike in (_by_tag(together) if self._by_tag else (together,))
+            for alike in (by_tag(together, TAGS_OPEN_MAX) if self._by_tag else (together,))
             for part in split(alike, self._settings.batch_bytes_max)
         ]
         for number, _ in pieces:
@@ -489,11 +491,3 @@ class TopicQueues:
         for index, (row, number) in enumerate(zip(given, numbers, strict=False)):
             indices.setdefault(self._partition(row, number), []).append(index)
         return [(number, rows.take(pa.array(chosen, pa.int64()))) for number, chosen in indices.items()]
-
-
-def _by_tag(rows: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """Return the rows of each tag, in their order; all together if they have more than TAGS_OPEN_MAX tags."""
-    codes = rows.column("tag").dictionary_encode(null_encoding="encode")
-    if not 1 < len(codes.dictionary) <= TAGS_OPEN_MAX:
-        return [rows]
-    return [rows.filter(pc.equal(codes.indices, code)) for code in range(len(codes.dictionary))]

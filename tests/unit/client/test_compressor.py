@@ -10,7 +10,13 @@ import random
 import pyarrow as pa
 import pytest
 
-from ledgermq.client.producing.batch import LEFT_FIRST, LEFT_MAX, SMALL_BYTES_MAX, Compressor, TopicExperience
+from ledgermq.client.producing.partition.compressor import (
+    LEFT_FIRST,
+    LEFT_MAX,
+    SMALL_BYTES_MAX,
+    Compressor,
+    TopicExperience,
+)
 from ledgermq.protocol.batch_header import walk_batch
 from ledgermq.protocol.records import Compression, decode_batch, encode_batch
 from tests.worlds.batches import batch_of

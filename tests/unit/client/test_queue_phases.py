@@ -9,8 +9,10 @@ import random
 import pytest
 
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.client.producing.batch import Batch, Compressor
-from ledgermq.client.producing.partition_queue import _NEXT, Event, Numbering, PartitionQueue, Phase
+from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.partition.compressor import Compressor
+from ledgermq.client.producing.partition.phases import NEXT, Event, Numbering, Phase
+from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.client.producing.sessions import Session
 from ledgermq.errors import InvalidRecord, OutcomeUnknown, Unavailable, UnknownProducer
 from ledgermq.runtime.backoff import Backoff
@@ -50,9 +52,9 @@ def test_only_the_events_of_the_table_are_possible() -> None:
         for event in Event:
             queue = queue_with(Numbering.NEW)
             queue.phase = phase
-            if (phase, event) in _NEXT:
+            if (phase, event) in NEXT:
                 queue._move(event)
-                assert queue.phase is _NEXT[phase, event]
+                assert queue.phase is NEXT[phase, event]
             else:
                 with pytest.raises(AssertionError):
                     queue._move(event)
@@ -61,10 +63,10 @@ def test_only_the_events_of_the_table_are_possible() -> None:
 def test_every_phase_but_the_last_leads_back_to_sending() -> None:
     for phase in set(Phase) - {Phase.OVER}:
         reached = {phase}
-        while more := {_NEXT[at, event] for at, event in _NEXT if at in reached} - reached:
+        while more := {NEXT[at, event] for at, event in NEXT if at in reached} - reached:
             reached |= more
         assert Phase.SENDING in reached
-    assert {_NEXT[at, event] for at, event in _NEXT if at is Phase.OVER} == {Phase.OVER}
+    assert {NEXT[at, event] for at, event in NEXT if at is Phase.OVER} == {Phase.OVER}
 
 
 def test_a_failed_attempt_drains_and_sends_again_in_the_same_session() -> None:

@@ -19,8 +19,8 @@ from ledgermq.client.producing.arrow_rows import Piece
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import BatchDelivery, Delivery, OnDelivery, Outcome, Refused
 from ledgermq.client.producing.preparing import prepared
-from ledgermq.client.producing.queuing import Adds, Prepared
 from ledgermq.client.producing.sending.lifetime import Lifetime
+from ledgermq.client.producing.sending.works import Adds, Prepared
 from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.producing.topics import TopicQueues
 from ledgermq.client.producing.unrouted import typed

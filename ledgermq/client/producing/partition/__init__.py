@@ -1,0 +1,1 @@
+"""Parts of a producer's partition: its phases, and the compression of its batches."""
