@@ -12,7 +12,7 @@ WORKERS ?= 4
 # Some machines forbid Python to keep compiled modules: each of the hundreds of processes that tests start would compile all of them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup lint format proto kafka-messages pages quick test test-fast test-spark test-slow test-real test-kafka test-nightly test-pythons test-kubernetes compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit clean
+.PHONY: help setup lint format proto kafka-messages pages quick test test-fast test-spark test-slow test-real test-kafka test-nightly test-pythons test-kubernetes compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit release-check clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -161,6 +161,10 @@ sbom: $(STAMP) ## Write what an installation consists of, by requirements.lock, 
 
 audit: $(STAMP) ## Compare requirements.lock with the public list of known vulnerabilities; needs a network
 	$(BIN)/uv tool run --from "pip-audit>=2.10,<3" pip-audit --requirement requirements.lock --require-hashes --disable-pip --strict
+
+DIST ?= dist
+release-check: $(STAMP) ## Check what a release would publish (built twice, metadata, README's programs on each Python here); the files stay in DIST=dist
+	$(PYTHON) -m tests.release.run $(DIST)
 
 clean: ## Remove everything that these commands made, the environment included
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output ledgermq-data spark-warehouse

@@ -34,13 +34,14 @@ class Reader:
     """Who follows the page.
 
     `address`: of the broker; `folder`: the current one; `commands`: the folder of the program
-    `ledgermq`.
+    `ledgermq`; `python`: the interpreter that runs programs.
     """
 
     address: str
     folder: Path
     commands: Path
     given: dict[str, Any] = field(default_factory=dict)
+    python: str = sys.executable
 
     async def run(self, block: Block) -> None:
         """Raises AssertionError, or what the block raises."""
@@ -52,13 +53,13 @@ class Reader:
         elif block.is_script:
             script = self.folder / "program.py"
             script.write_text(text)
-            await asyncio.to_thread(self._program, block, [sys.executable, str(script)])
+            await asyncio.to_thread(self._program, block, [self.python, str(script)])
         else:
             with chdir(self.folder):  # as a script, which may name files
                 await self._fragment(block, text)
 
     def _program(self, block: Block, command: list[str]) -> None:
-        path = os.pathsep.join([str(self.commands), str(Path(sys.executable).parent), os.environ["PATH"]])
+        path = os.pathsep.join([str(self.commands), str(Path(self.python).parent), os.environ["PATH"]])
         environment = os.environ | {
             "PATH": path,
             "LEDGERMQ_TARGET": self.address,

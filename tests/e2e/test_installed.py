@@ -6,22 +6,19 @@ path. The programs run in a folder of a user's whose files have the plainest nam
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import blocks_of
+from tests.release.packages import CLONE, build, make_environment, pip, run
 
-CLONE = Path(__file__).parents[2]
-UV = str(Path(sys.executable).parent / "uv")
 TOP_LEVEL = {
     "ledgermq",
     "ledgermq_ledger",
@@ -38,39 +35,11 @@ DECOYS = ("ledger", "spark", "security", "offsets", "transactions", "timers", "b
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
-def _configured(name: str) -> str:
-    """Return what pip's files and variables say, which uv does not read (as infra/setup.sh does)."""
-    listed = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=120, check=False
-    ).stdout
-    found = [line.partition("=")[2].strip("'") for line in listed.splitlines() if f".{name}=" in line]
-    return found[-1] if found else ""
-
-
-def environment() -> dict[str, str]:
-    """Return the environment of a user: nothing of this run's Python, and where packages come from."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    if index := _configured("index-url"):
-        kept.setdefault("UV_DEFAULT_INDEX", index)
-    if cert := _configured("cert"):
-        kept.setdefault("SSL_CERT_FILE", cert)
-    return kept
-
-
-def run(command: Sequence[str], cwd: Path, seconds: float = 600, **variables: str) -> str:
-    """Run a command; return what it prints. It fails the test with all that it printed."""
-    done = subprocess.run(
-        command, cwd=cwd, env=environment() | variables, capture_output=True, text=True, timeout=seconds, check=False
-    )
-    assert done.returncode == 0, f"{' '.join(command)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with both distributions. The wheel is built from the source distribution."""
     folder = tmp_path_factory.mktemp("dist")
-    run([UV, "build", "--out-dir", str(folder), str(CLONE)], CLONE)
+    build(CLONE, folder)
     return folder
 
 
@@ -93,17 +62,16 @@ class Installed:
     def command(self, *arguments: str) -> str:
         return run([str(self.home / "bin" / "ledgermq"), *arguments], self.work, 300)
 
-    def pip(self, *arguments: str) -> None:
-        run([UV, "pip", arguments[0], "--python", str(self.home), *arguments[1:]], self.work)
+    def pip(self, command: str, *arguments: str) -> None:
+        pip(self.home, command, *arguments)
 
 
 def _install(folder: Path, wheel: Path, extras: str) -> Installed:
     """Make an environment with the locked versions of what the wheel needs, and a folder with the decoys."""
     home, work = folder / "env", folder / "work"
-    run([UV, "venv", "--quiet", "--python", sys.executable, str(home)], folder)
     work.mkdir()
+    make_environment(home, sys.executable, "--constraints", str(CLONE / "requirements.lock"), f"{wheel}[{extras}]")
     installed = Installed(home, work)
-    installed.pip("install", "--quiet", "--constraints", str(CLONE / "requirements.lock"), f"{wheel}[{extras}]")
     for name in DECOYS:
         (work / f"{name}.py").write_text(f"raise SystemExit('the {name}.py of the user was imported')\n")
     return installed
