@@ -16,10 +16,11 @@ from crc32c import crc32c
 from ledgermq.errors import DataDamaged, InvalidRequest, TransactionAborted, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.records import decode_batch
-from ledgermq_broker.transactions import checker
+from ledgermq_broker.transactions.coordinating import checker
+from ledgermq_broker.transactions.coordinating.term import Coordinating
+from ledgermq_broker.transactions.coordinating.unresolved import UnresolvedCopies
 from ledgermq_broker.transactions.partition import TransactionPartition
 from ledgermq_broker.transactions.state.types import Part, Transaction
-from ledgermq_broker.transactions.unresolved import UnresolvedCopies
 from tests.broker.cluster import Cluster, fetch_of, in_cluster
 from tests.broker.groups import ask
 from tests.broker.transaction_calls import (
@@ -306,16 +307,16 @@ async def test_messages_that_cannot_be_read_hold_up_no_others_of_their_group(
     """One answer carries two checks here, and the first two half messages are damaged."""
     await cluster.create("t", 1)
     monkeypatch.setattr(checker, "CHECKS_MAX", 2)
-    read = TransactionPartition._read_first
+    read = Coordinating._read_first
     names = [name for name in map(str, range(100)) if int(crc32c(name.encode())) % 3 == 0][:4]
     unreadable = set(names[:2])
 
-    async def damaged(self: TransactionPartition, transaction: Transaction, part: Part) -> pb.StagedData | None:
+    async def damaged(self: Coordinating, transaction: Transaction, part: Part) -> pb.StagedData | None:
         if transaction.transactional_id in unreadable:
             raise DataDamaged("its staged bytes are not those that were staged")
         return await read(self, transaction, part)
 
-    monkeypatch.setattr(TransactionPartition, "_read_first", damaged)
+    monkeypatch.setattr(Coordinating, "_read_first", damaged)
     for name in names:
         await half_message(cluster, name, b"x")
     poller = Poller(cluster)

@@ -14,8 +14,8 @@ from ledgermq.errors import DataDamaged, InvalidRequest, LedgerMQError, Transact
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.producer_ids import shown_producer_id
 from ledgermq_broker.groups.partition import PartitionCoordinator
+from ledgermq_broker.transactions.participating.staged_log import StagedLog
 from ledgermq_broker.transactions.partition import TransactionPartition
-from ledgermq_broker.transactions.staged_log import StagedLog
 from ledgermq_broker.transactions.state.limits import EPOCH_MAX, NUMBER_MAX
 from ledgermq_broker.transactions.state.types import Reference
 from ledgermq_broker.transactions.transactions import partition_of

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.transactions.copier import Copier
 from ledgermq_broker.transactions.housekeeper import Housekeeper
+from ledgermq_broker.transactions.participating.copier import Copier
 from ledgermq_broker.transactions.state.coordinator import Coordinator
 from ledgermq_broker.transactions.state.participant import Chunk, Participant
 from ledgermq_broker.transactions.state.types import Part, State, Transaction

@@ -15,8 +15,8 @@ from ledgermq.errors import TransactionAborted, TransactionFenced, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.internal.bundle_calls import CALL_S_MAX
 from ledgermq_broker.transactions import from_wire
-from ledgermq_broker.transactions.copier import Copier
 from ledgermq_broker.transactions.counts import TransactionCounts
+from ledgermq_broker.transactions.participating.copier import Copier
 from ledgermq_broker.transactions.partition import TransactionPartition
 from ledgermq_broker.transactions.state.participant import Chunk
 from ledgermq_broker.transactions.state.types import Part, State, Transaction
@@ -178,7 +178,7 @@ async def test_the_next_coordinator_goes_on_with_what_was_decided(cluster: Clust
     async def lost(*_: object) -> bool:
         raise Unavailable("the call is lost")
 
-    served(cluster)[bundle]._completer._push = lost
+    served(cluster)[bundle].coordinating._completer._push = lost
     await producer.commit()
     await cluster.stop(deciding, graceful=False)
     await producer.completed()
@@ -216,7 +216,7 @@ async def test_a_commit_in_many_segments_goes_on_after_a_takeover_between_two(cl
         raise Unavailable("the call is lost")
 
     if deciding in found:
-        found[deciding]._completer._push = lost
+        found[deciding].coordinating._completer._push = lost
     await cluster.stop(dying, graceful=False)
     await until(lambda: is_served(cluster, "t", len(values)), 60)
     assert await cluster.read_all("t", 0) == values
@@ -349,7 +349,7 @@ async def test_one_who_waits_for_an_open_transaction_asks_five_times_a_second_at
     assert await living.stage_offset("g", "in", 0, 2) == ""
     questions: list[pb.Question] = []
     for found in served(cluster).values():
-        found.ask = counting(found, questions)  # type: ignore[method-assign, assignment]
+        found.peers.ask = counting(found, questions)  # type: ignore[method-assign, assignment]
     for _ in range(100):
         assert await code_of(lambda: committed_offset(cluster, "g", "in", 0)) == "UNAVAILABLE"
         await asyncio.sleep(0.01)
@@ -363,7 +363,7 @@ Asked = Callable[[Transaction, pb.Question, Part | None], Coroutine[Any, Any, St
 
 
 def counting(found: TransactionPartition, questions: list[pb.Question]) -> Asked:
-    real = found.ask
+    real = found.peers.ask
 
     async def ask_counted(transaction: Transaction, question: pb.Question, part: Part | None = None) -> State:
         questions.append(question)
@@ -631,7 +631,7 @@ async def test_a_coordinator_that_does_not_answer_holds_up_no_others(
     unlucky = [name for name in names if coordinator_bundle(cluster, name) == silent][:64]
     lucky = next(name for name in names if coordinator_bundle(cluster, name) != silent)
     found = served(cluster)[topic.partitions[0].bundle]
-    ask_coordinator = found.ask
+    ask_coordinator = found.peers.ask
 
     async def silence(transaction: Transaction, question: pb.Question, part: Part | None = None) -> State:
         if transaction.transactional_id != lucky:
@@ -639,7 +639,7 @@ async def test_a_coordinator_that_does_not_answer_holds_up_no_others(
             raise Unavailable("no answer")
         return await ask_coordinator(transaction, question, part)
 
-    monkeypatch.setattr(found, "ask", silence)
+    monkeypatch.setattr(found.peers, "ask", silence)
     for name in unlucky:
         await (await beginner(cluster, name)).send("t", 0, b"x")
     await asyncio.sleep(5)

@@ -11,10 +11,10 @@ import pytest
 
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.transactions.coordinating.unresolved import UnresolvedCopies
 from ledgermq_broker.transactions.state.coordinator import Coordinator
 from ledgermq_broker.transactions.state.records import IdValue
 from ledgermq_broker.transactions.state.types import Kind, Part, State, Transaction
-from ledgermq_broker.transactions.unresolved import UnresolvedCopies
 from ledgermq_ledger.log.log_record import Decision
 from ledgermq_ledger.topics.catalog import Topic
 from tests.simulation.lost_answers import share_lost

@@ -13,9 +13,9 @@ from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import TransactionAborted
 from ledgermq_broker.bundle.group_commit import GroupCommit
 from ledgermq_broker.internal.issued_state import IssuedState
-from ledgermq_broker.transactions.completer import Completer
+from ledgermq_broker.transactions.coordinating.completer import Completer
 from ledgermq_broker.transactions.housekeeper import Housekeeper
-from ledgermq_broker.transactions.staged_log import StagedLog
+from ledgermq_broker.transactions.participating.staged_log import StagedLog
 from ledgermq_broker.transactions.state.coordinator import Coordinator
 from ledgermq_broker.transactions.state.participant import CarryItem, Chunk, Completion, Participant
 from ledgermq_broker.transactions.state.records import NoteValue, ReferencesEntry, ReferencesValue

@@ -20,17 +20,15 @@ from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.backoff import jittered_s
 from ledgermq.runtime.wait import wait_for
-from ledgermq.sources import Sources
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_broker.logs import get_logger
-from ledgermq_broker.transactions.counts import TransactionCounts
-from ledgermq_broker.transactions.pending_offsets import PendingOffsets
-from ledgermq_broker.transactions.staged_log import StagedLog
+from ledgermq_broker.transactions.participating.pending_offsets import PendingOffsets
+from ledgermq_broker.transactions.participating.staged_log import StagedLog
+from ledgermq_broker.transactions.parts import TransactionParts
+from ledgermq_broker.transactions.peers import Peers
 from ledgermq_broker.transactions.state.coordinator import Coordinator
-from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_broker.transactions.state.participant import CarryItem, Participant
 from ledgermq_broker.transactions.state.types import Part, State, Transaction
-from ledgermq_ledger.root.two_clocks import TwoClocks
 
 LOOK_S, IDLE_LOOK_S = 1.0, 10.0
 """Pauses between two looks at what is staged, while something is staged and while nothing is."""
@@ -65,26 +63,7 @@ class Duties(Protocol):
 
     def now_ms(self) -> int: ...
 
-    async def ask(self, transaction: Transaction, question: pb.Question, part: Part | None = None) -> State: ...
-
-    async def ask_expired(self, transaction: Transaction) -> bool: ...
-
     async def complete(self, transaction: Transaction, outcome: State, part: Part) -> bool: ...
-
-
-class Means(Protocol):
-    """What a housekeeper needs of a broker (`TransactionParts`)."""
-
-    @property
-    def limits(self) -> TransactionLimits: ...
-    @property
-    def sources(self) -> Sources: ...
-    @property
-    def clocks(self) -> TwoClocks: ...
-    @property
-    def counts(self) -> TransactionCounts: ...
-    @property
-    def carry_slots(self) -> int: ...
 
 
 class Housekeeper:
@@ -96,12 +75,14 @@ class Housekeeper:
         state: IssuedState,
         staged: StagedLog,
         pending: PendingOffsets,
-        parts: Means,
+        peers: Peers,
+        parts: TransactionParts,
     ) -> None:
         self._partition = partition
         self._state = state
         self._staged = staged
         self._pending = pending
+        self._peers = peers
         self._parts = parts
         self._busy = asyncio.Event()
         self._freed = asyncio.Event()
@@ -243,7 +224,7 @@ class Housekeeper:
 
     async def _ask_fate(self, transaction: Transaction, part: Part) -> None:
         await self._state.durable()  # a coordinator may record what is counted here
-        state = await self._partition.ask(transaction, pb.FATE, part)
+        state = await self._peers.ask(transaction, pb.FATE, part)
         if state is State.ABORTED:  # a commit is sent by the coordinator
             await self._partition.complete(transaction, State.ABORTED, Part(self._partition.bundle))
         elif state is not State.UNDECIDED:
@@ -322,7 +303,7 @@ class Housekeeper:
         await self._side_by_side(self._ask_expired, due)
 
     async def _ask_expired(self, transaction: Transaction) -> None:
-        if await self._partition.ask_expired(transaction):
+        if await self._peers.ask_expired(transaction):
             self._state.issued(lambda: self._partition.participant.forget(transaction))
 
     # Bytes

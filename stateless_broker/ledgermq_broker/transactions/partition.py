@@ -9,79 +9,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
-from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
+from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.sources import Sources
-from ledgermq_broker.internal.bundle_calls import BundleCalls
 from ledgermq_broker.internal.core import Opening
 from ledgermq_broker.internal.issued_state import IssuedState
-from ledgermq_broker.logs import get_logger
-from ledgermq_broker.transactions.checker import Checker
-from ledgermq_broker.transactions.completer import Completer
-from ledgermq_broker.transactions.copier import ENDED_WITHIN_S, Copier
-from ledgermq_broker.transactions.counts import TransactionCounts, TransactionSizes
+from ledgermq_broker.transactions.coordinating.term import Coordinating
+from ledgermq_broker.transactions.counts import TransactionSizes
 from ledgermq_broker.transactions.housekeeper import Housekeeper
-from ledgermq_broker.transactions.pending_offsets import PendingOffsets
-from ledgermq_broker.transactions.staged_log import StagedLog
+from ledgermq_broker.transactions.participating.copier import ENDED_WITHIN_S, Copier
+from ledgermq_broker.transactions.participating.pending_offsets import PendingOffsets
+from ledgermq_broker.transactions.participating.staged_log import StagedLog
+from ledgermq_broker.transactions.participating.timed_blocks import TimedBlocks
+from ledgermq_broker.transactions.parts import TransactionParts
+from ledgermq_broker.transactions.peers import Peers
 from ledgermq_broker.transactions.state.checks import describe
-from ledgermq_broker.transactions.state.coordinator import Coordinator, Identity, Outcome
+from ledgermq_broker.transactions.state.coordinator import Coordinator
 from ledgermq_broker.transactions.state.limits import RETRY_MS, TransactionLimits
 from ledgermq_broker.transactions.state.participant import Completion, Participant, Staging, ToStage
-from ledgermq_broker.transactions.state.types import Kind, Part, State, Transaction
+from ledgermq_broker.transactions.state.types import Part, State, Transaction
 from ledgermq_broker.transactions.state.wire import (
-    part_to_proto,
     shown_transaction,
-    state_from_proto,
-    state_to_proto,
     transaction_from_proto,
-    transaction_to_proto,
 )
-from ledgermq_broker.transactions.timed_blocks import TimedBlocks
-from ledgermq_broker.transactions.unresolved import UnresolvedCopies
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision
 from ledgermq_ledger.log.segment import Batch
-from ledgermq_ledger.root.two_clocks import TwoClocks
-from ledgermq_ledger.topics.catalog import Catalog, Topic
 
 COMPLETE_WAIT_S = 5.0
 """How long a call waits for a completion that takes several segments."""
-TURN_WAIT_S = 2.0
-"""How long a decision waits for the completion of the id's transaction before."""
 READ_BYTES_MAX = 4 * 1024 * 1024
 """Staged bytes in one answer, at most; a single batch may be larger."""
-
-FENCED_MAX = 1000
-"""Number of ids whose fenced transactions are remembered, so that each is counted once."""
-
-T = TypeVar("T")
-
-log = get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class TransactionParts:
-    """What all terms of a broker share. `bundle_of(coordinator)`: the bundle of a partition of
-    `__transactions`. `staged()`: the topic of staged batches. `unresolved`: finds or creates
-    a topic of half messages. `carry_slots`: how many slots staged batches may be behind before they
-    are carried forward.
-    """
-
-    limits: TransactionLimits
-    sources: Sources
-    clocks: TwoClocks
-    catalog: Callable[[], Catalog]
-    calls: BundleCalls
-    bundle_of: Callable[[int], int]
-    staged: Callable[[], Topic]
-    unresolved: Callable[[str], Awaitable[Topic]]
-    counts: TransactionCounts
-    carry_slots: int = 2048
 
 
 class TransactionCores:
@@ -114,13 +75,14 @@ class TransactionPartition:
         self.owner = opening.owner
         self._parts = parts
         self._on_failed = opening.on_failed
-        self._fenced: dict[str, tuple[int, int]] = {}
-        """Id -> the newest transaction that was counted as aborted because its epoch is over."""
         self._staged = StagedLog(opening.owner, opening.log, parts.staged(), opening.partition)
         self._pending = PendingOffsets(self.bundle, parts.catalog, opening.hosted)
         self._timed = TimedBlocks(self.bundle, opening.hosted)
         self._state = IssuedState("transactions", opening.owner, opening.log, opening.place, self._fail)
-        self._completer = Completer(self._state, self.coordinator, self._push, parts.sources, parts.counts)
+        self.peers = Peers(parts.calls, parts.bundle_of)
+        self.coordinating = Coordinating(
+            self.partition, self._state, self.coordinator, self.bundle, self, self.peers, parts
+        )
         self._copier = Copier(
             self._state,
             self.participant,
@@ -130,18 +92,12 @@ class TransactionPartition:
             parts.catalog,
             parts.sources,
             self._moved,
-            self._is_confirmed,
+            self.peers.is_confirmed,
         )
-        self._housekeeper = Housekeeper(self, self._state, self._staged, self._pending, parts)
-        self._checker = Checker(
-            self._state, self.coordinator, self._read_first, self._count_check, self._declare_unresolved, parts.clocks
-        )
-        self._unresolved = UnresolvedCopies(parts.unresolved, parts.calls, self._read_staged, parts.sources.now_us)
-        self.coordinator.start(self.now_ms())
-        self._completer.resume()
+        self._housekeeper = Housekeeper(self, self._state, self._staged, self._pending, self.peers, parts)
+        self.coordinating.start()
         self._copier.resume()
         self._housekeeper.start()
-        self._checker.start()
 
     @property
     def lost(self) -> LedgerMQError | None:
@@ -157,10 +113,9 @@ class TransactionPartition:
     def close(self, error: LedgerMQError) -> None:
         """End the term: every later call raises NotOwner. Idempotent."""
         self._state.close(error)
-        self._completer.close()
+        self.coordinating.close()
         self._copier.close()
         self._housekeeper.close()
-        self._checker.close()
 
     # Participant
 
@@ -267,7 +222,7 @@ class TransactionPartition:
                 if not await self._copier.copied(transaction.producer_id, COMPLETE_WAIT_S):
                     return False
                 confirmed, wrote = False, True  # judge it again: now the state has to say that it is over
-            elif await self._is_confirmed(transaction):
+            elif await self.peers.is_confirmed(transaction):
                 confirmed = self.participant.notes_gone == gone
             else:
                 return True  # this is a late call: the transaction is complete in all bundles
@@ -288,25 +243,6 @@ class TransactionPartition:
             self._state.take(decision, more=lambda: self._pending.settle(transaction, ()), within_s=ENDED_WITHIN_S)
             self._moved()
         return decision
-
-    async def _is_confirmed(self, transaction: Transaction) -> bool:
-        return (await self.ask(transaction, pb.CONFIRM)).is_commit
-
-    async def ask(self, transaction: Transaction, question: pb.Question, part: Part | None = None) -> State:
-        """Ask the coordinator of a transaction. Raises the errors of the call."""
-        request = pb.AskTransactionRequest(transaction=transaction_to_proto(transaction), question=question)
-        if part is not None:
-            request.part.CopyFrom(part_to_proto(part))
-        return state_from_proto((await self._asked(request)).state)
-
-    async def ask_expired(self, transaction: Transaction) -> bool:
-        """Ask the coordinator whether the note about this transaction's producer may be forgotten."""
-        request = pb.AskTransactionRequest(transaction=transaction_to_proto(transaction), question=pb.EXPIRED)
-        return (await self._asked(request)).expired
-
-    async def _asked(self, request: pb.AskTransactionRequest) -> pb.AskTransactionResponse:
-        bundle = self._parts.bundle_of(request.transaction.coordinator)
-        return await self._parts.calls.at(bundle, lambda broker: broker.ask_transaction(request))
 
     async def read_staged(self, transaction: Transaction, part: Part, skip: int) -> pb.ReadStagedResponse:
         """Return batches that `part` counts, without the first `skip` ones; none if nothing is staged."""
@@ -335,75 +271,10 @@ class TransactionPartition:
 
     # Coordinator
 
-    async def poll_checks(self, request: pb.PollChecksRequest) -> list[pb.Check]:
-        return await self._checker.poll(request.check_group, request.max_wait_ms / 1000, request.max_checks)
-
     def used_by(self, principal: int) -> dict[str, int]:
         """Return what a principal (a hash of its name) has of this bundle's tables, by their names."""
         shares = (self.coordinator.shares, *self.participant.shares)
         return {each.limit: each.of(principal) for each in shares}
-
-    async def init(self, request: pb.InitTransactionsRequest, kind: Kind) -> Identity:
-        name, timeout_ms, group, nonce = (
-            request.transactional_id,
-            request.timeout_ms,
-            request.check_group,
-            request.nonce,
-        )
-        return await self._in_turn(
-            name,
-            lambda: self.coordinator.init(name, kind, timeout_ms, group, self.now_ms(), nonce, request.caller),
-        )
-
-    async def end(self, transaction: Transaction, outcome: State, parts: Sequence[Part]) -> State:
-        def end() -> Decision[State]:
-            decision = self.coordinator.end(transaction, outcome, parts, self.now_ms())
-            return self._counted(decision, decision.answer, "producer")
-
-        return await self._in_turn(transaction.transactional_id, end)
-
-    async def outcome(self, request: pb.TransactionOutcomeRequest) -> Outcome:
-        name, epoch, number = request.transactional_id, request.epoch, request.number
-
-        def outcome() -> Decision[Outcome]:
-            decision = self.coordinator.outcome(name, epoch, number, self.now_ms())
-            return self._counted(decision, decision.answer.state, "asked")
-
-        return await self._in_turn(name, outcome)
-
-    async def resolve(self, request: pb.ResolveTransactionRequest) -> pb.TransactionInfo:
-        """Carry out an operator's decision, and return the state of the transaction."""
-        name, coordinator, now_ms = request.transactional_id, self.coordinator, self.now_ms()
-        if request.resolution == pb.FORGET:
-            info = await self._state.read(lambda: coordinator.describe(name))
-            await self._decided(name, lambda: coordinator.forget(name))
-            return info
-        if request.resolution == pb.GIVE_UP:
-            log.warning("operator gives up a part of a transaction", transaction=name, bundle=request.bundle)
-            return await self._decided(name, lambda: coordinator.give_up(name, request.bundle, now_ms))
-        if request.resolution not in (pb.COMMIT, pb.ABORT):
-            raise InvalidRequest(f"this broker has no resolution {request.resolution} of a transaction; upgrade it")
-        commit = request.resolution == pb.COMMIT
-
-        def resolve() -> Decision[pb.TransactionInfo]:
-            decision = coordinator.resolve(name, commit, now_ms)
-            return self._counted(decision, State(decision.answer.state), "operator")
-
-        log.warning("operator decides about a transaction", transaction=name, commit=commit)
-        return await self._decided(name, resolve)
-
-    async def answer(self, transaction: Transaction, question: pb.Question, part: Part) -> pb.AskTransactionResponse:
-        """Answer a bundle's question about a transaction."""
-        if question == pb.EXPIRED:
-            expired = await self._state.read(lambda: self.coordinator.is_expired(transaction))
-            return pb.AskTransactionResponse(expired=expired)
-        if question == pb.CONFIRM:
-            state = await self._state.read(lambda: self.coordinator.confirm(transaction))
-        elif question == pb.FATE:
-            state = await self._decided(transaction.transactional_id, partial(self._fate, transaction, part))
-        else:
-            raise InvalidRequest(f"this broker has no question {question} about a transaction; upgrade it")
-        return pb.AskTransactionResponse(state=state_to_proto(state))
 
     async def list(self, open_only: bool) -> tuple[Sequence[pb.TransactionInfo], Sequence[pb.StagedInfo]]:
         """Return the ids of this partition, and what is staged in its bundle."""
@@ -437,93 +308,6 @@ class TransactionPartition:
         for one, info in found.items():
             info.transaction.CopyFrom(shown_transaction(one))
         return sorted(found.values(), key=lambda info: info.oldest_ms)
-
-    async def describe(self, transactional_id: str) -> pb.TransactionInfo:
-        return await self._state.read(lambda: self.coordinator.describe(transactional_id))
-
-    # Inside
-
-    def _fate(self, transaction: Transaction, part: Part) -> Decision[State]:
-        decision = self.coordinator.fate(transaction, part, self.now_ms())
-        if decision.answer is State.ABORTED and not decision.records and self.coordinator.is_fenced(transaction):
-            self._count_fenced(transaction)
-        return self._counted(decision, decision.answer, "timeout")
-
-    def _count_fenced(self, transaction: Transaction) -> None:
-        """Count a fenced transaction once, although many bundles may ask about it."""
-        counted = self._fenced.get(transaction.transactional_id)
-        if counted is None or counted < transaction.pair:
-            while len(self._fenced) >= FENCED_MAX:
-                del self._fenced[next(iter(self._fenced))]
-            self._fenced[transaction.transactional_id] = transaction.pair
-            self._parts.counts.ended(self.partition, State.ABORTED, "fenced")
-
-    def _counted(self, decision: Decision[T], state: State, cause: str) -> Decision[T]:
-        if decision.records:
-            self._parts.counts.ended(self.partition, state, cause)
-        return decision
-
-    async def _in_turn(self, transactional_id: str, decide: Callable[[], Decision[T]]) -> T:
-        """As `_decided`; if the transaction before is not complete, wait up to `TURN_WAIT_S` for that."""
-        try:
-            return await self._decided(transactional_id, decide)
-        except Unavailable:
-            if self.lost is not None or not await self._completer.finished(transactional_id, TURN_WAIT_S):
-                raise
-        return await self._decided(transactional_id, decide)
-
-    async def _decided(self, transactional_id: str, decide: Callable[[], Decision[T]]) -> T:
-        """Decide about an id, and send the decision to the bundles as soon as it is durable."""
-
-        def decide_and_begin() -> Decision[T]:
-            decision = decide()
-            if decision.records:
-                self._completer.begin(transactional_id)
-                self._checker.wake()
-            return decision
-
-        return await self._state.decided(decide_and_begin)
-
-    async def _count_check(self, transaction: Transaction) -> State:
-        return await self._decided(
-            transaction.transactional_id, lambda: self.coordinator.checked(transaction, self.now_ms())
-        )
-
-    async def _declare_unresolved(self, transaction: Transaction, now_ms: int) -> bool:
-        def declare() -> Decision[bool]:
-            decision = self.coordinator.declare_unresolved(transaction, now_ms)
-            return self._counted(decision, State.UNRESOLVED, "checks")
-
-        return await self._decided(transaction.transactional_id, declare)
-
-    async def _read_first(self, transaction: Transaction, part: Part) -> pb.StagedData | None:
-        batches = (await self._read_staged(transaction, part, 0)).batches
-        return batches[0] if batches else None
-
-    async def _read_staged(self, transaction: Transaction, part: Part, skip: int) -> pb.ReadStagedResponse:
-        """Read the staged batches of a part from its bundle."""
-        if part.bundle == self.bundle:
-            return await self.read_staged(transaction, part, skip)
-        request = pb.ReadStagedRequest(
-            transaction=transaction_to_proto(transaction), part=part_to_proto(part), skip=skip
-        )
-        return await self._parts.calls.at(part.bundle, lambda broker: broker.read_staged(request))
-
-    async def _push(self, transaction: Transaction, outcome: State, part: Part) -> bool:
-        """Send a decision to the bundle of a part. An UNRESOLVED half message is sent as an abort, after
-        its copy for operators is durable (X19).
-        """
-        if outcome is State.UNRESOLVED:
-            info = self.coordinator.describe(transaction.transactional_id)
-            await self._unresolved.store(transaction, part, info.check_group, info.checks)
-            outcome = State.ABORTED
-        request = pb.CompleteTransactionRequest(
-            transaction=transaction_to_proto(transaction), outcome=state_to_proto(outcome), part=part_to_proto(part)
-        )
-        if part.bundle == self.bundle:
-            return await self.complete(transaction, outcome, part)
-        answer = await self._parts.calls.at(part.bundle, lambda broker: broker.complete_transaction(request))
-        return answer.done
 
     def _check_end(self, end: int) -> None:
         try:

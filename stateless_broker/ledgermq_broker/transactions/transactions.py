@@ -22,6 +22,8 @@ from ledgermq_broker.internal.terms import InternalTerms
 from ledgermq_broker.internal.topic import InternalTopic
 from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_broker.metadata.topic_changes import TopicSpec
+from ledgermq_broker.transactions.coordinating.term import Coordinating
+from ledgermq_broker.transactions.coordinating.unresolved import UnresolvedTopics
 from ledgermq_broker.transactions.counts import TransactionCounts, gauges
 from ledgermq_broker.transactions.from_wire import (
     kind_of,
@@ -32,13 +34,13 @@ from ledgermq_broker.transactions.from_wire import (
     transaction_to_end,
     transactional_id_of,
 )
-from ledgermq_broker.transactions.partition import TransactionCores, TransactionPartition, TransactionParts
+from ledgermq_broker.transactions.partition import TransactionCores, TransactionPartition
+from ledgermq_broker.transactions.parts import TransactionParts
 from ledgermq_broker.transactions.state.checks import unresolved_topic
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_broker.transactions.state.types import Part, State, Transaction
 from ledgermq_broker.transactions.state.wire import state_to_proto
 from ledgermq_broker.transactions.stored.check import add_transactions
-from ledgermq_broker.transactions.unresolved import UnresolvedTopics
 from ledgermq_ledger import keys
 from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.topics.catalog import Topic
@@ -121,7 +123,9 @@ class Transactions(Serving[TransactionPartition]):
         coordinators = topic.settings.transaction_coordinators
         if request.partition >= coordinators:
             raise UnknownPartition(f"coordinators are numbered 0 to {coordinators - 1}, not {request.partition}")
-        checks = await self._terms.call(self._kind, topic, request.partition, lambda found: found.poll_checks(request))
+        checks = await self._terms.call(
+            self._kind, topic, request.partition, lambda found: found.coordinating.poll_checks(request)
+        )
         return pb.PollChecksResponse(checks=checks, partitions=coordinators)
 
     # Calls of operators
@@ -254,9 +258,10 @@ class Transactions(Serving[TransactionPartition]):
         return topic
 
     async def _at_coordinator(
-        self, topic: Topic, transactional_id: str, call: Callable[[TransactionPartition], Awaitable[A]]
+        self, topic: Topic, transactional_id: str, call: Callable[[Coordinating], Awaitable[A]]
     ) -> A:
-        return await self._terms.call(self._kind, topic, partition_of(transactional_id, topic), call)
+        partition = partition_of(transactional_id, topic)
+        return await self._terms.call(self._kind, topic, partition, lambda found: call(found.coordinating))
 
 
 def partition_of(transactional_id: str, topic: Topic) -> int:

@@ -17,11 +17,11 @@ from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_broker.logs import get_logger
-from ledgermq_broker.transactions.pending_offsets import PendingOffsets
-from ledgermq_broker.transactions.staged_log import StagedLog
+from ledgermq_broker.transactions.participating.pending_offsets import PendingOffsets
+from ledgermq_broker.transactions.participating.staged_log import StagedLog
+from ledgermq_broker.transactions.participating.timed_blocks import TimedBlocks
 from ledgermq_broker.transactions.state.participant import Chunk, Participant
 from ledgermq_broker.transactions.state.types import Transaction
-from ledgermq_broker.transactions.timed_blocks import TimedBlocks
 from ledgermq_ledger.topics.catalog import Catalog
 
 RETRY_FIRST_S, RETRY_S_MAX = 0.1, 5.0

@@ -1,0 +1,1 @@
+"""The coordinator of one partition of `__transactions`, for one term of its bundle."""

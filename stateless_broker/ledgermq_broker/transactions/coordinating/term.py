@@ -1,0 +1,226 @@
+"""Serve the coordinator of one partition of `__transactions` for one term of its bundle: decide about the
+transactional ids that map to it, and send each decision to the bundles.
+
+Must not know: what is staged in this bundle, and how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
+
+from ledgermq.errors import InvalidRequest, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.internal.issued_state import IssuedState
+from ledgermq_broker.logs import get_logger
+from ledgermq_broker.transactions.coordinating.checker import Checker
+from ledgermq_broker.transactions.coordinating.completer import Completer
+from ledgermq_broker.transactions.coordinating.unresolved import UnresolvedCopies
+from ledgermq_broker.transactions.parts import TransactionParts
+from ledgermq_broker.transactions.peers import Peers
+from ledgermq_broker.transactions.state.coordinator import Coordinator, Identity, Outcome
+from ledgermq_broker.transactions.state.types import Kind, Part, State, Transaction
+from ledgermq_broker.transactions.state.wire import state_to_proto
+from ledgermq_ledger.log.log_record import Decision
+
+TURN_WAIT_S = 2.0
+"""How long a decision waits for the completion of the id's transaction before."""
+FENCED_MAX = 1000
+"""Number of ids whose fenced transactions are remembered, so that each is counted once."""
+
+T = TypeVar("T")
+
+log = get_logger(__name__)
+
+
+class Bundle(Protocol):
+    """What a coordinator asks of a bundle that has a part in a transaction."""
+
+    async def read_staged(self, transaction: Transaction, part: Part, skip: int) -> pb.ReadStagedResponse: ...
+
+    async def complete(self, transaction: Transaction, outcome: State, part: Part) -> bool: ...
+
+
+class Coordinating:
+    """`own_bundle`, `own`: the bundle of this partition, which needs no call."""
+
+    def __init__(
+        self,
+        partition: int,
+        state: IssuedState,
+        coordinator: Coordinator,
+        own_bundle: int,
+        own: Bundle,
+        peers: Peers,
+        parts: TransactionParts,
+    ) -> None:
+        self._partition = partition
+        self._state = state
+        self._coordinator = coordinator
+        self._own_bundle = own_bundle
+        self._own = own
+        self._peers = peers
+        self._parts = parts
+        self._now_ms = parts.clocks.stamp_ms
+        self._fenced: dict[str, tuple[int, int]] = {}
+        """Id -> the newest transaction that was counted as aborted because its epoch is over."""
+        self._completer = Completer(state, coordinator, self._push, parts.sources, parts.counts)
+        self._checker = Checker(
+            state, coordinator, self._read_first, self._count_check, self._declare_unresolved, parts.clocks
+        )
+        self._unresolved = UnresolvedCopies(parts.unresolved, parts.calls, self._read_staged, parts.sources.now_us)
+
+    def start(self) -> None:
+        """Begin again with all completions that are not complete by the log, and look for half messages to check."""
+        self._coordinator.start(self._now_ms())
+        self._completer.resume()
+        self._checker.start()
+
+    def close(self) -> None:
+        self._completer.close()
+        self._checker.close()
+
+    async def poll_checks(self, request: pb.PollChecksRequest) -> list[pb.Check]:
+        return await self._checker.poll(request.check_group, request.max_wait_ms / 1000, request.max_checks)
+
+    async def init(self, request: pb.InitTransactionsRequest, kind: Kind) -> Identity:
+        name, timeout_ms, group, nonce = (
+            request.transactional_id,
+            request.timeout_ms,
+            request.check_group,
+            request.nonce,
+        )
+        return await self._in_turn(
+            name,
+            lambda: self._coordinator.init(name, kind, timeout_ms, group, self._now_ms(), nonce, request.caller),
+        )
+
+    async def end(self, transaction: Transaction, outcome: State, parts: Sequence[Part]) -> State:
+        def end() -> Decision[State]:
+            decision = self._coordinator.end(transaction, outcome, parts, self._now_ms())
+            return self._counted(decision, decision.answer, "producer")
+
+        return await self._in_turn(transaction.transactional_id, end)
+
+    async def outcome(self, request: pb.TransactionOutcomeRequest) -> Outcome:
+        name, epoch, number = request.transactional_id, request.epoch, request.number
+
+        def outcome() -> Decision[Outcome]:
+            decision = self._coordinator.outcome(name, epoch, number, self._now_ms())
+            return self._counted(decision, decision.answer.state, "asked")
+
+        return await self._in_turn(name, outcome)
+
+    async def resolve(self, request: pb.ResolveTransactionRequest) -> pb.TransactionInfo:
+        """Carry out an operator's decision, and return the state of the transaction."""
+        name, coordinator, now_ms = request.transactional_id, self._coordinator, self._now_ms()
+        if request.resolution == pb.FORGET:
+            info = await self._state.read(lambda: coordinator.describe(name))
+            await self._decided(name, lambda: coordinator.forget(name))
+            return info
+        if request.resolution == pb.GIVE_UP:
+            log.warning("operator gives up a part of a transaction", transaction=name, bundle=request.bundle)
+            return await self._decided(name, lambda: coordinator.give_up(name, request.bundle, now_ms))
+        if request.resolution not in (pb.COMMIT, pb.ABORT):
+            raise InvalidRequest(f"this broker has no resolution {request.resolution} of a transaction; upgrade it")
+        commit = request.resolution == pb.COMMIT
+
+        def resolve() -> Decision[pb.TransactionInfo]:
+            decision = coordinator.resolve(name, commit, now_ms)
+            return self._counted(decision, State(decision.answer.state), "operator")
+
+        log.warning("operator decides about a transaction", transaction=name, commit=commit)
+        return await self._decided(name, resolve)
+
+    async def answer(self, transaction: Transaction, question: pb.Question, part: Part) -> pb.AskTransactionResponse:
+        """Answer a bundle's question about a transaction."""
+        if question == pb.EXPIRED:
+            expired = await self._state.read(lambda: self._coordinator.is_expired(transaction))
+            return pb.AskTransactionResponse(expired=expired)
+        if question == pb.CONFIRM:
+            state = await self._state.read(lambda: self._coordinator.confirm(transaction))
+        elif question == pb.FATE:
+            state = await self._decided(transaction.transactional_id, partial(self._fate, transaction, part))
+        else:
+            raise InvalidRequest(f"this broker has no question {question} about a transaction; upgrade it")
+        return pb.AskTransactionResponse(state=state_to_proto(state))
+
+    async def describe(self, transactional_id: str) -> pb.TransactionInfo:
+        return await self._state.read(lambda: self._coordinator.describe(transactional_id))
+
+    # Inside
+
+    def _fate(self, transaction: Transaction, part: Part) -> Decision[State]:
+        decision = self._coordinator.fate(transaction, part, self._now_ms())
+        if decision.answer is State.ABORTED and not decision.records and self._coordinator.is_fenced(transaction):
+            self._count_fenced(transaction)
+        return self._counted(decision, decision.answer, "timeout")
+
+    def _count_fenced(self, transaction: Transaction) -> None:
+        """Count a fenced transaction once, although many bundles may ask about it."""
+        counted = self._fenced.get(transaction.transactional_id)
+        if counted is None or counted < transaction.pair:
+            while len(self._fenced) >= FENCED_MAX:
+                del self._fenced[next(iter(self._fenced))]
+            self._fenced[transaction.transactional_id] = transaction.pair
+            self._parts.counts.ended(self._partition, State.ABORTED, "fenced")
+
+    def _counted(self, decision: Decision[T], state: State, cause: str) -> Decision[T]:
+        if decision.records:
+            self._parts.counts.ended(self._partition, state, cause)
+        return decision
+
+    async def _in_turn(self, transactional_id: str, decide: Callable[[], Decision[T]]) -> T:
+        """As `_decided`; if the transaction before is not complete, wait up to `TURN_WAIT_S` for that."""
+        try:
+            return await self._decided(transactional_id, decide)
+        except Unavailable:
+            if self._state.lost is not None or not await self._completer.finished(transactional_id, TURN_WAIT_S):
+                raise
+        return await self._decided(transactional_id, decide)
+
+    async def _decided(self, transactional_id: str, decide: Callable[[], Decision[T]]) -> T:
+        """Decide about an id, and send the decision to the bundles as soon as it is durable."""
+
+        def decide_and_begin() -> Decision[T]:
+            decision = decide()
+            if decision.records:
+                self._completer.begin(transactional_id)
+                self._checker.wake()
+            return decision
+
+        return await self._state.decided(decide_and_begin)
+
+    async def _count_check(self, transaction: Transaction) -> State:
+        return await self._decided(
+            transaction.transactional_id, lambda: self._coordinator.checked(transaction, self._now_ms())
+        )
+
+    async def _declare_unresolved(self, transaction: Transaction, now_ms: int) -> bool:
+        def declare() -> Decision[bool]:
+            decision = self._coordinator.declare_unresolved(transaction, now_ms)
+            return self._counted(decision, State.UNRESOLVED, "checks")
+
+        return await self._decided(transaction.transactional_id, declare)
+
+    async def _read_first(self, transaction: Transaction, part: Part) -> pb.StagedData | None:
+        batches = (await self._read_staged(transaction, part, 0)).batches
+        return batches[0] if batches else None
+
+    async def _read_staged(self, transaction: Transaction, part: Part, skip: int) -> pb.ReadStagedResponse:
+        """Read the staged batches of a part from its bundle."""
+        return await self._at(part).read_staged(transaction, part, skip)
+
+    async def _push(self, transaction: Transaction, outcome: State, part: Part) -> bool:
+        """Send a decision to the bundle of a part. An UNRESOLVED half message is sent as an abort, after
+        its copy for operators is durable (X19).
+        """
+        if outcome is State.UNRESOLVED:
+            info = self._coordinator.describe(transaction.transactional_id)
+            await self._unresolved.store(transaction, part, info.check_group, info.checks)
+            outcome = State.ABORTED
+        return await self._at(part).complete(transaction, outcome, part)
+
+    def _at(self, part: Part) -> Bundle:
+        return self._own if part.bundle == self._own_bundle else self._peers

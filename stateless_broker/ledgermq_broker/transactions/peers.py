@@ -1,0 +1,60 @@
+"""Ask the other side of a transaction: its coordinator, or a bundle that has a part in it.
+
+The calls go to the brokers that own these bundles at present. Must not know: what this bundle has staged or decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.internal.bundle_calls import BundleCalls
+from ledgermq_broker.transactions.state.types import Part, State, Transaction
+from ledgermq_broker.transactions.state.wire import (
+    part_to_proto,
+    state_from_proto,
+    state_to_proto,
+    transaction_to_proto,
+)
+
+
+class Peers:
+    """`bundle_of(coordinator)`: the bundle of a partition of `__transactions`."""
+
+    def __init__(self, calls: BundleCalls, bundle_of: Callable[[int], int]) -> None:
+        self._calls = calls
+        self._bundle_of = bundle_of
+
+    async def is_confirmed(self, transaction: Transaction) -> bool:
+        """Ask the coordinator whether a transaction is committed and not complete in all its bundles."""
+        return (await self.ask(transaction, pb.CONFIRM)).is_commit
+
+    async def ask(self, transaction: Transaction, question: pb.Question, part: Part | None = None) -> State:
+        """Ask the coordinator of a transaction. Raises the errors of the call."""
+        request = pb.AskTransactionRequest(transaction=transaction_to_proto(transaction), question=question)
+        if part is not None:
+            request.part.CopyFrom(part_to_proto(part))
+        return state_from_proto((await self._asked(request)).state)
+
+    async def ask_expired(self, transaction: Transaction) -> bool:
+        """Ask the coordinator whether the note about this transaction's producer may be forgotten."""
+        request = pb.AskTransactionRequest(transaction=transaction_to_proto(transaction), question=pb.EXPIRED)
+        return (await self._asked(request)).expired
+
+    async def _asked(self, request: pb.AskTransactionRequest) -> pb.AskTransactionResponse:
+        bundle = self._bundle_of(request.transaction.coordinator)
+        return await self._calls.at(bundle, lambda broker: broker.ask_transaction(request))
+
+    async def read_staged(self, transaction: Transaction, part: Part, skip: int) -> pb.ReadStagedResponse:
+        """Read the staged batches of a part from its bundle, without the first `skip` ones."""
+        request = pb.ReadStagedRequest(
+            transaction=transaction_to_proto(transaction), part=part_to_proto(part), skip=skip
+        )
+        return await self._calls.at(part.bundle, lambda broker: broker.read_staged(request))
+
+    async def complete(self, transaction: Transaction, outcome: State, part: Part) -> bool:
+        """Send a decision to the bundle of a part. Return whether it answered "done"."""
+        request = pb.CompleteTransactionRequest(
+            transaction=transaction_to_proto(transaction), outcome=state_to_proto(outcome), part=part_to_proto(part)
+        )
+        return (await self._calls.at(part.bundle, lambda broker: broker.complete_transaction(request))).done
