@@ -2219,18 +2219,22 @@ class StoredQuota(_message.Message):
     def __init__(self, principal: _Optional[str] = ..., client_id: _Optional[str] = ..., limits: _Optional[_Mapping[str, int]] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class DrainBrokerRequest(_message.Message):
-    __slots__ = ("address", "undrain")
+    __slots__ = ("address", "undrain", "nonce")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     UNDRAIN_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     address: str
     undrain: bool
-    def __init__(self, address: _Optional[str] = ..., undrain: _Optional[bool] = ...) -> None: ...
+    nonce: bytes
+    def __init__(self, address: _Optional[str] = ..., undrain: _Optional[bool] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class DrainBrokerResponse(_message.Message):
-    __slots__ = ("bundles",)
+    __slots__ = ("bundles", "overtaken")
     BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    OVERTAKEN_FIELD_NUMBER: _ClassVar[int]
     bundles: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, bundles: _Optional[_Iterable[int]] = ...) -> None: ...
+    overtaken: bool
+    def __init__(self, bundles: _Optional[_Iterable[int]] = ..., overtaken: _Optional[bool] = ...) -> None: ...
 
 class AddBundlesRequest(_message.Message):
     __slots__ = ("bundles", "dry_run", "forwarded")
@@ -2253,18 +2257,22 @@ class AddBundlesResponse(_message.Message):
     def __init__(self, before: _Optional[int] = ..., bundles: _Optional[int] = ..., once: _Optional[bool] = ...) -> None: ...
 
 class MovePartitionRequest(_message.Message):
-    __slots__ = ("topic", "partition", "bundle", "dry_run", "forwarded")
+    __slots__ = ("topic", "partition", "bundle", "dry_run", "forwarded", "nonce", "topic_id")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     bundle: int
     dry_run: bool
     forwarded: bool
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., bundle: _Optional[int] = ..., dry_run: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    nonce: bytes
+    topic_id: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., bundle: _Optional[int] = ..., dry_run: _Optional[bool] = ..., forwarded: _Optional[bool] = ..., nonce: _Optional[bytes] = ..., topic_id: _Optional[int] = ...) -> None: ...
 
 class MovePartitionResponse(_message.Message):
     __slots__ = ("source", "move")

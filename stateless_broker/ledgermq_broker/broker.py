@@ -45,6 +45,7 @@ from ledgermq_broker.metadata.at_controller import AtController
 from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.followed import Metadata, Source
 from ledgermq_broker.metadata.topic_changes import TopicLimits
+from ledgermq_broker.metadata.topic_path import TopicPath
 from ledgermq_broker.paths.deletion_path import DeletionPath
 from ledgermq_broker.paths.fetch_path import FetchPath
 from ledgermq_broker.paths.find_path import FindPath
@@ -52,7 +53,7 @@ from ledgermq_broker.paths.giving_way import GivingWay
 from ledgermq_broker.paths.produce_path import ProducePath
 from ledgermq_broker.paths.received_batches import BatchChecks
 from ledgermq_broker.queues.shares import QUEUES
-from ledgermq_broker.service import BrokerService, ClusterPath, OffsetPath, TopicPath
+from ledgermq_broker.service import BrokerService, ClusterPath, OffsetPath
 from ledgermq_broker.settings.processes import (
     BrokerConstants,
     BrokerSettings,
@@ -384,9 +385,7 @@ class Broker:
         return {name: found[name] for name in sorted(found)}
 
     def _features(self) -> tuple[str, ...]:
-        """Decide whether rules are enforced, if that depends on the other brokers; return what this broker
-        has.
-        """
+        """Decide whether rules are enforced, if that depends on the other brokers; return what this broker has."""
         others = [heartbeat for name, heartbeat in self.membership.present().items() if name != self.broker_id]
         if self._settings.security == "auto" and any(ENFORCING in heartbeat.features for heartbeat in others):
             self.rules.enforced, self.rules.undecided = True, False

@@ -13,10 +13,10 @@ Then = Callable[[], Awaitable[object]]
 
 
 def lose_the_answer(
-    patch: pytest.MonkeyPatch, owner: type, method: str, *, stored: bool, then: Then | None = None
+    patch: pytest.MonkeyPatch, owner: object, method: str, *, stored: bool, then: Then | None = None
 ) -> None:
     """Lose the first answer of the owner's method, or with `stored=False` the first request; then something else
-    happens before the next attempt.
+    happens before the next attempt. `owner`: a class, or one object.
     """
     true: Callable[..., Awaitable[Any]] = getattr(owner, method)
 

@@ -12,7 +12,8 @@ from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.list_bounds import items_max_of
 from ledgermq.protocol.methods import METHODS, Method
-from ledgermq_broker import service
+from ledgermq_broker.admission import queries
+from ledgermq_broker.metadata import topic_path
 from ledgermq_broker.paths import deletion_path, fetch_path
 from ledgermq_broker.queues import fetching
 from ledgermq_offsets.limits import GroupLimits
@@ -80,7 +81,8 @@ def test_the_bounds_are_those_that_the_broker_itself_has() -> None:
     """A process without a wire judges by these."""
     limits = GroupLimits()
     assert items_max_of(pb.FetchRequest.DESCRIPTOR.fields_by_name["partitions"]) == fetch_path.PARTITIONS_MAX
-    assert items_max_of(pb.ListOffsetsRequest.DESCRIPTOR.fields_by_name["queries"]) == service.QUERIES_MAX
+    assert items_max_of(pb.ListOffsetsRequest.DESCRIPTOR.fields_by_name["queries"]) == queries.QUERIES_MAX
+    assert items_max_of(pb.DescribeTopicsRequest.DESCRIPTOR.fields_by_name["topics"]) == topic_path.NAMES_MAX
     assert items_max_of(pb.DeleteRecordsRequest.DESCRIPTOR.fields_by_name["partitions"]) == deletion_path.PARTITIONS_MAX
     assert items_max_of(pb.ShareFetchRequest.DESCRIPTOR.fields_by_name["partitions"]) == fetching.PARTITIONS_MAX
     assert items_max_of(pb.CommitOffsetsRequest.DESCRIPTOR.fields_by_name["commits"]) == limits.commits_max

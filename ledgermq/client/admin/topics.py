@@ -226,7 +226,9 @@ class Admin:
             partition=_whole("partition", partition),
             bundle=_whole("bundle", bundle),
             dry_run=dry_run,
+            nonce=self._sources.new_id(),
         )
+        request.topic_id = await self._id_of(topic)
         await self._connections.ask(lambda at: at.move_partition(request), self._connections.deadline())
 
     async def describe_loads(self) -> list[BundleLoads]:
@@ -279,15 +281,17 @@ class Admin:
         if not address:
             known = ", ".join(found.address for found in cluster.brokers)
             raise InvalidRequest(f"there is no broker {broker!r}; the brokers are {known}")
-        request = pb.DrainBrokerRequest(address=address, undrain=undrain)
+        request = pb.DrainBrokerRequest(address=address, undrain=undrain, nonce=self._sources.new_id())
         backoff = self._connections.backoff()
         while True:
             try:
-                await self._connections.ask_at(address, lambda at: at.drain_broker(request), deadline)
+                answer = await self._connections.ask_at(address, lambda at: at.drain_broker(request), deadline)
             except RetriableError as error:
                 if not await backoff.pause(error.retry_after_ms, deadline):
                     raise
             else:
+                if answer.overtaken and not undrain:
+                    raise InvalidRequest(f"the broker at {address} was drained, and another call has ended that since")
                 return address
 
     async def _owned(self, address: str, deadline: float) -> list[int]:

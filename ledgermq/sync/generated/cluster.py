@@ -56,8 +56,8 @@ class ClusterAdmin:
         """Let a broker hand over all that it owns and take nothing new, until `undrain_broker` or its next
         start. Return when it owns nothing, and other brokers own all bundles. Programs notice nothing.
 
-        `broker`: its address or id. Raises InvalidRequest (there is no such broker, or no other one),
-        DeadlineExceeded (it goes on handing over), Unauthorized, Unavailable.
+        `broker`: its address or id. Raises InvalidRequest (there is no such broker, or no other one, or
+        another call has ended the drain), DeadlineExceeded (it goes on handing over), Unauthorized, Unavailable.
         """
         self._background.run(self._inner.drain_broker(broker, timeout_s=timeout_s), timeout_s)
 

@@ -211,9 +211,11 @@ class Controller:
 
         return await self._to_its_end(add())
 
-    async def move_partition(self, name: str, partition: int, bundle: int, *, dry_run: bool) -> PartitionMove | None:
-        """Decide that a partition moves to a bundle; the owners of both carry it out. Return the move; None if the
-        partition never left that bundle, and with `dry_run`, which changes nothing.
+    async def move_partition(
+        self, name: str, partition: int, bundle: int, *, dry_run: bool, nonce: bytes = b"", topic_id: int = 0
+    ) -> PartitionMove | None:
+        """Decide that a partition moves to a bundle, once for one nonce; the owners of both carry it out. Return its
+        newest move; None if the partition never left its bundle, and with `dry_run`, which changes nothing.
 
         Before that the owner of the bundle that it leaves says whether something keeps it there, and takes nothing
         more of that kind for a few seconds (`BundleOwner.prepare_move`). Raises NotOwner if this broker is not the
@@ -223,16 +225,19 @@ class Controller:
 
         def decide(catalog: Catalog) -> tuple[Topic, PartitionMove | None]:
             self.require(MOVES)
-            wish = moved(catalog, name, partition, bundle, self._bundles())
+            wish = moved(catalog, name, partition, bundle, self._bundles(), nonce, topic_id)
             return wish, wish.moves.get(partition)
 
         async def move() -> PartitionMove | None:
             async with self._lock:
                 owner = await self._ready()
                 wish, first = decide(self._metadata.catalog)
-            if first is None or first.id:
-                await owner.check_fence()  # another controller may have moved it since
-                return None if dry_run else first
+                if first is None or first.id:
+                    if dry_run or wish is self._metadata.catalog.topics_by_name[name]:
+                        await owner.check_fence()  # another controller may have moved it since
+                    else:  # it is there, and a repetition is not to move it back
+                        await self._append(owner, topic_key(name), encode_topic_record(wish))
+                    return None if dry_run else first
             loop = asyncio.get_running_loop()
             asked_of, asked_s = wish.id, loop.time()
             await self._prepare_move(first.source, PartitionId(wish.id, partition), dry_run)
@@ -302,9 +307,7 @@ class Controller:
             self._changed.set()
 
     async def run(self) -> None:
-        """Create the topic `__metadata`, and free the names of deleted topics, whenever this broker
-        is the controller.
-        """
+        """Create the topic `__metadata`, and free names of deleted topics, whenever this broker is the controller."""
         pause_s = REMOVAL_PAUSE_S_MIN
         while True:
             self._changed.clear()
@@ -366,9 +369,7 @@ class Controller:
         return await self._to_its_end(self._change_now(decide))
 
     async def _to_its_end(self, change: Coroutine[Any, Any, T]) -> T:
-        """Run a change to its end even if its caller is cancelled: half a change would block the
-        next one.
-        """
+        """Run a change to its end even if its caller is cancelled: half a change would block the next one."""
         task = asyncio.create_task(change, name="change of metadata")
         self._changes.add(task)
         task.add_done_callback(self._ended)
@@ -404,9 +405,7 @@ class Controller:
             await mark_grown(self._compaction.store, self._cluster)
 
     async def _put_in_force(self, topic: Topic) -> None:
-        """Write into the newest checkpoint of each of the topic's bundles what protects its records
-        now (design D1).
-        """
+        """Write into the newest checkpoint of each of the topic's bundles what protects its records now (design D1)."""
 
         async def in_bundle(bundle: int) -> None:
             catalog = self._metadata.catalog

@@ -267,23 +267,35 @@ def _meant(topic: Topic, topic_id: int) -> Topic:
     return topic
 
 
-def moved(catalog: Catalog, name: str, partition: int, bundle: int, bundles: int) -> Topic:
+def moved(
+    catalog: Catalog,
+    name: str,
+    partition: int,
+    bundle: int,
+    bundles: int,
+    nonce: bytes = b"",
+    topic_id: int = 0,
+) -> Topic:
     """Return the topic with a partition on its way to a bundle; the offset of its record becomes the id of the
-    move. A partition that is there, or on its way there, changes nothing. The topic does not count as altered: a
-    time of `delete.when` that has passed is still to be carried out.
+    move. A partition that is there, or on its way there, stays so. The topic does not count as altered: a time of
+    `delete.when` that has passed is still to be carried out. `nonce`, `topic_id`: as in `altered`.
 
     Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, UnknownPartition, InvalidRequest, and Unavailable
     while the partition moves elsewhere.
     """
     _check_user_topic(name)
-    topic = catalog.living(name)
+    check_nonce(nonce)
+    topic = _meant(catalog.living(name), topic_id)
+    if nonce and nonce in topic.changes:
+        return topic
     if not 0 <= partition < topic.partitions:
         raise UnknownPartition(f"topic {name!r} has partitions 0 to {topic.partitions - 1}, not {partition}")
     if not keys.METADATA_BUNDLE < bundle < bundles:
         raise InvalidRequest(f"a partition can move to the bundles 1 to {bundles - 1}, not to {bundle}")
     source, before = topic.bundles[partition], topic.moves.get(partition)
+    changes = with_nonce(topic.changes, nonce, CHANGES_KEPT)
     if source == bundle:
-        return topic
+        return replace(topic, changes=changes) if nonce else topic
     if before is not None:
         _check_ended(topic, partition, before)
     if catalog.offset >= MOVES_END:
@@ -300,6 +312,7 @@ def moved(catalog: Catalog, name: str, partition: int, bundle: int, bundles: int
         raw_settings=raw,
         settings=parse_stored_settings(raw),
         moves={**topic.moves, partition: move},
+        changes=changes,
     )
 
 
