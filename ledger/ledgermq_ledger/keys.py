@@ -251,9 +251,7 @@ def hidden_partition(place: PartitionId) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ParquetName:
-    """The parts of a Parquet file's key; `last_offset` inclusive. `topic`: None for a file of a hidden
-    topic.
-    """
+    """The parts of a Parquet file's key; `last_offset` inclusive. `topic`: None for a file of a hidden topic."""
 
     topic: str | None
     partition: int
@@ -303,11 +301,14 @@ def _parse_hidden(key: str) -> ParquetName | None:
     return name if name is not None and name.key == key else None
 
 
+def keyed_topic(topic_id: int) -> str:
+    """Return the folder of all partitions of a keyed topic."""
+    return f"{KEYED}_{topic_id}/"
+
+
 def keyed_folder(place: PartitionId) -> str:
-    """Return the folder of a keyed topic's partition, with its versions and their files
-    (docs/decisions/0022).
-    """
-    return f"{KEYED}_{place.topic_id}/partition={place.partition}/"
+    """Return the folder of a keyed topic's partition, with its versions and their files (docs/decisions/0022)."""
+    return f"{keyed_topic(place.topic_id)}partition={place.partition}/"
 
 
 def keyed_versions(place: PartitionId) -> str:

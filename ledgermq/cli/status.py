@@ -68,11 +68,11 @@ async def status(
             while cluster.problems and asyncio.get_running_loop().time() < until:
                 await asyncio.sleep(0.1)
                 cluster = await client.describe_cluster()
-        topics = await client.list_topics()
+        topics, deleted = await client.list_topics(), await client.list_topics(deleted=True)
         future: list[FutureRecord] = []
         if not cluster.problems:  # the owners of all partitions answer
             future = await future_records(client, topics, datetime.now(UTC), min(timeout_s, FUTURE_WAIT_S))
-    report = status_report(cluster, len(topics), future)
+    report = status_report(cluster, len(topics), future, deleted=len(deleted))
     show(report, output)
     if report.facts["health"] == "trouble":
         raise typer.Exit(ExitCode.UNAVAILABLE)
@@ -109,7 +109,10 @@ async def future_records(
     return found
 
 
-def status_report(cluster: ledgermq.ClusterDescription, topics: int, future: Sequence[FutureRecord] = ()) -> Report:
+def status_report(
+    cluster: ledgermq.ClusterDescription, topics: int, future: Sequence[FutureRecord] = (), *, deleted: int = 0
+) -> Report:
+    """Return the report. `deleted`: topics that are deleted and can be brought back."""
     troubled = [bundle for bundle in cluster.bundles if bundle.trouble]
     facts = {
         "health": "trouble" if cluster.problems else "ok",
@@ -118,6 +121,7 @@ def status_report(cluster: ledgermq.ClusterDescription, topics: int, future: Seq
         "version": cluster.version,
         "controller": cluster.controller,
         "topics": topics,
+        "deleted_topics": deleted,
     }
     owned = {
         broker.address: sum(bundle.owner == broker.address for bundle in cluster.bundles) for broker in cluster.brokers

@@ -45,8 +45,9 @@ async def gc(
     """Remove objects that are no longer needed: segments that are in Parquet, replaced checkpoints,
     files below log starts, and so on.
 
-    Younger objects than the grace period wait: the table shows when they may be removed. Objects
-    that no LedgerMQ process puts are only listed. Brokers and compactors may run meanwhile.
+    Younger objects than the grace period wait: the table shows when they may be removed. Deleted
+    topics that can be brought back keep their files; `kept` shows which, and until when. Objects that
+    no LedgerMQ process puts are only listed. Brokers and compactors may run meanwhile.
     """
     from ledgermq_ledger.garbage.sweep import Swept, find_removable, sweep
     from ledgermq_ledger.keys import METADATA_BUNDLE
@@ -81,6 +82,7 @@ def sweep_report(url: str, swept: Any, *, dry_run: bool, keys: bool) -> Report:
         "bytes": sum(each.size for each in found.removable if each.key in gone),
         "within_grace": len(found.waiting),
         "not_removed": len(found.removable) - len(gone),
+        "kept_to_undelete": sum(each.objects for each in found.kept),
         "archived": found.archived,
         "fences_kept": found.fences_kept,
         "foreign": len(found.foreign),
@@ -89,6 +91,8 @@ def sweep_report(url: str, swept: Any, *, dry_run: bool, keys: bool) -> Report:
     tables = [Rows("kinds", ("kind", "objects", "bytes"), kinds)] if kinds else []
     if found.waiting:
         tables.append(Rows("waiting", ("kind", "objects", "bytes", "may_go_from", "all_from"), [*_waiting(found)]))
+    if found.kept:
+        tables.append(Rows("kept", ("topic", "objects", "bytes", "until"), [*_kept(found)]))
     if keys:
         rows = [
             {name: getattr(each, name) for name in ("key", "size", "modified_ms", "why")}
@@ -109,6 +113,13 @@ def _waiting(found: Any) -> Iterator[dict[str, Any]]:
         times = [each.free_ms for each in waiting]
         row = {"kind": kind.value, "objects": len(waiting), "bytes": sum(each.size for each in waiting)}
         yield row | {"may_go_from": time_text(min(times)), "all_from": time_text(max(times)), "free_ms": max(times)}
+
+
+def _kept(found: Any) -> Iterator[dict[str, Any]]:
+    """Return by topic what a deletion left so that the topic can be brought back, and until when it is kept."""
+    for each in found.kept:
+        row = {"topic": each.topic, "objects": each.objects, "bytes": each.bytes}
+        yield row | {"until": time_text(each.until_ms), "until_ms": each.until_ms}
 
 
 def _failure(where: str, error: LedgerMQError) -> Finding:

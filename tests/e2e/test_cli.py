@@ -330,10 +330,38 @@ def test_tables_and_help_may_be_cut_off_too(shell: Shell, words: list[str]) -> N
 
 
 def test_status(shell: Shell) -> None:
+    wait_until(lambda: shell("status").code == 0)  # where this test is the first, bundles are still being taken
     found = shell.json("status")
     assert found["health"] == "ok"
     assert [(broker["address"], broker["alive"]) for broker in found["brokers"]] == [(shell.address, True)]
     assert {bundle["owner"] for bundle in found["bundles"]} == {shell.address}
+
+
+def test_a_deleted_topic_is_shown_with_what_it_keeps_and_comes_back(shell: Shell) -> None:
+    shell("topic", "create", "gone", "--partitions", 1)
+    shell("produce", "gone", stdin="a\nb\n")
+    shell.json("compact", shell.root)
+    before = shell.json("status")
+    assert shell("topic", "delete", "gone", "--yes").code == 0
+    assert [topic["topic"] for topic in shell.json("topic", "list", "--deleted")["topics"]] == ["gone"]
+    now = shell.json("status")
+    assert (now["topics"], now["deleted_topics"]) == (before["topics"] - 1, before["deleted_topics"] + 1)
+    found = shell.json("gc", shell.root, "--dry-run", "--grace", "0s")
+    (kept,) = found["kept"]
+    files = [*(shell.root / "parquet" / "topic=gone").rglob("*.parquet")]
+    assert (kept["topic"], kept["objects"], kept["bytes"]) == ("gone", 1, sum(file.stat().st_size for file in files))
+    assert found["kept_to_undelete"] == 1
+    assert kept["until_ms"] > 0
+    assert "gone" in shell("gc", shell.root).out
+    shell("topic", "undelete", "gone")
+    assert shell("consume", "gone", "--until-end", "--from", "earliest").out.split() == ["a", "b"]
+    assert "kept" not in shell.json("gc", shell.root, "--dry-run")
+    with ledgermq.sync.connect(shell.address) as client:
+        assert client.delete_topic("gone") is not None
+        assert [topic.name for topic in client.list_topics(deleted=True)] == ["gone"]
+        assert client.undelete_topic("gone").name == "gone"
+        assert client.delete_topic("gone", now=True) is None
+        assert client.list_topics(deleted=True) == []
 
 
 def test_the_root_can_be_inspected_and_compacted_while_the_broker_runs(shell: Shell) -> None:

@@ -58,10 +58,23 @@ class Waiting:
     free_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a deleted topic that can be brought back keeps: files and versions, `bytes` of them, until `until_ms`.
+
+    What is not compacted yet stands in segments with records of other topics, and is not counted.
+    """
+
+    topic: str
+    objects: int
+    bytes: int
+    until_ms: int
+
+
 @dataclass(slots=True)
 class Found:
     """`waiting`: objects that are removed later, so they are not yet in `removable`. `archived`:
-    how many of the Parquet files are moved to an archive.
+    how many of the Parquet files are moved to an archive. `kept`: of topics that can be brought back.
 
     `fences_kept`: slots below the trim slot that stay forever, because each keeps a fenced writer
     out: claims, void segments. `foreign`: objects that are not LedgerMQ's; never removed.
@@ -74,6 +87,7 @@ class Found:
     fences_kept: int = 0
     foreign: list[str] = field(default_factory=list)
     failures: dict[str, LedgerMQError] = field(default_factory=dict)
+    kept: list[Kept] = field(default_factory=list)
 
     def add(self, candidates: Iterable[Removable], now_ms: int, grace_ms: int) -> set[str]:
         """Divide them by their age; return the keys of those that wait."""

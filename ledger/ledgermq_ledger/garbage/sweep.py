@@ -187,11 +187,10 @@ def name_of(bundle: int) -> str:
 
 
 async def find_removable(store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, grace_ms: int) -> Found:
-    """Return what `sweep` removes, by kind; changes nothing. In a root that changes meanwhile, the
-    answer is right, though not complete.
+    """Return what `sweep` removes, by kind; changes nothing. In a root that changes meanwhile, the answer is right,
+    though not complete.
 
-    `grace_ms`: younger objects stay, by the store's clock. Parquet files stay `parquet_min_age_ms` in
-    any case.
+    `grace_ms`: younger objects stay, by the store's clock. Parquet files stay `parquet_min_age_ms` in any case.
 
     If a bundle or a kind cannot be searched, the rest is: `Found.failures`. Raises the store's
     errors.
@@ -287,6 +286,7 @@ class _Search:
     async def _removed_topics(self) -> None:
         self._add(await topics.find_versions(self._store, self._catalog))
         self._add(await topics.find(self._store, self._catalog))
+        self.found.kept = await topics.find_kept(self._store, self._catalog)
 
     async def _staged_rows(self) -> None:
         self._add(await staged_rows.find(self._store))

@@ -18,7 +18,7 @@ from ledgermq.errors import LedgerMQError
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import fences, found
-from ledgermq_ledger.garbage.found import Kind, Removable
+from ledgermq_ledger.garbage.found import Kept, Kind, Removable
 from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.log.checkpoint import Move, newest_checkpoint
 from ledgermq_ledger.log.recovery import advance_checkpoint
@@ -138,25 +138,36 @@ class _Removal:
             if bundle != self._bundle:
                 continue
             prefix = self._topic.parquet_folder_of(partition)
-            while found := [info.key async for info in self._store.list(prefix) if self._is_ours(info.key)]:
+            while found := [info.key async for info in self._store.list(prefix) if _holds(info.key, self._topic)]:
                 for key in found:
                     if not await gate.delete(self._store, [key]):
                         raise AssertionError(f"{key} stays, but its topic is removed: {gate.why_kept(key)}")
 
-    def _is_ours(self, key: str) -> bool:
-        name = keys.parse_parquet(key)
-        return name is not None and name.topic_id == self._topic.id
+
+def _holds(key: str, topic: Topic) -> bool:
+    """Return whether a Parquet file holds records of this topic: an earlier one of its name has the same folder."""
+    name = keys.parse_parquet(key)
+    return name is not None and name.topic_id == topic.id
 
 
 async def find(store: ObjectStore, catalog: Catalog) -> list[Removable]:
     """Return the Parquet files that `remove` will delete."""
     removable = []
     for topic in list(catalog.removed.values()):
-        async for info in store.list(topic.parquet_folder):
-            name = keys.parse_parquet(info.key)
-            if name is not None and name.topic_id == topic.id:
-                removable.append(Removable.of(Kind.PARQUET, info, f"topic {topic.name} is deleted"))
+        files = [info async for info in store.list(topic.parquet_folder) if _holds(info.key, topic)]
+        removable += [Removable.of(Kind.PARQUET, info, f"topic {topic.name} is deleted") for info in files]
     return removable
+
+
+async def find_kept(store: ObjectStore, catalog: Catalog) -> list[Kept]:
+    """Return what the deleted topics keep that can be brought back, by name."""
+    found = []
+    for topic in sorted(catalog.trashed.values(), key=lambda topic: topic.name):
+        sizes = [info.size async for info in store.list(topic.parquet_folder) if _holds(info.key, topic)]
+        sizes += [info.size async for info in store.list(keys.keyed_topic(topic.id))]
+        until_ms = 0 if topic.trash is None else topic.trash.until_ms
+        found.append(Kept(topic.name, len(sizes), sum(sizes), until_ms))
+    return found
 
 
 async def find_versions(store: ObjectStore, catalog: Catalog) -> list[Removable]:
