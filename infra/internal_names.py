@@ -1,10 +1,15 @@
-"""Names of public classes that are no part of the public API: docs/api.md does not show them, and the client without
-asyncio does not have them.
+"""Names of public classes that the client without asyncio does not have. docs/api.md shows those only that are part
+of the public API.
 """
 
 from __future__ import annotations
 
 INTERNAL = {
+    "BatchDelivery.join",
+    "Deliveries.add",
+    "RetryCopies.add",
+    "Tls.read",
+    "Tls.stamp",
     "Client.open_sessions",
     "Client.resumed_producer",
     "DeadLetterAdmin.check_known",
@@ -17,7 +22,6 @@ INTERNAL = {
     "Producer.send_encoded",
     "Producer.settle",
     "Producer.start_over",
-    "Producer.wait_for_room",
     "Producer.warn_of_lost_records",
     "Consumer.expire",
     "GroupConsumer.drop_rewound",
@@ -52,3 +56,6 @@ INTERNAL = {
     "TwoPhase.wait_for_room",
 }
 """Used by the command line, the Spark sink and within the package; they may change in any release."""
+
+ONLY_ASYNC = {"Producer.wait_for_room"}
+"""Public, and not needed without asyncio: `send` waits itself there."""

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from infra.internal_names import INTERNAL
+from infra.internal_names import INTERNAL, ONLY_ASYNC
 from infra.sync_methods import ClassWriter, Module, NotGenerated, Twin
 
 CLONE = Path(__file__).parents[1]
@@ -206,7 +206,7 @@ def _by_hand(module: str, name: str) -> set[str]:
 def _writer(twin: Twin) -> ClassWriter:
     module = Module(f"{CLIENT}.{twin.module}", _tree(f"{CLIENT}.{twin.module}"))
     by_hand = set() if twin.is_whole else _by_hand(f"{SYNC}.{twin.home}", twin.name)
-    internal = {name.partition(".")[2] for name in INTERNAL if name.startswith(f"{twin.name}.")}
+    internal = {name.partition(".")[2] for name in INTERNAL | ONLY_ASYNC if name.startswith(f"{twin.name}.")}
     twins = {f"from {CLIENT}.{each.module} import {each.name}": each for each in TWINS}
     return ClassWriter(twin, module, by_hand | internal, twins)
 

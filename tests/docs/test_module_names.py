@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md names modules by their full names, and every one exists."""
+"""ARCHITECTURE.md names modules by their full names, pages name files, and every one exists."""
 
 from __future__ import annotations
 
@@ -29,3 +29,15 @@ def test_every_module_that_the_page_names_exists(name: str) -> None:
 def test_the_page_names_every_floor_of_the_ledger() -> None:
     folders = {path.parent.name for path in (ROOT / "ledger" / "ledgermq_ledger").glob("*/__init__.py")}
     assert {f"ledgermq_ledger.{folder}" for folder in folders} <= set(NAMES)
+
+
+FOLDERS = "bench|docs|examples|infra|ledger|ledgermq|ledgermq_gateway|ledgermq_tools|offsets|spark|stateless_broker|tests"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def test_every_file_that_a_page_names_exists() -> None:
+    named = {
+        (page.name, path) for page in PAGES for path in re.findall(rf"`((?:{FOLDERS})/[\w./-]+)`", page.read_text())
+    }
+    assert ("bugs-found.md", "tests/unit/runtime/test_tasks.py") in named
+    assert not {(page, path) for page, path in named if not (ROOT / path).exists()}
