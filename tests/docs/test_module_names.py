@@ -31,7 +31,9 @@ def test_the_page_names_every_floor_of_the_ledger() -> None:
     assert {f"ledgermq_ledger.{folder}" for folder in folders} <= set(NAMES)
 
 
-FOLDERS = "bench|docs|examples|infra|ledger|ledgermq|ledgermq_gateway|ledgermq_tools|offsets|spark|stateless_broker|tests"
+FOLDERS = (
+    "bench|docs|examples|infra|ledger|ledgermq|ledgermq_gateway|ledgermq_tools|offsets|spark|stateless_broker|tests"
+)
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
