@@ -40,6 +40,18 @@ TWINS = (
         "The calls of a client about brokers and bundles. Every call ends within the client's `timeout_s`.",
     ),
     Twin(
+        "TopicAdmin",
+        "admin.topic_admin",
+        "generated.topics",
+        "Administration of topics, as `client.topics`. Every call ends within the client's `timeout_s`.",
+    ),
+    Twin(
+        "TopicNames",
+        "admin.topic_admin",
+        "generated.topics",
+        "What a client has in short of its `topics`. Every call ends within the client's `timeout_s`.",
+    ),
+    Twin(
         "Client",
         "client",
         "client",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ledgermq.client.admin.access import Access, AccessDecision, AccessRule, NewToken, TokenDescription
     from ledgermq.client.admin.deletion import DeletedRecords
     from ledgermq.client.admin.quotas import QuotaDescription, Quotas, QuotaUse
+    from ledgermq.client.admin.topic_admin import TopicAdmin
     from ledgermq.client.admin.topic_plan import TopicChange, TopicSpec
     from ledgermq.client.client import Client
     from ledgermq.client.connecting import connect
@@ -195,6 +196,7 @@ __all__ = [
     "Table",
     "Tls",
     "TokenDescription",
+    "TopicAdmin",
     "TopicChange",
     "TopicDescription",
     "TopicPartition",
@@ -232,6 +234,7 @@ _MODULES = {
     "client.consuming.reader": ("FilterCounts",),
     "client.delayed": ("DelayedBundle", "DelayedList", "DelayedMessage", "DelayedRange", "RecallOutcome"),
     "client.admin.deletion": ("DeletedRecords",),
+    "client.admin.topic_admin": ("TopicAdmin",),
     "client.admin.topic_plan": ("TopicChange", "TopicSpec"),
     "client.messages.descriptions": (
         "AddedBundles",

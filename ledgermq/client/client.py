@@ -8,18 +8,16 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, nullcontext, suppress
-from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack, overload
+from typing import Any, Self, Unpack, overload
 
 import pyarrow as pa
 
 from ledgermq.client.admin.access import Access
 from ledgermq.client.admin.cluster import ClusterAdmin
-from ledgermq.client.admin.deletion import Before, DeletedRecords, Deletion, chosen_befores
 from ledgermq.client.admin.quotas import Quotas
-from ledgermq.client.admin.topic_plan import TopicChange, TopicSpec, plan_topics
+from ledgermq.client.admin.topic_admin import TopicAdmin, TopicNames
 from ledgermq.client.admin.topics import Admin
 from ledgermq.client.connection.connections import CallerConnector, Connections
 from ledgermq.client.connection.routing import Routing
@@ -58,7 +56,6 @@ from ledgermq.client.groups.retry_creation import RetryTopics
 from ledgermq.client.messages.broker_clock import BrokerClock
 from ledgermq.client.messages.descriptions import (
     PartitionHolder,
-    TopicDescription,
     TopicPartition,
 )
 from ledgermq.client.messages.expiry import Expiry
@@ -122,7 +119,7 @@ from ledgermq.sources import Sources
 READ_BYTES_MAX = 2**30
 
 
-class Client(ClusterAdmin):
+class Client(ClusterAdmin, TopicNames):
     """A connection to one cluster. Use it within one event loop.
 
     Use `async with`, or call `close()` at the end. Every call ends within `timeout_s`.
@@ -152,9 +149,9 @@ class Client(ClusterAdmin):
         self._context = ClientContext(
             self._connections, self._routing, self._offsets, self._sources, clock, self._requests
         )
-        super().__init__(Admin(self._context))
+        ClusterAdmin.__init__(self, Admin(self._context))
+        TopicNames.__init__(self, TopicAdmin(self._context, self._admin))
         self._delayed = Delayed(self._context, self._admin)
-        self._deletion = Deletion(self._context)
         self._finding = Finding(self._context)
         self.groups = GroupAdmin(self._context)
         """Administration of consumer groups: list, describe, reset, delete."""
@@ -196,124 +193,6 @@ class Client(ClusterAdmin):
     @property
     def closed(self) -> bool:
         return self._connections.closed
-
-    async def create_topic(
-        self,
-        name: str,
-        partitions: int = 0,
-        settings: Mapping[str, object] | None = None,
-        *,
-        if_not_exists: bool = False,
-        wait: bool = True,
-    ) -> TopicDescription:
-        """Create a topic.
-
-        `partitions=0`: the cluster's default. `settings`: topic settings by name, like
-        {"retention.ms": 3600000}; those in milliseconds also accept a duration ("5d", or a
-        timedelta). `if_not_exists`: leave an existing topic unchanged, and return its description.
-        `wait`: while a deleted topic of this name is being removed, which takes a second or so, try again
-        within `timeout_s`; False: raise TopicBeingDeleted at once.
-
-        Of several programs that create the same topic, one succeeds, and the others get TopicExists, also if
-        answers are lost on the way. Only a broker of an earlier release takes an equal topic for the caller's own
-        then.
-
-        Raises InvalidTopicName, InvalidConfig, TopicExists, TopicBeingDeleted, Unavailable.
-        """
-        return await self._admin.create_topic(name, partitions, settings or {}, if_not_exists=if_not_exists, wait=wait)
-
-    async def list_topics(self, *, deleted: bool = False) -> list[TopicDescription]:
-        """Return all user topics; with `deleted`, those instead that were deleted and can be brought back."""
-        return await self._admin.list_topics(deleted=deleted)
-
-    async def describe_topic(self, name: str) -> TopicDescription:
-        """Return a topic's partitions and settings. Raises UnknownTopic, Unavailable."""
-        return await self._admin.describe_topic(name)
-
-    async def alter_topic(
-        self, name: str, partitions: int = 0, settings: Mapping[str, object] | None = None, unset: Iterable[str] = ()
-    ) -> TopicDescription:
-        """Add partitions (`partitions` is the new number; 0 = unchanged), change settings, or
-        reset settings to their defaults.
-
-        Raises UnknownTopic, InvalidConfig, Unavailable.
-        """
-        return await self._admin.alter_topic(name, partitions, settings or {}, unset)
-
-    async def plan_topics(self, topics: Iterable[TopicSpec]) -> list[TopicChange]:
-        """Return what has to change for the cluster to have these topics, in their order; change nothing.
-
-        A plan never removes a topic, a partition or a record. Raises InvalidTopicName, InvalidConfig (fewer
-        partitions than a topic has, a topic twice), Unavailable.
-        """
-        return plan_topics(topics, await self.list_topics())
-
-    async def apply_topic(self, change: TopicChange) -> TopicDescription:
-        """Carry out one change of a plan. A change that was carried out already changes nothing more.
-
-        Raises TopicExists if another program has created the topic since the plan was made, and what
-        `create_topic` and `alter_topic` raise.
-        """
-        if change.action == "create":
-            return await self.create_topic(change.name, change.partitions, change.settings)
-        if change.action == "alter":
-            return await self.alter_topic(change.name, change.partitions, change.settings, change.unset)
-        return await self.describe_topic(change.name)
-
-    async def delete_topic(self, name: str, *, now: bool = False) -> datetime | None:
-        """Delete a topic with all its records. Return until when `undelete_topic` can bring it back; None if it
-        cannot.
-
-        The topic setting `topic.delete.grace.ms`, else the brokers', says how long it can: one day by default. Until
-        then the topic keeps its name and its storage. `now`: delete it for good, also a topic that is deleted
-        already and could be brought back. After that the name can be used again once every broker has released it.
-
-        A topic that another program creates under the same name meanwhile stays. A topic that is deleted already is
-        no error. Raises UnknownTopic, LegalHold, Unavailable.
-        """
-        return await self._admin.delete_topic(name, now=now)
-
-    async def undelete_topic(self, name: str) -> TopicDescription:
-        """Bring a deleted topic back, with its records, its settings and the offsets that groups have committed. A
-        topic that is not deleted stays as it is.
-
-        Raises UnknownTopic if its grace is over or it was deleted at once, and Unavailable.
-        """
-        return await self._admin.undelete_topic(name)
-
-    async def delete_records(
-        self,
-        topic: str,
-        before: Before | Mapping[int, Before],
-        partitions: Iterable[int] | None = None,
-        *,
-        dry_run: bool = False,
-    ) -> dict[int, DeletedRecords]:
-        """Permanently delete records, from the beginning of the log up to `before`. Return by
-        partition where its log begins from now on.
-
-        `before`: an offset, a datetime with time zone (records before the first one at or after
-        that time), "end", or a dict with one of these for each partition. `partitions`: all, if
-        None; one offset for several partitions is refused. From then on, consumers find the deleted
-        offsets out of range. `dry_run`: only return what would be deleted. Raises OffsetOutOfRange
-        (above the end), LegalHold, UnknownTopic, UnknownPartition, InvalidRequest, Unavailable.
-        """
-        deadline = self._connections.deadline()
-        route = await self._routing.refresh(topic, deadline)
-        befores = chosen_befores(before, partitions, route.partitions)
-        return await self._deletion.delete(topic, befores, dry_run=dry_run, deadline=deadline)
-
-    async def list_offsets(self, topic: str, at: Literal["earliest", "latest"] | datetime = "latest") -> dict[int, int]:
-        """Return by partition the first offset kept, the next one to be written, or the first at
-        or after a time (the latest if there is none).
-
-        Raises UnknownTopic, Unavailable.
-        """
-        deadline = self._connections.deadline()
-        route = await self._routing.refresh(topic, deadline)
-        wanted = {TopicPartition(topic, partition): at for partition in range(route.partitions)}
-        found = await self._offsets.find(wanted, deadline)
-        return {partition.partition: found[partition] for partition in wanted}
 
     async def holders(self, topic: str) -> list[PartitionHolder]:
         """Return the partitions of a topic that exclusive producers have for themselves, in ascending order. Raises

@@ -21,6 +21,7 @@ from ledgermq.sync.finding import Search
 from ledgermq.sync.generated.half_messages import HalfMessage
 from ledgermq.sync.generated.operating import DeadLetterAdmin, UnresolvedAdmin
 from ledgermq.sync.generated.queues import QueueAdmin
+from ledgermq.sync.generated.topics import TopicAdmin
 from ledgermq.sync.half_messages import HalfMessages
 from ledgermq.sync.listening import Listener
 from ledgermq.sync.producing import Delivery, Producer
@@ -43,6 +44,7 @@ __all__ = [
     "QueueAdmin",
     "Search",
     "Table",
+    "TopicAdmin",
     "Transaction",
     "TransactionClient",
     "Transactions",

@@ -36,6 +36,7 @@ from ledgermq.sync.background import Background, Callers, as_coroutine, in_threa
 from ledgermq.sync.generated.client import ClientCalls
 from ledgermq.sync.generated.operating import DeadLetterAdmin, UnresolvedAdmin
 from ledgermq.sync.generated.queues import QueueAdmin
+from ledgermq.sync.generated.topics import TopicAdmin
 from ledgermq.sync.group_admin import GroupAdmin
 from ledgermq.sync.half_messages import HalfMessages
 from ledgermq.sync.listening import Listener, run_until
@@ -70,6 +71,8 @@ class Client(ClientCalls):
         self._listeners: list[Listener] = []
         self._views: list[Client] = []
         self.settings = inner.settings
+        self.topics = TopicAdmin(background, inner.topics)
+        """Administration of topics: create, list, describe, alter, delete, and plans of many."""
         self.groups = GroupAdmin(background, inner.groups)
         """Administration of consumer groups: list, describe, reset, delete."""
         self.queues = QueueAdmin(background, inner.queues)
