@@ -1741,7 +1741,7 @@ class DelayedSummary(_message.Message):
     def __init__(self, messages: _Optional[int] = ..., size_bytes: _Optional[int] = ..., next_due_us: _Optional[int] = ..., watermark_us: _Optional[int] = ..., now_us: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class ShareFetchRequest(_message.Message):
-    __slots__ = ("group", "member_id", "partitions", "max_records", "max_bytes", "max_wait_ms", "lease_ms", "latest", "timestamp_us", "filter")
+    __slots__ = ("group", "member_id", "partitions", "max_records", "max_bytes", "max_wait_ms", "lease_ms", "latest", "timestamp_us", "filter", "caller")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -1752,6 +1752,7 @@ class ShareFetchRequest(_message.Message):
     LATEST_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     group: str
     member_id: str
     partitions: _containers.RepeatedCompositeFieldContainer[SharePartition]
@@ -1762,7 +1763,8 @@ class ShareFetchRequest(_message.Message):
     latest: bool
     timestamp_us: int
     filter: str
-    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[SharePartition, _Mapping]]] = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., latest: _Optional[bool] = ..., timestamp_us: _Optional[int] = ..., filter: _Optional[str] = ...) -> None: ...
+    caller: int
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[SharePartition, _Mapping]]] = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., latest: _Optional[bool] = ..., timestamp_us: _Optional[int] = ..., filter: _Optional[str] = ..., caller: _Optional[int] = ...) -> None: ...
 
 class SharePartition(_message.Message):
     __slots__ = ("topic", "topic_id", "partition")
@@ -1881,14 +1883,16 @@ class OffsetSpan(_message.Message):
     def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class ResetSharesRequest(_message.Message):
-    __slots__ = ("group", "resets", "nonce")
+    __slots__ = ("group", "resets", "nonce", "caller")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     RESETS_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     group: str
     resets: _containers.RepeatedCompositeFieldContainer[ShareReset]
     nonce: bytes
-    def __init__(self, group: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[ShareReset, _Mapping]]] = ..., nonce: _Optional[bytes] = ...) -> None: ...
+    caller: int
+    def __init__(self, group: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[ShareReset, _Mapping]]] = ..., nonce: _Optional[bytes] = ..., caller: _Optional[int] = ...) -> None: ...
 
 class ShareReset(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "offset")

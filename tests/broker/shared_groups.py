@@ -29,10 +29,11 @@ class Caller:
     topic_id: int = 0
     slot: int = 0
     ref: pb.TransactionRef | None = None
+    topic_of: str = ""
 
     @property
     def topic(self) -> str:
-        return TOPICS[self.name]
+        return self.topic_of or TOPICS[self.name]
 
     def number(self, n: int) -> bytes:
         return f"{self.name:<8}{n:08}".encode()

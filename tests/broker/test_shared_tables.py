@@ -21,6 +21,7 @@ from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.protocol.status import error_to_proto
 from ledgermq_broker.exclusive.state.limits import HolderLimits
 from ledgermq_broker.metrics.quota_metrics import QuotaMetrics
+from ledgermq_broker.queues.state.limits import ShareLimits
 from ledgermq_broker.settings.processes import BrokerConstants
 from ledgermq_broker.timed.state.limits import RECALL_TOPICS_MAX, TimerLimits
 from ledgermq_broker.transactions.state.limits import TransactionLimits
@@ -28,6 +29,7 @@ from ledgermq_offsets.limits import GroupLimits
 from tests.broker.access import RULES, change, token
 from tests.broker.cluster import FAST_CONSTANTS, Cluster, batch_header, frame_of, in_cluster, read_all
 from tests.broker.shared_groups import GROUPS, TOPICS, Caller, Fill, group_of, one_group_by_a_commit, refusal
+from tests.broker.shared_queues import one_queue_by_a_member
 from tests.broker.timer_calls import now_s, timed_frame, us_of
 from tests.broker.transaction_calls import stage_frame
 from tests.virtual_time import EPOCH_US
@@ -42,6 +44,7 @@ SMALL: BrokerConstants = replace(
         TimerLimits(recalls_max=MOST),
         HolderLimits(partitions_max=MOST),
         GroupLimits(groups_max=MOST),
+        ShareLimits(partitions_max=MOST),
     ),
 )
 
@@ -126,6 +129,7 @@ TABLES: dict[str, Fill] = {
     "recalls": one_recall,
     "held_partitions": one_held_partition,
     "groups": one_group_by_a_commit,
+    "queue_partitions": one_queue_by_a_member,
 }
 
 

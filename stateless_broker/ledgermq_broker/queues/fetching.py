@@ -170,7 +170,7 @@ class ShareFetching:
         queues = await self._in_bundle(leased.bundle)
         key = ShareKey(request.group, topic.id, header.partition)
         owner, at = queues.owner, _start_of(request)
-        await queues.begun(key, lambda: owner.list_offset(topic, header.partition, at))
+        await queues.begun(key, lambda: owner.list_offset(topic, header.partition, at), request.caller)
         queues.announce(key, request.filter)
         log_start = await owner.list_offset(topic, header.partition, "earliest")
         readable_end = owner.durable_end(topic, header.partition)

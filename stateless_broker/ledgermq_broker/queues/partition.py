@@ -15,11 +15,11 @@ from weakref import WeakKeyDictionary
 
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_until
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.internal.core import Opening
 from ledgermq_broker.internal.issued_state import IssuedState
+from ledgermq_broker.queues.beginning import Beginnings
 from ledgermq_broker.queues.counts import ShareCounts, ShareSizes
 from ledgermq_broker.queues.state.bundle_shares import Answer, BundleShares
 from ledgermq_broker.queues.state.filters import QueueFilters
@@ -75,7 +75,7 @@ class BundleQueues:
         self._state = IssuedState("queues", opening.owner, opening.log, opening.place, self._fail)
         life = parts.lives[opening.owner] = parts.lives.get(opening.owner, 0) + 1
         self._number = life * LIFE_NUMBERS
-        self._beginning: dict[ShareKey, asyncio.Task[None]] = {}
+        self._beginnings = Beginnings(self._state.check)
         self._last_changes: dict[PartitionId, asyncio.Task[None] | None] = {}
         """Of partitions that leave: ends when the last change that was made here is durable; None: it was."""
         self._waiting: dict[ShareKey, dict[asyncio.Future[None], None]] = {}  # woken in order of arrival
@@ -134,28 +134,20 @@ class BundleQueues:
     def close(self, error: LedgerMQError) -> None:
         """End the term: every later call raises NotOwner. Idempotent."""
         self._state.close(error)
-        for task in (*self._tasks, *self._beginning.values()):
+        self._beginnings.close()
+        for task in self._tasks:
             task.cancel()
         self.wake(list(self._waiting))
 
     # Calls
 
-    async def begun(self, key: ShareKey, find_start: Callable[[], Awaitable[int]]) -> None:
-        """Wait until the group has begun in this partition, durably. Raises as `IssuedState.decided` and
-        `BundleOwner.check_here`.
+    async def begun(self, key: ShareKey, find_start: Callable[[], Awaitable[int]], principal: int) -> None:
+        """Wait until the group has begun in this partition, durably. `principal`: a hash of the caller's name. Raises
+        as `IssuedState.decided`, `BundleShares.begin` and `BundleOwner.check_here`.
         """
         self._check_here(key)
-        if key not in self._shares.partitions or key in self._beginning:
-            task = self._beginning.get(key)
-            if task is None:
-                task = self._beginning[key] = asyncio.create_task(self._begin(key, find_start), name=f"begin {key}")
-                task.add_done_callback(retrieve_error)
-            try:
-                await asyncio.shield(task)
-            except asyncio.CancelledError:
-                if task.cancelled():
-                    self._state.check()
-                raise
+        if key not in self._shares.partitions or key in self._beginnings:
+            await self._beginnings.wait(key, principal, lambda: self._begin(key, find_start, principal))
 
     def announce(self, key: ShareKey, text: str) -> None:
         """Note the filter of a member, before anything is leased to it. Raises FilterConflict."""
@@ -212,15 +204,15 @@ class BundleQueues:
         await (self._state.durable() if decision.records else self._state.confirmed())
         return [span for late in decision.answer for span in late]
 
-    async def reset(self, key: ShareKey, offset: int | None, nonce: bytes = b"") -> None:
+    async def reset(self, key: ShareKey, offset: int | None, nonce: bytes = b"", principal: int = 0) -> None:
         """Begin again at this offset, once for one nonce; None: forget the group here. Raises as
-        `IssuedState.decided` and `BundleOwner.check_here`.
+        `IssuedState.decided`, `BundleShares.begin` and `BundleOwner.check_here`.
         """
         self._check_here(key)
         if offset is None:
             await self._state.decided(lambda: self._shares.forget(key, nonce))
         else:
-            await self._state.decided(lambda: self._shares.reset(key, offset, nonce))
+            await self._state.decided(lambda: self._shares.reset(key, offset, nonce, principal))
         self._filters.keep(self._shares.partitions)
         self.wake([key])
 
@@ -265,6 +257,10 @@ class BundleQueues:
             if info.topic
         ]
 
+    def used_by(self, principal: int) -> dict[str, int]:
+        """Return what a principal (a hash of its name) has of this bundle's tables, by their names."""
+        return {self._shares.shares.limit: self._shares.shares.of(principal)}
+
     def starts(self) -> Iterator[tuple[ShareKey, int]]:
         """Yield for each queue group of a partition the offset below which it has finished everything."""
         self._take_back()
@@ -294,14 +290,11 @@ class BundleQueues:
 
     # Inside
 
-    async def _begin(self, key: ShareKey, find_start: Callable[[], Awaitable[int]]) -> None:
-        try:
-            start = await find_start()
-            if key not in self._shares.partitions:
-                self._check_here(key)
-                await self._state.decided(lambda: self._shares.begin(key, start))
-        finally:
-            self._beginning.pop(key, None)
+    async def _begin(self, key: ShareKey, find_start: Callable[[], Awaitable[int]], principal: int) -> None:
+        start = await find_start()
+        if key not in self._shares.partitions:
+            self._check_here(key)
+            await self._state.decided(lambda: self._shares.begin(key, start, principal=principal))
 
     def _check_here(self, key: ShareKey) -> None:
         """Check that the group of this partition is served in this bundle now. Raises as `BundleOwner.check_here`."""

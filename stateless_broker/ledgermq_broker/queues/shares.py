@@ -86,9 +86,7 @@ class Shares(Serving[BundleQueues]):
         if request.nonce and len({(each.topic, each.partition) for each in request.resets}) < len(request.resets):
             raise InvalidRequest("a reset with a nonce names each partition once")
         lookup = self._metadata.lookup()
-        results = await asyncio.gather(
-            *(self._reset(lookup, request.group, each, request.nonce) for each in request.resets)
-        )
+        results = await asyncio.gather(*(self._reset(lookup, request, each) for each in request.resets))
         return pb.ResetSharesResponse(results=results)
 
     async def list_shares(self, request: pb.ListSharesRequest) -> pb.ListSharesResponse:
@@ -120,15 +118,17 @@ class Shares(Serving[BundleQueues]):
             return pb.SharePartitionResult(error=self._ownership.error(error, bundle))
         return pb.SharePartitionResult(late=[pb.OffsetSpan(first=span.first, last=span.last) for span in late])
 
-    async def _reset(self, lookup: Lookup, group: str, wanted: pb.ShareReset, nonce: bytes) -> pb.ShareResetResult:
+    async def _reset(
+        self, lookup: Lookup, request: pb.ResetSharesRequest, wanted: pb.ShareReset
+    ) -> pb.ShareResetResult:
         bundle = None
         try:
             topic, bundle = await lookup.partition(wanted.topic, wanted.partition, wanted.topic_id)
             check_readable(topic)
             queues = await self._in_bundle(bundle)
-            key = ShareKey(group, topic.id, wanted.partition)
+            key = ShareKey(request.group, topic.id, wanted.partition)
             if not wanted.HasField("offset"):
-                await queues.reset(key, None, nonce)
+                await queues.reset(key, None, request.nonce, request.caller)
                 return pb.ShareResetResult()
             start = await queues.owner.list_offset(topic, wanted.partition, "earliest")
             latest = await queues.owner.list_offset(topic, wanted.partition, "latest")
@@ -137,7 +137,7 @@ class Shares(Serving[BundleQueues]):
                     f"{topic.name}/{wanted.partition} ends at offset {latest}: a queue cannot begin at {wanted.offset}"
                 )
             offset = max(start, wanted.offset)
-            await queues.reset(key, offset, nonce)
+            await queues.reset(key, offset, request.nonce, request.caller)
         except LedgerMQError as error:
             return pb.ShareResetResult(error=self._ownership.error(error, bundle))
         return pb.ShareResetResult(offset=offset)

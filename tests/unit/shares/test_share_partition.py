@@ -21,7 +21,7 @@ def reloaded(*entries: StartEntry | ChunkEntry) -> SharePartition:
     found = SharePartition(KEY, 2000)
     for entry in entries:
         if isinstance(entry, StartEntry):
-            found.load_start(entry.offset)
+            found.load_start(entry)
         else:
             found.load_chunk(entry.chunk, entry.messages)
     found.loaded()

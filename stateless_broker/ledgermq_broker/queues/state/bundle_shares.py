@@ -25,6 +25,7 @@ from ledgermq_broker.queues.state.limits import FULL_RETRY_MS, ShareLimits
 from ledgermq_broker.queues.state.records import ChunkEntry, Entry, ShareKey, decode, encode
 from ledgermq_broker.queues.state.share_partition import SharePartition, Span, Word
 from ledgermq_ledger.log.log_record import Decision, LogRecord
+from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
 from ledgermq_ledger.log.snapshot import InternalRecord
 
 SPREAD_MAX = 1 << 20
@@ -57,6 +58,8 @@ class BundleShares:
         self.limits = limits
         self.partitions: dict[ShareKey, SharePartition] = {}
         self.away: dict[ShareKey, SharePartition] = {}
+        self.shares = Shares("queue_partitions", "partitions of queue groups")
+        """Of `partitions`. Each counts to the principal that began the group there."""
         self._forgotten: dict[ShareKey, tuple[bytes, ...]] = {}
         """Nonces of deletions, and of resets before them; stored when the partition begins again."""
 
@@ -69,7 +72,7 @@ class BundleShares:
         if isinstance(entry, ChunkEntry):
             found.load_chunk(entry.chunk, entry.messages)
         else:
-            found.load_start(entry.offset, entry.resets)
+            found.load_start(entry)
         if found.spread > SPREAD_MAX:
             raise DataDamaged(
                 f"record {key[:600]!r} of __shares: a queue's messages would span {found.spread} offsets, more than any"
@@ -83,20 +86,30 @@ class BundleShares:
                 del self.partitions[key]
             else:
                 found.loaded()
+                self.shares.add(found.principal)
 
-    def begin(self, key: ShareKey, start: int, nonce: bytes = b"") -> Decision[None]:
-        """Begin a partition of a group that is not known. Raises ResourceExhausted."""
+    def begin(self, key: ShareKey, start: int, nonce: bytes = b"", principal: int = NO_PRINCIPAL) -> Decision[None]:
+        """Begin a partition of a group that is not known. `principal`: a hash of the caller's name; 0: not known.
+
+        Raises ResourceExhausted; QuotaExceeded if the principal has its share of the partitions of groups.
+        """
         assert key not in self.partitions, key
-        if len(self.partitions) >= self.limits.partitions_max:
+        self._check_room(principal)
+        found = self.partitions[key] = self._new(key, principal)
+        self.shares.add(principal)
+        found.resets = with_nonce(self._forgotten.pop(key, ()), nonce, RESETS_KEPT)
+        found.reset(start)
+        return _decided(found.entries(), None)
+
+    def _check_room(self, principal: int) -> None:
+        free = self.limits.partitions_max - len(self.partitions)
+        if free <= 0:
             raise ResourceExhausted(
                 f"this bundle has {len(self.partitions)} partitions of queue groups, the most that it takes: delete"
                 " groups that are no longer used",
                 retry_after_ms=FULL_RETRY_MS,
             )
-        found = self.partitions[key] = self._new(key)
-        found.resets = with_nonce(self._forgotten.pop(key, ()), nonce, RESETS_KEPT)
-        found.reset(start)
-        return _decided(found.entries(), None)
+        self.shares.check(principal, 1, free, where="this bundle", retry_after_ms=FULL_RETRY_MS)
 
     def answer(self, key: ShareKey, answers: Iterable[Answer]) -> Decision[list[list[Span]]]:
         """Apply members' words. The answer has, for each of them, the messages for which it does not count."""
@@ -116,16 +129,16 @@ class BundleShares:
                 entries += found.entries()
         return _decided(entries, ended)
 
-    def reset(self, key: ShareKey, start: int, nonce: bytes = b"") -> Decision[None]:
+    def reset(self, key: ShareKey, start: int, nonce: bytes = b"", principal: int = NO_PRINCIPAL) -> Decision[None]:
         """Begin again at this offset, or for the first time; all leases end. `nonce`: of the call, the same in all its
-        attempts; one that is remembered changes nothing, for other calls may have changed the group since. Raises
-        ResourceExhausted.
+        attempts; one that is remembered changes nothing, for other calls may have changed the group since. Raises as
+        `begin`.
         """
         found = self.partitions.get(key)
         if nonce and nonce in self._resets(key):
             return Decision([], None)
         if found is None:
-            return self.begin(key, start, nonce)
+            return self.begin(key, start, nonce, principal)
         found.resets = with_nonce(found.resets, nonce, RESETS_KEPT)
         found.reset(start)
         return _decided(found.entries(), None)
@@ -162,10 +175,11 @@ class BundleShares:
         no leases.
         """
         for key in [key for key in self.away if is_here(key)]:
-            self.partitions[key] = self.away.pop(key)
+            found = self.partitions[key] = self.away.pop(key)
+            self.shares.add(found.principal)
         left = [key for key in self.partitions if not is_here(key)]
         for key in left:
-            self.away[key] = self.partitions.pop(key)
+            self.away[key] = self._pop(key)
         return left
 
     def bring(
@@ -193,15 +207,19 @@ class BundleShares:
             yield Decision([*removed.values()], key)
 
     def _pop(self, key: ShareKey) -> SharePartition:
-        return self.partitions.pop(key) if key in self.partitions else self.away.pop(key)
+        if key not in self.partitions:
+            return self.away.pop(key)
+        found = self.partitions.pop(key)
+        self.shares.add(found.principal, -1)
+        return found
 
     @property
     def next_s(self) -> float | None:
         """Return when the next lease or wait ends, at the earliest."""
         return min((found.next_s for found in self.partitions.values() if found.next_s is not None), default=None)
 
-    def _new(self, key: ShareKey) -> SharePartition:
-        return SharePartition(key, self.limits.window_max)
+    def _new(self, key: ShareKey, principal: int = NO_PRINCIPAL) -> SharePartition:
+        return SharePartition(key, self.limits.window_max, principal)
 
 
 def _decided(entries: Sequence[Entry], answer: T) -> Decision[T]:

@@ -22,6 +22,7 @@ from ledgermq_broker.queues.state.format import ledgermq_shares_pb2 as fmt
 from ledgermq_broker.queues.state.limits import CHUNK
 from ledgermq_ledger import keys
 from ledgermq_ledger.log.log_record import NUMBER, LogRecord, RecordCodec
+from ledgermq_ledger.log.shares import NO_PRINCIPAL
 
 CHUNK_END = (OFFSET_MAX + 1) // CHUNK + 1
 
@@ -46,11 +47,14 @@ class ShareKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StartEntry:
-    """`resets`: nonces of the newest calls that reset the group here or deleted it, oldest first."""
+    """`resets`: nonces of the newest calls that reset the group here or deleted it, oldest first. `principal`: a hash
+    of the one that began the group here; 0: not known.
+    """
 
     key: ShareKey
     offset: int | None
     resets: tuple[bytes, ...] = ()
+    principal: int = NO_PRINCIPAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +77,11 @@ _CHUNK = re.compile(b"w" + _PARTITION + b"/" + NUMBER + rb"\Z")
 def encode(entry: Entry) -> LogRecord:
     group, topic_id, partition = entry.key
     if isinstance(entry, StartEntry):
-        start = (
-            None if entry.offset is None else fmt.Start(version=CODEC.version, offset=entry.offset, resets=entry.resets)
-        )
+        start = None
+        if entry.offset is not None:
+            start = fmt.Start(
+                version=CODEC.version, offset=entry.offset, resets=entry.resets, principal=entry.principal
+            )
         return CODEC.record(f"s/{group}/{topic_id}/{partition}", start)
     chunk = None if entry.messages is None else fmt.Chunk(version=CODEC.version, messages=entry.messages)
     return CODEC.record(f"w/{group}/{topic_id}/{partition}/{entry.chunk}", chunk)
@@ -102,7 +108,7 @@ def _start_of(key: ShareKey, data: bytes) -> StartEntry:
     stored = CODEC.value(fmt.Start, data)
     if stored.offset > OFFSET_MAX:
         raise DataDamaged(f"{stored.offset} is not an offset")
-    return StartEntry(key, stored.offset, tuple(stored.resets))
+    return StartEntry(key, stored.offset, tuple(stored.resets), stored.principal)
 
 
 def _messages_of(data: bytes) -> bytes:

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from ledgermq_broker.queues.state.limits import CHUNK, DELIVERIES_COUNTED_MAX, FINISHED_RUNS_KEPT_MAX
 from ledgermq_broker.queues.state.records import ChunkEntry, Entry, Fate, ShareKey, StartEntry
+from ledgermq_ledger.log.shares import NO_PRINCIPAL
 
 _FATE = 3
 _ONE_DELIVERY = 4
@@ -94,10 +95,10 @@ class ShareCounts:
 
 
 class SharePartition:
-    """Load it with `load_start` and `load_chunk`, then `loaded`; or `reset` a new one."""
+    """Load it with `load_start` and `load_chunk`, then `loaded`; or `reset` a new one. `principal`: that began it."""
 
-    def __init__(self, key: ShareKey, window_max: int) -> None:
-        self.key = key
+    def __init__(self, key: ShareKey, window_max: int, principal: int = NO_PRINCIPAL) -> None:
+        self.key, self.principal = key, principal
         self.start = self.end = 0
         self.resets: tuple[bytes, ...] = ()
         self._window_max = window_max
@@ -117,8 +118,9 @@ class SharePartition:
 
     # Loading
 
-    def load_start(self, offset: int | None, resets: tuple[bytes, ...] = ()) -> None:
-        self.start, self._stored_start, self.resets = offset or 0, offset, resets
+    def load_start(self, stored: StartEntry) -> None:
+        self.start, self._stored_start = stored.offset or 0, stored.offset
+        self.resets, self.principal = stored.resets, stored.principal
 
     def load_chunk(self, chunk: int, messages: bytes | None) -> None:
         if messages is None:
@@ -188,7 +190,7 @@ class SharePartition:
         Return those for which it does not count: they are not leased under this number. To accept or
         reject what was finished under the same lease counts again.
         """
-        above = range(max(span.first, self.end), span.last + 1)
+        above = Span(max(span.first, self.end), span.last)
         done = self._finished_under(number, span) if word in FINAL else []
         late = list(_gaps(Span(span.first, min(span.last, self.start - 1)), done))
         done_here = {offset for run in done for offset in range(max(run.first, self.start), run.last + 1)}
@@ -201,10 +203,7 @@ class SharePartition:
                 refused.append(offset)
         if held:
             self._apply(held, word, until_s)
-        late += _spans(refused)
-        if above:
-            late.append(Span(above[0], above[-1]))
-        return late
+        return [*late, *_spans(refused), *([above] if above.first <= above.last else [])]
 
     def _finished_under(self, number: int, span: Span) -> list[Span]:
         """Return the messages of a span that were finished under this lease, as far as that is known; ascending."""
@@ -242,7 +241,7 @@ class SharePartition:
                 self._stored.discard(chunk)
         self._dirty.clear()
         if self._stored_start is None or self._stored_start // CHUNK < self.start // CHUNK:
-            found.append(StartEntry(self.key, self.start, self.resets))
+            found.append(StartEntry(self.key, self.start, self.resets, self.principal))
             self._stored_start = self.start
         return found
 

@@ -7,14 +7,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Start(_message.Message):
-    __slots__ = ("version", "offset", "resets")
+    __slots__ = ("version", "offset", "resets", "principal")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     RESETS_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     version: int
     offset: int
     resets: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, version: _Optional[int] = ..., offset: _Optional[int] = ..., resets: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    principal: int
+    def __init__(self, version: _Optional[int] = ..., offset: _Optional[int] = ..., resets: _Optional[_Iterable[bytes]] = ..., principal: _Optional[int] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("version", "messages")
