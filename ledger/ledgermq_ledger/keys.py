@@ -185,9 +185,7 @@ _NUMBER = re.compile(r"[0-9]{20}\Z")
 
 
 def is_numbered(key: str, folder: str) -> bool:
-    """Return True if `key` is an object of `folder` (ends with "/") named by a slot, checkpoint or
-    plan number.
-    """
+    """Return True if `key` is an object of `folder` (ends with "/") with a number for its name."""
     return key.startswith(folder) and _NUMBER.match(key, len(folder)) is not None
 
 

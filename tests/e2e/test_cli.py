@@ -10,9 +10,6 @@ import io
 import json
 import os
 import subprocess
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,63 +18,10 @@ import pytest
 import ledgermq.sync
 from ledgermq.client.connection.grpc_connection import GrpcConnector
 from ledgermq.protocol import ledgermq_pb2 as pb
-from tests.e2e.warm_cli import WarmCommands
+from tests.e2e.shell import LEDGERMQ, Shell, shell_beside_a_broker
 from tests.waiting import wait_until
 
-LEDGERMQ = Path(sys.executable).parent / "ledgermq"
-
-
-@dataclass(frozen=True)
-class Done:
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        assert self.code == 0, self.err
-        return json.loads(self.out)
-
-
-@dataclass(frozen=True)
-class Shell:
-    """Runs `ledgermq …` with the broker as its target."""
-
-    address: str
-    root: Path
-    command: Path
-
-    def __call__(self, *arguments: object, stdin: str | bytes = b"") -> Done:
-        data = stdin.encode() if isinstance(stdin, str) else stdin
-        environment = {**os.environ, "LEDGERMQ_TARGET": self.address, "COLUMNS": "200"}
-        done = subprocess.run(
-            [self.command, *map(str, arguments)],
-            input=data,
-            env=environment,
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
-        return Done(done.returncode, done.stdout.decode(errors="backslashreplace"), done.stderr.decode())
-
-    def json(self, *arguments: object, stdin: str = "") -> Any:
-        return self(*arguments, "--output", "json", stdin=stdin).json()
-
-
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    root = tmp_path_factory.mktemp("cli") / "root"
-    command = [LEDGERMQ, "broker", root, "--port", "0", "--auto-create-topics", "--default-partitions", "1"]
-    commands = WarmCommands(tmp_path_factory.mktemp("warm"))
-    with (
-        commands as warm,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as broker,
-    ):
-        assert broker.stdout is not None
-        line = broker.stdout.readline()  # broker listens on HOST:PORT, root …
-        assert line.startswith("broker listens on "), line
-        yield Shell(line.split()[3].rstrip(","), root, warm)
-        broker.terminate()
-        assert broker.wait(120) == 0
+shell = pytest.fixture(scope="module")(shell_beside_a_broker)
 
 
 def test_records_are_deleted_on_demand_and_held(shell: Shell) -> None:
@@ -335,33 +279,6 @@ def test_status(shell: Shell) -> None:
     assert found["health"] == "ok"
     assert [(broker["address"], broker["alive"]) for broker in found["brokers"]] == [(shell.address, True)]
     assert {bundle["owner"] for bundle in found["bundles"]} == {shell.address}
-
-
-def test_a_deleted_topic_is_shown_with_what_it_keeps_and_comes_back(shell: Shell) -> None:
-    shell("topic", "create", "gone", "--partitions", 1)
-    shell("produce", "gone", stdin="a\nb\n")
-    shell.json("compact", shell.root)
-    before = shell.json("status")
-    assert shell("topic", "delete", "gone", "--yes").code == 0
-    assert [topic["topic"] for topic in shell.json("topic", "list", "--deleted")["topics"]] == ["gone"]
-    now = shell.json("status")
-    assert (now["topics"], now["deleted_topics"]) == (before["topics"] - 1, before["deleted_topics"] + 1)
-    found = shell.json("gc", shell.root, "--dry-run", "--grace", "0s")
-    (kept,) = found["kept"]
-    files = [*(shell.root / "parquet" / "topic=gone").rglob("*.parquet")]
-    assert (kept["topic"], kept["objects"], kept["bytes"]) == ("gone", 1, sum(file.stat().st_size for file in files))
-    assert found["kept_to_undelete"] == 1
-    assert kept["until_ms"] > 0
-    assert "gone" in shell("gc", shell.root).out
-    shell("topic", "undelete", "gone")
-    assert shell("consume", "gone", "--until-end", "--from", "earliest").out.split() == ["a", "b"]
-    assert "kept" not in shell.json("gc", shell.root, "--dry-run")
-    with ledgermq.sync.connect(shell.address) as client:
-        assert client.delete_topic("gone") is not None
-        assert [topic.name for topic in client.list_topics(deleted=True)] == ["gone"]
-        assert client.undelete_topic("gone").name == "gone"
-        assert client.delete_topic("gone", now=True) is None
-        assert client.list_topics(deleted=True) == []
 
 
 def test_the_root_can_be_inspected_and_compacted_while_the_broker_runs(shell: Shell) -> None:
