@@ -40,7 +40,7 @@ JAR = "kafka-clients-4.1.0.jar"
 APIS = (
     *("Produce", "Fetch", "ListOffsets", "Metadata", "ApiVersions", "InitProducerId", "OffsetForLeaderEpoch"),
     *("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"),
-    *("DescribeGroups", "ListGroups", "DeleteGroups", "OffsetDelete"),
+    *("DescribeGroups", "ListGroups", "DeleteGroups", "OffsetDelete", "CreateTopics", "DeleteTopics"),
 )
 """What the broker serves; add a name, then `--definitions`."""
 

@@ -705,7 +705,7 @@ class PartitionInfo(_message.Message):
     def __init__(self, bundle: _Optional[int] = ..., owner: _Optional[str] = ..., moving_from: _Optional[int] = ..., moves: _Optional[int] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("name", "partitions", "settings", "nonce", "forwarded")
+    __slots__ = ("name", "partitions", "settings", "nonce", "dry_run", "forwarded")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -717,13 +717,15 @@ class CreateTopicRequest(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     settings: _containers.ScalarMap[str, str]
     nonce: bytes
+    dry_run: bool
     forwarded: bool
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., nonce: _Optional[bytes] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., nonce: _Optional[bytes] = ..., dry_run: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class CreateTopicResponse(_message.Message):
     __slots__ = ("topic",)
@@ -732,7 +734,7 @@ class CreateTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[TopicInfo, _Mapping]] = ...) -> None: ...
 
 class AlterTopicRequest(_message.Message):
-    __slots__ = ("name", "partitions", "set", "unset", "nonce", "topic_id", "forwarded")
+    __slots__ = ("name", "partitions", "set", "unset", "nonce", "topic_id", "dry_run", "forwarded")
     class SetEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -746,6 +748,7 @@ class AlterTopicRequest(_message.Message):
     UNSET_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
@@ -753,8 +756,9 @@ class AlterTopicRequest(_message.Message):
     unset: _containers.RepeatedScalarFieldContainer[str]
     nonce: bytes
     topic_id: int
+    dry_run: bool
     forwarded: bool
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., set: _Optional[_Mapping[str, str]] = ..., unset: _Optional[_Iterable[str]] = ..., nonce: _Optional[bytes] = ..., topic_id: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., set: _Optional[_Mapping[str, str]] = ..., unset: _Optional[_Iterable[str]] = ..., nonce: _Optional[bytes] = ..., topic_id: _Optional[int] = ..., dry_run: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class AlterTopicResponse(_message.Message):
     __slots__ = ("topic",)

@@ -353,12 +353,7 @@ class Broker:
             ),
             self.groups,
             StagePath(
-                self.metadata,
-                self.ownership,
-                checks,
-                self.transactions.named,
-                self.transactions.in_bundle,
-                self.timers,
+                self.metadata, self.ownership, checks, self.transactions.named, self.transactions.in_bundle, self.timers
             ),
             self.transactions,
             self.timers,

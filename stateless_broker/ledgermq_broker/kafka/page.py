@@ -16,8 +16,8 @@ This page is made by `make pages` from the table of APIs that the broker serves.
 
 Programs that speak the Kafka protocol can produce to LedgerMQ and read from it. What they write is
 what all other clients write: plain Parquet after compaction, readable by Spark. The port is off by
-default and **new: producing, reading and consumer groups work; administration and transactions of
-the protocol do not yet.**
+default and **new: producing, reading, consumer groups, and creating and deleting topics work;
+transactions of the protocol do not yet.**
 
 <!-- test: not run, it installs and starts a broker -->
 ```bash
@@ -61,6 +61,7 @@ answered in version 0 with what is served.
 | librdkafka 2 (confluent-kafka) | idempotent producer, all five codecs; `assign`; null keys |
 | | `subscribe` with rebalances (range, cooperative-sticky), commits |
 | aiokafka 0.14, kafka-python 3 | idempotent producer; `assign`; end offsets, by time; members of groups, commits |
+| | creating and deleting topics, also by librdkafka |
 | Java 4.1 | `ProducerPerformance`, `VerifiableProducer`, console producer and consumer by partition, `GetOffsetShell` |
 
 ## What differs from Kafka
@@ -76,8 +77,21 @@ answered in version 0 with what is served.
   `ledgermq group list` as `__kafka.` and base64.
 - **Takeover.** When another broker takes over the coordinator, members go on: the generation and
   the assignments are in the log, and each session begins again.
-- **Administration.** Topics are made with `ledgermq topic create`, or at their first use where
-  `auto_create_topics` allows it.
+- **Administration.** Clients create and delete topics. Settings go by the names of
+  [settings](settings.md), which are Kafka's where Kafka has them. Those that say how Kafka stores a
+  topic (`min.insync.replicas`, `unclean.leader.election.enable`, `segment.*`, `flush.*` and others)
+  are accepted without effect; every other name gets `INVALID_CONFIG`. `retention.ms`,
+  `retention.bytes` and the bounds of timestamps above 2⁵³ mean −1, no bound; `compression.type` of
+  `gzip` and `snappy` means `lz4`. A topic has one replica, whatever is asked. Settings and the
+  number of partitions are changed with `ledgermq topic`.
+- **Deleted topics** can be brought back for `topic.delete.grace.ms`, a day by default, and keep
+  their name until then: creating the topic again gets `TOPIC_ALREADY_EXISTS`. Where programs delete
+  and create a topic in turn, set `topic.delete.grace.ms=0` on it: then creating it waits, 10 s at
+  most, until its files are gone.
+- **Time-outs of requests** that change topics count from a second upwards; a change that has not
+  ended by then gets `REQUEST_TIMED_OUT`, and may still happen. A request above a quota waits, 10 s
+  at most, then it gets `THROTTLING_QUOTA_EXCEEDED`. A bound of the cluster, such as `topics_max`,
+  gets `POLICY_VIOLATION`.
 - **Security.** There is no SASL and no TLS on this port yet. A connection is judged as a call
   without credentials: with `security = rules` it ends. The port refuses to open beside
   `tls_client_auth = required`, and, beside `tls_cert_file`, on an address that other machines

@@ -7,6 +7,7 @@ from typing import Any
 
 from ledgermq.sources import Sources
 from ledgermq_broker.kafka.brokers import Brokers
+from ledgermq_broker.kafka.handlers.admin import topics
 from ledgermq_broker.kafka.handlers.asked import Asked, Handler
 from ledgermq_broker.kafka.handlers.groups import committed, listing, membership
 from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
@@ -30,4 +31,5 @@ def handlers(brokers: Brokers, sources: Sources) -> Mapping[Api, Handler]:
         **membership.answers(brokers),
         **committed.answers(),
         **listing.answers(),
+        **topics.answers(brokers, sources),
     }

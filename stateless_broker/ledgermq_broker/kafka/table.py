@@ -11,7 +11,9 @@ from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import api_versions_response as answered
 from ledgermq_broker.kafka.wire.messages import (
     API_VERSIONS,
+    CREATE_TOPICS,
     DELETE_GROUPS,
+    DELETE_TOPICS,
     DESCRIBE_GROUPS,
     FETCH,
     FIND_COORDINATOR,
@@ -77,6 +79,14 @@ TABLE: Sequence[Served] = (
     Served(LIST_GROUPS, 0, 5, "The groups of the broker that is asked, as in Kafka"),
     Served(DELETE_GROUPS, 0, 2, ""),
     Served(OFFSET_DELETE, 0, 0, "Only while the group has no members"),
+    Served(
+        CREATE_TOPICS,
+        2,
+        7,
+        "Settings that LedgerMQ lacks get error 40. One replica, whatever is asked. The name of a deleted topic is free"
+        " when its grace is over: error 36 until then",
+    ),
+    Served(DELETE_TOPICS, 1, 6, "`ledgermq topic undelete` brings a topic back while its grace lasts"),
 )
 _BY_KEY = {served.api.key: served for served in TABLE}
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, Unavailable
+from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_for
@@ -112,9 +113,11 @@ class Controller:
         self._changed = asyncio.Event()
         self._changes: set[asyncio.Task[Any]] = set()
 
-    async def create_topic(self, name: str, partitions: int, settings: dict[str, str], nonce: bytes = b"") -> Topic:
-        """Create a topic. Raises NotOwner if this broker is not the controller, and what
-        `topic_changes.created` raises.
+    async def create_topic(
+        self, name: str, partitions: int, settings: dict[str, str], nonce: bytes = b"", *, dry_run: bool = False
+    ) -> Topic:
+        """Create a topic. Raises NotOwner if this broker is not the controller, and what `topic_changes.created`
+        raises; with `dry_run`, which is by the catalog as it is here, only that.
         """
 
         def decide(catalog: Catalog) -> Topic:
@@ -123,7 +126,7 @@ class Controller:
             self.limits.check_archive(self._compaction.store.url, wish)
             return wish
 
-        return await self._change(decide)
+        return decide(self._metadata.catalog) if dry_run else await self._change(decide)
 
     def creates(self, name: str) -> bool:
         """Return whether brokers ask the controller to create this topic, at its first use."""
@@ -150,30 +153,23 @@ class Controller:
                 await self._change(partial(decide, spec=spec))
         return self._metadata.catalog.living(name)
 
-    async def alter_topic(
-        self,
-        name: str,
-        partitions: int,
-        change: dict[str, str],
-        unset: list[str],
-        nonce: bytes = b"",
-        topic_id: int = 0,
-    ) -> Topic:
+    async def alter_topic(self, wanted: pb.AlterTopicRequest) -> Topic:
         """Change settings or partitions of a topic, once for all calls with one nonce. When this returns, settings
-        that protect or release records are in force everywhere.
+        that protect or release records are in force everywhere. `dry_run`: as above.
 
         Raises what `created` raises, UnknownTopic, and Unavailable if the change is made but not
         yet in force in a bundle: repeat it then.
         """
+        name, partitions, change, unset = wanted.name, wanted.partitions, dict(wanted.set), list(wanted.unset)
 
         def decide(catalog: Catalog) -> Topic:
-            now_ms = self._sources.now_ms()
-            wish = altered(
-                catalog, name, partitions, change, unset, self._bundles(), self.limits, now_ms, nonce, topic_id
-            )
+            now_ms, bundles, of = self._sources.now_ms(), self._bundles(), (wanted.nonce, wanted.topic_id)
+            wish = altered(catalog, name, partitions, change, unset, bundles, self.limits, now_ms, *of)
             self.limits.check_archive(self._compaction.store.url, wish, catalog.topics_by_name.get(name))
             return wish
 
+        if wanted.dry_run:
+            return decide(self._metadata.catalog)
         topic = await self._change(decide)
         if partitions or concern_protection([*change, *unset]):
             await self._put_in_force(topic)

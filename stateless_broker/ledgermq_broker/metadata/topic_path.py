@@ -59,30 +59,34 @@ class TopicPath:
         return pb.DescribeTopicsResponse(topics=(self._info(topic) for topic in topics if not topic.internal))
 
     async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
+        """Create a topic; with `dry_run` only raise what creating it would raise, by the newest catalog."""
+
         async def here() -> pb.CreateTopicResponse:
             # another broker's wish; its caller chooses nothing about it
             if request.forwarded and self._controller.creates(request.name):
                 topic = await self._controller.create_internal_topic(request.name)
                 return pb.CreateTopicResponse(topic=self._info(topic))
             settings = dict(request.settings)
-            topic = await self._controller.create_topic(request.name, request.partitions, settings, request.nonce)
+            topic = await self._controller.create_topic(
+                request.name, request.partitions, settings, request.nonce, dry_run=request.dry_run
+            )
             return pb.CreateTopicResponse(topic=self._info(topic))
 
         keys.check_topic_name(request.name)
+        if request.dry_run:
+            await self._metadata.catch_up()
+            return await here()
         return await self._at_controller.run(request, here, lambda line, passed: line.create_topic(passed))
 
     async def alter_topic(self, request: pb.AlterTopicRequest) -> pb.AlterTopicResponse:
-        async def here() -> pb.AlterTopicResponse:
-            topic = await self._controller.alter_topic(
-                request.name,
-                request.partitions,
-                dict(request.set),
-                list(request.unset),
-                request.nonce,
-                request.topic_id,
-            )
-            return pb.AlterTopicResponse(topic=self._info(topic))
+        """Change a topic; with `dry_run` only raise what the change would raise, by the newest catalog."""
 
+        async def here() -> pb.AlterTopicResponse:
+            return pb.AlterTopicResponse(topic=self._info(await self._controller.alter_topic(request)))
+
+        if request.dry_run:
+            await self._metadata.catch_up()
+            return await here()
         return await self._at_controller.run(request, here, lambda line, passed: line.alter_topic(passed))
 
     async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
@@ -145,7 +149,7 @@ class TopicPath:
         ttl_ms, ttl_ms_max = self._controller.limits.ttl_of(topic)
         return pb.TopicInfo(
             name=topic.name,
-            topic_id=topic.id,
+            topic_id=max(0, topic.id),  # one that is not created has none
             partitions=[
                 pb.PartitionInfo(
                     bundle=bundle,

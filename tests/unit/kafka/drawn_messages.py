@@ -8,6 +8,8 @@ import typing
 from functools import cache
 from typing import Any
 
+from infra.kafka_definitions import read_definition
+from infra.kafka_messages import DEFINITIONS
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.messages import APIS, Api, Message, written
 
@@ -20,8 +22,8 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 
 def drawn(rng: random.Random, kind: type[Any], nulls: bool = True) -> Any:
-    """A structure with a random value in every field. Integers fit into 15 bits, which every field holds, but
-    for those whose names say that they are larger.
+    """A structure with a random value in every field. Integers fit into 15 bits, and into 7 where a field of the name
+    has eight; those are larger whose names say so.
     """
     return kind(**{name: _value(rng, name, hint, nulls) for name, hint in _hints(kind).items()})
 
@@ -47,7 +49,19 @@ def _value(rng: random.Random, name: str, hint: Any, nulls: bool) -> Any:
     return drawn(rng, hint, nulls)
 
 
+@cache
+def _small() -> frozenset[str]:
+    """The names of fields that have eight bits in some message."""
+    found = set()
+    for path in DEFINITIONS.glob("*.json"):
+        message = read_definition(path)
+        found |= {field.name for structure in message.structures for field in structure.fields if field.kind == "int8"}
+    return frozenset(found)
+
+
 def _number(rng: random.Random, name: str) -> int:
+    if name in _small():
+        return rng.choice((-1, 0, 1, 77))
     if name == "error_code":
         return rng.choice(
             [code for code in Code if code != Code.UNSUPPORTED_VERSION]

@@ -10,8 +10,12 @@ from ledgermq.buffers import Buffer
 from ledgermq_broker.kafka.wire.generated import (
     api_versions_request,
     api_versions_response,
+    create_topics_request,
+    create_topics_response,
     delete_groups_request,
     delete_groups_response,
+    delete_topics_request,
+    delete_topics_response,
     describe_groups_request,
     describe_groups_response,
     fetch_request,
@@ -106,6 +110,8 @@ DESCRIBE_GROUPS = _api(describe_groups_request, describe_groups_response)
 LIST_GROUPS = _api(list_groups_request, list_groups_response)
 DELETE_GROUPS = _api(delete_groups_request, delete_groups_response)
 OFFSET_DELETE = _api(offset_delete_request, offset_delete_response)
+CREATE_TOPICS = _api(create_topics_request, create_topics_response)
+DELETE_TOPICS = _api(delete_topics_request, delete_topics_response)
 
 APIS = (
     PRODUCE,
@@ -126,6 +132,8 @@ APIS = (
     LIST_GROUPS,
     DELETE_GROUPS,
     OFFSET_DELETE,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
 )
 _BY_KEY = {api.key: api for api in APIS}
 
