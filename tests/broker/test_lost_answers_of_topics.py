@@ -71,7 +71,9 @@ async def test_a_topic_without_a_nonce_is_the_caller_s_own_if_it_is_equal(
     """As a controller of an earlier release stores it."""
     create = Controller.create_topic
 
-    async def create_without(self: Controller, name: str, partitions: int, settings: dict[str, str], _: bytes) -> Any:
+    async def create_without(
+        self: Controller, name: str, partitions: int, settings: dict[str, str], *_: Any, **__: Any
+    ) -> Any:
         return await create(self, name, partitions, settings)
 
     monkeypatch.setattr(Controller, "create_topic", create_without)
