@@ -1,7 +1,7 @@
 """Topic settings between Kafka's words and ours. Names are the same where Kafka has them (`TopicSettings`).
 
 `IGNORED`                accepted without effect: they say how Kafka stores a topic
-numbers above 2**53      "for ever", which is -1 here where it is allowed
+numbers above 2**53      no bound, which is -1 here where it is allowed
 compression.type         uncompressed is none; gzip and snappy are stored as lz4
 cleanup.policy           blanks in the list do not count
 everything else          as it is; what no setting of ours is, or not such a value, gets INVALID_CONFIG
