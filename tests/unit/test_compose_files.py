@@ -50,6 +50,17 @@ def test_everything_that_an_image_downloads_by_pip_has_a_hash() -> None:
         assert "--hash=sha256:" in block, block
 
 
+def test_images_that_others_publish_come_by_digest() -> None:
+    """A tag may mean another image tomorrow. Our own images are built here; their base is the operator's choice."""
+    others = {name: each["image"] for name, each in services().items() if not each["image"].startswith("ledgermq")}
+    assert set(others) == {"prometheus", "grafana"}
+    for image in others.values():
+        assert re.fullmatch(r"\$\{[A-Z]+_IMAGE:-[a-z/]+:v?[0-9.]+@sha256:[0-9a-f]{64}\}", image), image
+    argument = services()["minio"]["build"]["args"]["MINIO_IMAGE"]
+    assert "@sha256:" in argument
+    assert argument.partition(":-")[2].rstrip("}") in (MINIO / "Dockerfile").read_text(), "the same in both"
+
+
 def test_spark_is_not_in_the_image_of_brokers() -> None:
     broker, spark = ((FOLDER / f"{name}.lock").read_text() for name in ("broker", "spark"))
     names = [set(re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE)) for text in (broker, spark)]
