@@ -1,7 +1,10 @@
-"""The admin port: /metrics, /livez, and /readyz with its reason. It is for the network of operators."""
+"""The admin port: /metrics, /livez, and /readyz with its reason. It is for the network of operators. A flood of
+connections takes no files from the rest of the process (`BoundedConnections`).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,9 +13,11 @@ from typing import Protocol
 from aiohttp import web
 
 from ledgermq.errors import InvalidConfig
+from ledgermq.runtime.ports.bounded_connections import ADMIN_PORT, BoundedConnections
 from ledgermq_gateway.http.metrics import Metrics
 from ledgermq_gateway.settings import GatewaySettings
 
+GRACE_S = 1.0
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -32,7 +37,10 @@ async def admin_port(gateway: Watched) -> AsyncIterator[int | None]:
         yield None
         return
 
+    bounded = BoundedConnections(ADMIN_PORT)
+
     async def handle(request: web.BaseRequest) -> web.Response:
+        bounded.served(request.transport)
         if request.path == "/livez":
             return web.Response(text="ok\n")
         if request.path == "/readyz":
@@ -43,16 +51,18 @@ async def admin_port(gateway: Watched) -> AsyncIterator[int | None]:
             return web.Response(body=gateway.metrics.render(), headers={"Content-Type": METRICS_TYPE})
         return web.Response(status=404)
 
-    runner = web.ServerRunner(web.Server(handle, access_log=None), handle_signals=False, shutdown_timeout=1.0)
-    await runner.setup()
-    site = web.TCPSite(runner, settings.admin_host, settings.admin_port)
+    server = web.Server(handle, access_log=None)
     try:
-        await site.start()
+        listening = await asyncio.get_running_loop().create_server(
+            lambda: bounded.protocol(server(), None), settings.admin_host, settings.admin_port, reuse_address=True
+        )
     except OSError as error:
         raise InvalidConfig(
             f"cannot listen on {settings.admin_host}:{settings.admin_port} (admin port): {error.strerror or error}"
         ) from error
     try:
-        yield runner.addresses[0][1]
+        yield listening.sockets[0].getsockname()[1]
     finally:
-        await runner.cleanup()
+        listening.close()
+        await server.shutdown(GRACE_S)
+        bounded.close()

@@ -4,6 +4,8 @@ description shows what its caller may see.
 
 Invariants: a caller is kept only after a broker has admitted its credential; brokers judge each later call again.
 A caller with a call under way is not closed. The number of callers is bounded, in all and for each principal.
+Credentials that no broker has admitted yet travel on connections of their own: brokers break connections whose calls
+are refused again and again, and strangers would cut off the callers that were admitted.
 
 Where brokers admit every caller, all share one, with a credential of no principal: when rules are switched on, it is
 refused, and each caller is examined by its own credential again.
@@ -104,8 +106,9 @@ class Caller:
 class Callers:
     """Admits callers, and closes those that no call has used for a while."""
 
-    def __init__(self, connect: Connect, settings: GatewaySettings) -> None:
+    def __init__(self, connect: Connect, examine: Connect, settings: GatewaySettings) -> None:
         self._connect = connect
+        self._examine = examine
         self._settings = settings
         self._callers: OrderedDict[bytes, Caller] = OrderedDict()
         """By the digest of the credential; the last one was used most recently. Several may be the shared one."""
@@ -159,20 +162,17 @@ class Callers:
 
     async def _admit(self, digest: bytes, token: str) -> Caller:
         async with self._at_once:
-            client = self._connect(token or NO_TOKEN)
-            try:
-                decision = await client.access.test("cluster")
-                self.answered_s = asyncio.get_running_loop().time()
-                if decision.principal == OPEN:
-                    await client.close()
-                    caller = self._shared_caller()
-                else:
-                    self._make_room(decision.principal)
-                    caller = Caller(client, decision.principal, self._settings)
-            except BaseException:
-                await client.close()
-                raise
+            async with self._examine(token or NO_TOKEN) as examined:
+                decision = await examined.access.test("cluster")
+            self.answered_s = asyncio.get_running_loop().time()
+            if decision.principal == OPEN:
+                caller = self._shared_caller()
+            else:
+                self._make_room(decision.principal)
+                caller = Caller(self._connect(token or NO_TOKEN), decision.principal, self._settings)
         self._callers[digest] = caller
+        while len(self._callers) > self._settings.callers_max:  # of the shared one: the others are fewer
+            del self._callers[next(each for each, found in self._callers.items() if found is self._shared)]
         return caller
 
     def _shared_caller(self) -> Caller:
@@ -230,7 +230,7 @@ class Callers:
 
     async def watch(self, every_s: float) -> None:
         """Ask brokers again and again whether one answers, until cancelled. A refusal is an answer, too."""
-        client = self._connect(NO_TOKEN)
+        client = self._examine(NO_TOKEN)
         try:
             while True:
                 try:

@@ -65,7 +65,8 @@ async def _run(target: str, settings: GatewaySettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stopping)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(cluster_client(target))
-        made = Gateway(settings, client.as_caller)
+        stranger = await stack.enter_async_context(cluster_client(target))
+        made = Gateway(settings, client.as_caller, stranger.as_caller)
         admin = await stack.enter_async_context(admin_port(made))
         await stack.enter_async_context(made.running(tls_context(settings)))
         scheme = "https" if settings.http_cert_file else "http"

@@ -24,14 +24,19 @@ WATCH_S = 10.0
 
 
 class Gateway:
-    """`connect`: see `Callers`. `service`, `metrics`, `routes`, `callers`: its parts."""
+    """`connect`, `examine`: return views of the cluster, on different connections; see `Callers`. `service`, `metrics`,
+    `routes`, `callers`, `server`: its parts.
+    """
 
-    def __init__(self, settings: GatewaySettings, connect: Connect, sources: Sources | None = None) -> None:
+    def __init__(
+        self, settings: GatewaySettings, connect: Connect, examine: Connect, sources: Sources | None = None
+    ) -> None:
         self.settings = settings
         self.service: Service = make_service(settings, sources or Sources())
         self.metrics = Metrics()
-        self.callers = Callers(connect, settings)
+        self.callers = Callers(connect, examine, settings)
         self.routes = Routes(table(lambda: self.is_ready, version("ledgermq")))
+        self.server = HttpServer(self.routes, self.callers, self.service, self.metrics, words(settings.hosts))
         self.port = 0
         service, callers = self.service, self.callers
         self.metrics.gauge("ledgermq_gateway_memory_bytes", "Memory that calls hold", lambda: service.memory.held_bytes)
@@ -54,13 +59,12 @@ class Gateway:
     @asynccontextmanager
     async def running(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
         """Serve for the block, and stop gracefully at its end. Raises InvalidConfig."""
-        server = HttpServer(self.routes, self.callers, self.service, self.metrics, words(self.settings.hosts))
         background = [
             asyncio.create_task(self.callers.run(), name="closes idle callers"),
             asyncio.create_task(self.callers.watch(WATCH_S), name="watches brokers"),
         ]
         try:
-            async with serving(server, self.settings.host, self.settings.port, tls) as self.port:
+            async with serving(self.server, self.settings.host, self.settings.port, tls) as self.port:
                 yield
         finally:
             await end(*background)

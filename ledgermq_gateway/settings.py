@@ -73,14 +73,19 @@ class GatewaySettings:
     records_max: int = _number(10_000, "Most records of one request, and of one page.", 1, 100_000)
     page_bytes_max: int = _number(8 * MIB, "Bytes of records of one page; one record may be larger.", 1, 31 * MIB)
     header_timeout_ms: int = _number(
-        10_000, "Longest time until the header of a connection's first request is here.", 1
+        10_000, "Longest time until the header of a connection's first request is here, with the handshake of TLS.", 1
     )
     body_timeout_ms: int = _number(30_000, "Longest time until the body of a request is here.", 1)
     keepalive_ms: int = _number(75_000, "How long an idle connection stays open; more than load balancers wait.", 1)
     write_timeout_ms: int = _number(30_000, "A reader that takes nothing for so long loses its connection.", 1)
     wait_ms_max: int = _number(50_000, "Longest wait that a request may ask for.", 0, 600_000)
     delivery_timeout_ms: int = _number(10_000, "Longest time until a record is stored; then its call fails.", 1)
-    connections_max: int = _number(2_000, "Most connections at a time; more are closed at once.", 1)
+    connections_max: int = _number(
+        2_000,
+        "Most connections at a time, and at most half of the files that the process may open. A further one takes"
+        " the place of one that is idle.",
+        1,
+    )
     streams_max: int = _number(400, "Most event streams and waiting reads at a time.", 1)
     streams_per_principal_max: int = _number(20, "Most event streams and waiting reads of one principal.", 1)
     callers_max: int = _number(1_000, "Most credentials that the gateway serves at a time.", 1)

@@ -1,7 +1,9 @@
-"""Serve HTTP by aiohttp: refusals, bodies, answers and streams, and the end. The only module that knows aiohttp.
+"""Serve HTTP by aiohttp: refusals, bodies, answers and streams, and the end. Only it, `connections` and
+`admin_port` know aiohttp.
 
-    connection  bounded in number; its first header must come in time (`Connection`)
-    request     checked by its line and headers, admitted, its body read, handled, logged (`HttpServer`)
+    connection  bounded in number; its first header must come in time (`BoundedConnections`)
+    request     checked by its line and headers, admitted, its body read, handled, answered, logged (`HttpServer`).
+                Its memory is given back only when its reader has taken the answer; one that takes nothing loses it
     end         ready no longer ── drain ──> streams end one by one ──> calls end ──> producers are flushed
 
 A call that reads is cancelled when its caller leaves. A call that changes something goes on to its own end: cut
@@ -12,18 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import http_parser, web
-from aiohttp.http_exceptions import LineTooLong
 
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.runtime.log import get_log
+from ledgermq.runtime.ports.bounded_connections import BoundedConnections
 from ledgermq_gateway.api.route import Route, Routes, check_query, check_type
 from ledgermq_gateway.callers import Callers
+from ledgermq_gateway.connections import SAFE, Connections, Pieces, bounds_of
 from ledgermq_gateway.http import problems
 from ledgermq_gateway.http.bodies import read_body, too_large
 from ledgermq_gateway.http.call import JSON, NDJSON, Answer, Call, Stream
@@ -43,14 +46,10 @@ from ledgermq_gateway.http.requests import (
 from ledgermq_gateway.http.service import Service
 from ledgermq_gateway.settings import words
 
-FIELD_BYTES_MAX = 16 * 1024
-STREAM_BUFFER_BYTES = 256 * 1024
 PARSED_TIMES = 4
 """A body of JSON takes so many times its bytes while it is decoded."""
 _log = get_log("ledgermq.gateway")
 _requests = get_log("ledgermq.gateway.requests")
-_MALFORMED = "the request cannot be read as HTTP/1.1"
-_SAFE = (("Server", "ledgermq"), ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
 
 
 def check_parser() -> None:
@@ -60,60 +59,6 @@ def check_parser() -> None:
             "aiohttp has no C parser here, and the one in Python takes requests that proxies read differently:"
             " install a wheel of aiohttp, and do not set AIOHTTP_NO_EXTENSIONS"
         )
-
-
-class Connection(web.RequestHandler):
-    """A connection. Errors that aiohttp finds are answered by our texts: its own repeat what the caller sent, which
-    may be a token.
-    """
-
-    limits: HttpServer
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        if isinstance(transport, asyncio.Transport):
-            transport.set_write_buffer_limits(STREAM_BUFFER_BYTES)
-        if self.limits.is_full:
-            self.limits.note_malformed("too many connections")
-            self.force_close()
-            return
-        timeout_s = self.limits.service.settings.header_timeout_ms / 1000
-        asyncio.get_running_loop().call_later(timeout_s, self._check_begun)
-
-    def _check_begun(self) -> None:
-        if not self._request_count:
-            self.force_close()
-
-    def handle_error(
-        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
-    ) -> web.StreamResponse:
-        problem = Problem("MALFORMED", _MALFORMED)
-        if status >= 500:
-            problem = Problem("INTERNAL", "the gateway has failed at this request")
-            _log.error("a request has failed: %s", type(exc).__name__)
-        elif isinstance(exc, LineTooLong):
-            problem = Problem("HEADER_TOO_LARGE", f"a line of the header is longer than {FIELD_BYTES_MAX} bytes")
-        self.limits.note_malformed(problem.code)
-        answer = _response(problem.status, problem.document(), problems.CONTENT_TYPE, _SAFE)
-        answer.force_close()
-        return answer
-
-    def log_exception(self, *args: Any, **kw: Any) -> None:
-        error = kw.get("exc_info")
-        _log.error("a connection has failed: %s", type(error).__name__)
-
-
-class _Connections(web.Server):
-    """Makes connections that know the server's limits."""
-
-    def __init__(self, http: HttpServer, **settings: Any) -> None:
-        super().__init__(http.handle, handler_cancellation=True, **settings)
-        self._settings = settings
-        self._kind = type("LimitedConnection", (Connection,), {"limits": http})
-
-    def __call__(self) -> web.RequestHandler:
-        made: web.RequestHandler = self._kind(self, loop=asyncio.get_running_loop(), **self._settings)
-        return made
 
 
 @dataclass(slots=True)
@@ -139,16 +84,11 @@ class HttpServer:
         self._metrics = metrics
         self._hosts = tuple(host.lower() for host in hosts)
         self._origins = words(service.settings.cors_origins)
-        self._connections: _Connections | None = None
+        self._made: Connections | None = None
+        self.connections = BoundedConnections(bounds_of(service.settings))
         self._listening: asyncio.Server | None = None
         self._changes: set[asyncio.Task[Any]] = set()
         self._malformed_s = float("-inf")
-
-    @property
-    def is_full(self) -> bool:
-        return (
-            self._connections is not None and len(self._connections.connections) > self.service.settings.connections_max
-        )
 
     def note_malformed(self, what: str) -> None:
         """Count a request that could not be read; log one line a second at most."""
@@ -160,19 +100,16 @@ class HttpServer:
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Open the port, and return its number. Raises InvalidConfig."""
-        settings = self.service.settings
-        self._connections = _Connections(
+        self._made = made = Connections(
             self,
-            keepalive_timeout=settings.keepalive_ms / 1000,
-            max_line_size=FIELD_BYTES_MAX,
-            max_field_size=FIELD_BYTES_MAX,
+            keepalive_timeout=self.service.settings.keepalive_ms / 1000,
             auto_decompress=False,
             access_log=None,
             lingering_time=2.0,
         )
         try:
             self._listening = await asyncio.get_running_loop().create_server(
-                self._connections, host, port, ssl=tls, reuse_address=True, backlog=1024
+                lambda: self.connections.protocol(made(), tls), host, port, reuse_address=True, backlog=1024
             )
         except OSError as error:
             raise InvalidConfig(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
@@ -186,21 +123,25 @@ class HttpServer:
         await asyncio.sleep(settings.drain_ms / 1000)
         if self._listening is not None:
             self._listening.close()
-        if self._connections is not None:
-            self._connections.pre_shutdown()
-            await self._connections.shutdown((settings.streams_end_ms + settings.shutdown_ms) / 1000)
+        if self._made is not None:
+            self._made.pre_shutdown()
+            await self._made.shutdown((settings.streams_end_ms + settings.shutdown_ms) / 1000)
         if self._changes:
             await asyncio.wait(self._changes, timeout=settings.shutdown_ms / 1000)
+        self.connections.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         began_s = asyncio.get_running_loop().time()
         seen = _Seen(self.service.sources.new_id().hex())
         status = 499  # the caller has left
+        self.connections.busy(request.transport)
         try:
             response = await self._answered(request, seen)
+            await self._sent(request, response)
             status = response.status
             return response
         finally:
+            self.connections.served(request.transport)
             spent_s = asyncio.get_running_loop().time() - began_s
             route = "" if seen.route is None else seen.route.path
             self._metrics.handled(request.method, route, status, spent_s)
@@ -277,7 +218,9 @@ class HttpServer:
                 return self._whole(seen, await asyncio.shield(task))
             answer = await seen.route.handler(call)
             if isinstance(answer, Answer):
-                return self._whole(seen, answer)
+                response = self._whole(seen, answer)
+                await self._sent(request, response)
+                return response
             return await self._streamed(request, seen, answer)
 
     async def _changed(self, held: AsyncExitStack, route: Route, call: Call) -> Answer:
@@ -303,8 +246,8 @@ class HttpServer:
         except web.RequestPayloadError:
             raise Problem("MALFORMED", "the body ends early, or cannot be read") from None
 
-    def _whole(self, seen: _Seen, answer: Answer) -> web.Response:
-        response = _response(answer.status, answer.body, answer.content_type, (*_SAFE, *answer.headers))
+    def _whole(self, seen: _Seen, answer: Answer) -> Pieces:
+        response = _response(answer.status, answer.body, answer.content_type, (*SAFE, *answer.headers))
         self._common(response, seen)
         return response
 
@@ -318,20 +261,37 @@ class HttpServer:
 
     async def _streamed(self, request: web.BaseRequest, seen: _Seen, stream: Stream) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": stream.content_type, "X-Accel-Buffering": "no"})
-        for name, value in (*_SAFE, *stream.headers):
+        for name, value in (*SAFE, *stream.headers):
             response.headers[name] = value
         self._common(response, seen)
         response.force_close()
-        timeout_s = self.service.settings.write_timeout_ms / 1000
         async with stream.held, aclosing(stream.chunks) as chunks:
             await response.prepare(request)
             async for chunk in chunks:
-                try:
-                    async with asyncio.timeout(timeout_s):
-                        await response.write(chunk)
-                except TimeoutError:
-                    raise ConnectionResetError("the reader takes nothing") from None
+                await self._taken(request, response.write(chunk))
         return response
+
+    async def _sent(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
+        """Send what is not sent yet, in pieces, each of which its reader takes in time. Raises ConnectionResetError."""
+        if not isinstance(response, Pieces):
+            return
+        await self._taken(request, response.prepare(request))
+        while piece := response.next_piece():
+            await self._taken(request, response.write(piece))
+        await self._taken(request, response.write_eof())
+        await self._taken(request, request.writer.drain())  # also after a small answer, behind which others wait
+
+    async def _taken(self, request: web.BaseRequest, sending: Awaitable[Any]) -> None:
+        """Send something. If its reader takes nothing for too long, break its connection, and raise
+        ConnectionResetError.
+        """
+        try:
+            async with asyncio.timeout(self.service.settings.write_timeout_ms / 1000):
+                await sending
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError("the reader takes nothing") from None
 
 
 def _preflight(routes: Routes, path: str) -> tuple[tuple[str, str], ...]:
@@ -349,9 +309,8 @@ def _preflight(routes: Routes, path: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _response(status: int, body: bytes, content_type: str, headers: tuple[tuple[str, str], ...]) -> web.Response:
-    made: Mapping[str, str] = {"Content-Type": content_type, **dict(headers)}
-    return web.Response(status=status, body=body or None, headers=made)
+def _response(status: int, body: bytes, content_type: str, headers: tuple[tuple[str, str], ...]) -> Pieces:
+    return Pieces(status, body, {"Content-Type": content_type, **dict(headers)})
 
 
 @asynccontextmanager

@@ -225,12 +225,17 @@ def record_of_bytes(body: bytes, headers: Mapping[str, str], now_us: int) -> Rec
     for name, value in headers.items():
         if name.startswith(HEADER_PREFIX):
             check_name(name[len(HEADER_PREFIX) :])
-            pairs.append((name[len(HEADER_PREFIX) :], unquote_to_bytes(value)))
+            pairs.append((name[len(HEADER_PREFIX) :], _unquoted(value)))
     try:
-        text = None if tag is None else unquote_to_bytes(tag).decode()
+        text = None if tag is None else _unquoted(tag).decode()
     except UnicodeDecodeError:
         raise InvalidRecord("the tag in the header LedgerMQ-Tag is no UTF-8") from None
-    return Record(body, None if key is None else unquote_to_bytes(key), pairs or None, text)
+    return Record(body, None if key is None else _unquoted(key), pairs or None, text)
+
+
+def _unquoted(value: str) -> bytes:
+    """Return what a header that is percent-encoded stands for. Other bytes than ASCII stand for themselves."""
+    return unquote_to_bytes(value.encode(errors="surrogateescape"))
 
 
 def table_of_arrow(body: bytes, rows_max: int) -> pa.Table:

@@ -76,7 +76,8 @@ class TopicPage(Struct, kw_only=True):
 
 async def get_partition(call: Call) -> Answer:
     topic = await call.caller.topic(call.names["topic"])
-    partition = int(call.names["partition"]) if call.names["partition"].isdecimal() else -1
+    text = call.names["partition"]
+    partition = int(text) if text.isdecimal() and len(text) < 10 else -1
     if not 0 <= partition < len(topic.partitions):
         raise UnknownPartition(f"topic {topic.name!r} has partitions 0 to {len(topic.partitions) - 1}")
     start = _begin(call)

@@ -11,12 +11,15 @@ from ledgermq.client.groups.admin.descriptions import GroupDescription, GroupSum
 from ledgermq.client.groups.admin.resets import PlannedReset
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError, StaleAssignment, UnknownGroup
+from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq_gateway.http.call import Answer, Call
 from ledgermq_gateway.http.problems import Problem, problem_of
 from ledgermq_gateway.records.bodies import decode
 from ledgermq_gateway.resources.parameters import position_of
 
-Offset = Annotated[int, Meta(ge=0)]
+Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX)]
+Number = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+"""Of a partition."""
 
 
 class Group(Struct, kw_only=True):
@@ -71,7 +74,7 @@ class OffsetIn(Struct, forbid_unknown_fields=True, kw_only=True):
     """`topic_id`: refuse the offset if the topic was made again. Not given: any."""
 
     topic: str
-    partition: Offset
+    partition: Number
     offset: Offset
     topic_id: int | None = None
 
@@ -87,7 +90,7 @@ class Expected(Struct, forbid_unknown_fields=True, kw_only=True):
     """The committed offset that the caller has seen; null: none."""
 
     topic: str
-    partition: Offset
+    partition: Number
     offset: Offset | None
 
 
@@ -98,7 +101,7 @@ class ResetIn(Struct, forbid_unknown_fields=True, kw_only=True):
 
     to: Annotated[str, Meta(min_length=1)] | Offset
     topics: list[str] = []
-    partition: Offset | UnsetType = UNSET
+    partition: Number | UnsetType = UNSET
     expect: list[Expected] = []
     dry_run: bool = False
 

@@ -41,7 +41,7 @@ def http_beside(port: int) -> Callable[[Node], AbstractAsyncContextManager[None]
         )
         connector = OwnFirst(network, GrpcConnector())
         async with ledgermq.Client(connector, [node.address], ClientSettings(), Sources()) as client:
-            gateway = Gateway(settings, client.as_caller)
+            gateway = Gateway(settings, client.as_caller, client.as_caller)
             async with gateway.running():
                 typer.echo(_text(gateway.port))
                 yield

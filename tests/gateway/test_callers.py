@@ -190,3 +190,26 @@ async def test_idle_callers_are_closed_and_come_back() -> None:
             while len(at.gateway.callers):
                 await asyncio.sleep(0.05)
         assert (await post(at, alice, "t", "b")).status_code == 200
+
+
+async def test_credentials_that_were_not_admitted_travel_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers break connections whose calls are refused again and again."""
+    async with world(rules=True) as at:
+        alice = await at.user("alice", "describe t")
+        travelled = []
+        own = at.gateway.callers._connect
+        monkeypatch.setattr(at.gateway.callers, "_connect", lambda secret: travelled.append(secret) or own(secret))
+        for number in range(5):
+            wrong = {"Authorization": f"Bearer wrong-{number}"}
+            assert (await at.http.get("/v1/topics", headers=wrong)).status_code == 401
+        assert (await at.http.get("/v1/topics", headers=alice)).status_code == 200
+        assert travelled == [alice["Authorization"].removeprefix("Bearer ")]
+
+
+async def test_tokens_that_open_brokers_admit_are_bounded() -> None:
+    """Each token of a stranger was remembered for as long as any call came."""
+    async with world(callers_max=5) as at:
+        for number in range(20):
+            answer = await at.http.get("/v1/topics", headers={"Authorization": f"Bearer drawn-{number}"})
+            assert answer.status_code == 200
+        assert len(at.gateway.callers._callers) <= 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -60,8 +61,10 @@ class World:
 
 
 @asynccontextmanager
-async def world(*, rules: bool = False, brokers: int = 1, cluster: Any = None, **settings: Any) -> AsyncIterator[World]:
-    """`rules`: brokers want tokens. `settings`: of the gateway."""
+async def world(
+    *, rules: bool = False, brokers: int = 1, cluster: Any = None, tls: ssl.SSLContext | None = None, **settings: Any
+) -> AsyncIterator[World]:
+    """`rules`: brokers want tokens. `tls`: of the HTTP port. `settings`: of the gateway."""
     made = VirtualCluster(
         MemoryStore("", seeded_sources()), load_settings(None, **CLUSTER, **(RULES if rules else {}), **(cluster or {}))
     )
@@ -71,10 +74,10 @@ async def world(*, rules: bool = False, brokers: int = 1, cluster: Any = None, *
     base = ledgermq.Client(
         InProcessConnector(made.network), list(made.brokers), ClientSettings(timeout_s=20), Sources()
     )
-    gateway = Gateway(GatewaySettings(**({"port": 0} | QUICK | settings)), base.as_caller)
+    gateway = Gateway(GatewaySettings(**({"port": 0} | QUICK | settings)), base.as_caller, base.as_caller)
     try:
         async with (
-            gateway.running(),
+            gateway.running(tls),
             httpx.AsyncClient(base_url=f"http://127.0.0.1:{gateway.port}", timeout=60) as http,
         ):
             yield World(made, gateway, http)

@@ -35,6 +35,8 @@ from ledgermq.sources import Sources
 T = TypeVar("T")
 
 LEARNED_BROKERS_MAX = 64
+FIRST_RESET_S = 0.5
+"""A call on a line that several callers share is reset at the earliest after so long; brokers count 0.2 s as early."""
 OPEN_MAX = 256
 
 
@@ -251,8 +253,18 @@ class CallerConnector:
         """Close nothing: the lines are the client's."""
 
 
+def _seen(call: asyncio.Task[Any]) -> None:
+    """Look at the error of a call whose caller is gone, so that the loop does not report it."""
+    if not call.cancelled():
+        call.exception()
+
+
 class CallerConnection(Calls, Connection):
-    """The client's line to an address, found for each call: the client closes lines that it does not use."""
+    """The client's line to an address, found for each call: the client closes lines that it does not use.
+
+    A call that its caller gives up at once goes on for a moment. Brokers take calls that are reset so early for a
+    flood of their line (rapid reset), and break it: then one caller would cut off all others.
+    """
 
     def __init__(self, shared: Connections, address: str, credential: str) -> None:
         self.address = address
@@ -263,6 +275,17 @@ class CallerConnection(Calls, Connection):
         return self._shared.at(self.address).as_caller(self._credential)
 
     async def ask(self, method: Method, request: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + FIRST_RESET_S
+        call = asyncio.create_task(self._asked(method, request), name="a call on a shared line")
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            call.add_done_callback(_seen)
+            loop.call_at(until_s, call.cancel)
+            raise
+
+    async def _asked(self, method: Method, request: Any) -> Any:
         return await getattr(self._line(), method.attribute)(request)
 
     async def stream(self, method: Method, requests: Any) -> AsyncIterator[Any]:

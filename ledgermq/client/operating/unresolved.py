@@ -179,6 +179,11 @@ class UnresolvedAdmin:
             raise _unverified(each, f"it was not staged for partition {each.partition} of this topic")
 
 
+def _is_number(text: bytes) -> bool:
+    """Return whether these are digits of an int32, for any program may have written them."""
+    return text.isdigit() and len(text) < 10
+
+
 def _take(found: dict[str, UnresolvedMessage], group: str, message: Message, wanted: Callable[[str], bool]) -> None:
     """Take in one record of the topic; those of other programs have no effect."""
     headers = {name: value for name, value in message.headers if name.startswith("half.")}
@@ -188,7 +193,7 @@ def _take(found: dict[str, UnresolvedMessage], group: str, message: Message, wan
         if name in found:
             found[name].decision = cast(Decision, decision)
         return
-    if not name or not (headers.get(TOPIC) and (headers.get(PARTITION) or b"").isdigit()):
+    if not name or not headers.get(TOPIC) or not _is_number(headers.get(PARTITION) or b""):
         return
     each = found.setdefault(
         name,
@@ -197,7 +202,7 @@ def _take(found: dict[str, UnresolvedMessage], group: str, message: Message, wan
             group=group,
             topic=(headers[TOPIC] or b"").decode(errors="replace"),
             partition=int(headers[PARTITION] or b"0"),
-            checks=int(checks) if (checks := headers.get(CHECKS) or b"0").isdigit() else 0,
+            checks=int(checks) if _is_number(checks := headers.get(CHECKS) or b"0") else 0,
             offset=message.offset,
             timestamp_us=message.timestamp_us,
             key=message.key,

@@ -12,7 +12,6 @@ unfinished requests above `ARRIVING_BYTES_MAX` in all: the connection that has m
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 from collections import Counter
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from typing import cast
 
 from ledgermq.buffers import KIB, MIB, Buffer
 from ledgermq.errors import CorruptFrame, InvalidConfig
+from ledgermq.runtime.ports.bounded_connections import at_most_half_of_files
 from ledgermq.runtime.tasks import end
 from ledgermq_broker.kafka.connection import Connection, Parts
 from ledgermq_broker.kafka.wire.frames import FRAME_BYTES_MAX, FrameBuffer
@@ -45,8 +45,7 @@ class KafkaListener:
     """`connections_max`: at most half of the files that the process may open."""
 
     def __init__(self, connections_max: int) -> None:
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._connections_max = connections_max if soft == resource.RLIM_INFINITY else min(connections_max, soft // 2)
+        self._connections_max = at_most_half_of_files(connections_max)
         self._open: dict[KafkaProtocol, None] = {}
         """The oldest first."""
         self._server: asyncio.Server | None = None

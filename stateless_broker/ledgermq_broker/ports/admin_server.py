@@ -5,7 +5,7 @@ and Prometheus. No endpoint returns a secret or changes anything.
 /readyz    200 once the process may be given work, else 503; JSON says why
 /metrics   Prometheus' text format
 
-Connections are bounded (`AdminConnections`), so that a flood of them takes no files from the rest of
+Connections are bounded (`BoundedConnections`), so that a flood of them takes no files from the rest of
 the process.
 """
 
@@ -20,8 +20,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from ledgermq.errors import InvalidConfig
+from ledgermq.runtime.ports.bounded_connections import ADMIN_PORT, BoundedConnections
 from ledgermq_broker.health import Health
-from ledgermq_broker.ports.admin_connections import AdminConnections
 
 Render = Callable[[], bytes]
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -37,7 +37,7 @@ class AdminServer:
     def __init__(self, health: Health, render: Render) -> None:
         self._health = health
         self._render = render
-        self._connections = AdminConnections()
+        self._connections = BoundedConnections(ADMIN_PORT)
         app = web.Application(client_max_size=1024, middlewares=[self._note_request])
         app.add_routes(
             [web.get("/livez", self._livez), web.get("/readyz", self._readyz), web.get("/metrics", self._metrics)]
@@ -73,8 +73,7 @@ class AdminServer:
 
     @web.middleware
     async def _note_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.transport is not None:
-            self._connections.served(request.transport)
+        self._connections.served(request.transport)
         return await handler(request)
 
     async def _livez(self, request: web.Request) -> web.Response:

@@ -13,7 +13,6 @@ called, every method answers UNAVAILABLE.
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
@@ -43,6 +42,7 @@ from ledgermq.protocol.methods import (
 )
 from ledgermq.protocol.status import abort
 from ledgermq.protocol.tokens import AUTHORIZATION
+from ledgermq.runtime.ports.bounded_connections import at_most_half_of_files
 from ledgermq.runtime.tasks import end
 from ledgermq_broker.access.door import Door
 from ledgermq_broker.admission.arriving_requests import ArrivingRequests
@@ -251,11 +251,8 @@ class GrpcServer:
 
 
 def connections_max() -> int:
-    """Return how many connections are accepted, those with an unfinished handshake included: half of
-    the files that the process may open, so that a flood leaves it those that it needs itself.
-    """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else max(1, min(CONNECTIONS_MAX, soft // 2))
+    """Return how many connections are accepted, those with an unfinished handshake included."""
+    return at_most_half_of_files(CONNECTIONS_MAX)
 
 
 def _check_free(host: str, port: int) -> None:

@@ -6,15 +6,15 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from ledgermq_broker.health import Health
-from ledgermq_broker.ports import admin_connections
-from ledgermq_broker.ports.admin_connections import HOST_CONNECTIONS_MAX
-from ledgermq_broker.ports.admin_server import AdminServer
+from ledgermq_broker.ports import admin_server
+from ledgermq_broker.ports.admin_server import ADMIN_PORT, AdminServer
 from tests.certificates import Authority
 from tests.waiting import until
 
@@ -68,7 +68,7 @@ async def test_idle_connections_take_nothing_from_others(
     server_tls, client_tls = contexts
     async with admin(server_tls) as server:
         lines = await idle_lines(server.port, first)
-        assert await open_of(lines) <= HOST_CONNECTIONS_MAX
+        assert await open_of(lines) <= ADMIN_PORT.most_of_host
         scheme = "http" if client_tls is None else "https"
         async with aiohttp.ClientSession() as session:
             for _ in range(3):
@@ -82,7 +82,7 @@ async def test_idle_connections_take_nothing_from_others(
 async def test_a_connection_without_a_request_is_closed(
     contexts: tuple[ssl.SSLContext | None, ssl.SSLContext | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin_connections, "REQUEST_S", 0.3)
+    monkeypatch.setattr(admin_server, "ADMIN_PORT", replace(ADMIN_PORT, request_s=0.3))
     async with admin(contexts[0]) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\n")
@@ -92,7 +92,7 @@ async def test_a_connection_without_a_request_is_closed(
 
 
 async def test_a_connection_whose_answer_is_not_read_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_connections, "KEPT_S", 0.5)
+    monkeypatch.setattr(admin_server, "ADMIN_PORT", replace(ADMIN_PORT, kept_s=0.5))
     async with admin() as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 50)

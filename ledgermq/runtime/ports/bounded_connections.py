@@ -1,46 +1,88 @@
-"""Bound the connections of the admin port, in number and in time.
+"""Bound the connections of an HTTP port, in number and in time.
 
-    open at once        `CONNECTIONS_MAX`; of one host `HOST_CONNECTIONS_MAX`. Above that the oldest
-                        connection of the host that has the most is closed, so a newcomer is served
-    until a request     `REQUEST_S` from the connection, its TLS handshake included
-    after a request     `KEPT_S`, for its answer and for the next request
+    open at once        `Bounds.most`; of one host `Bounds.most_of_host`. Above that the connection that is idle for
+                        longest is closed, of the host that has the most idle ones, so a newcomer is served
+    until a request     `Bounds.request_s` from the connection, its TLS handshake included
+    after a request     `Bounds.kept_s`, for its answer and for the next request
 
 A connection counts from its first moment, before TLS. So none can hold a file of the process for
-longer, and a host that floods the port closes its own connections first.
+longer, and a host that floods the port closes its own connections first. A connection that has a request under way
+(`busy`) is never closed; if all have one, the newcomer is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import resource
 import ssl
 from collections import Counter
 from contextlib import suppress
-from typing import cast
-
-from aiohttp.web_protocol import RequestHandler
-
-CONNECTIONS_MAX = 64
-HOST_CONNECTIONS_MAX = 32
-REQUEST_S = 10.0
-KEPT_S = 75.0
-"""Longer than Prometheus waits between two scrapes by default (60 s)."""
+from dataclasses import dataclass
+from typing import Protocol, cast
 
 
-class AdminConnections:
-    def __init__(self) -> None:
+class Served(Protocol):
+    """A protocol of asyncio that serves requests, such as aiohttp's RequestHandler."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def eof_received(self) -> object: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def connection_lost(self, exc: BaseException | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds of one port. Times are in seconds."""
+
+    most: int
+    most_of_host: int
+    request_s: float
+    kept_s: float
+
+
+ADMIN_PORT = Bounds(most=64, most_of_host=32, request_s=10.0, kept_s=75.0)
+"""Of every admin port. A connection is kept for longer than Prometheus waits between two scrapes by default (60 s)."""
+
+
+def at_most_half_of_files(count: int) -> int:
+    """Return `count`, or half of the files that the process may open if that is less: a flood of connections leaves
+    the process the files that it needs itself.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return count if soft == resource.RLIM_INFINITY else max(1, min(count, soft // 2))
+
+
+class BoundedConnections:
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
         self._open: dict[_Connection, str] = {}
-        """Each with its host, the oldest first."""
+        """Each with its host; the one that was used longest ago is the first."""
         self._of_transport: dict[asyncio.BaseTransport, _Connection] = {}
 
-    def protocol(self, http: RequestHandler, tls: ssl.SSLContext | None) -> asyncio.Protocol:
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def protocol(self, http: Served, tls: ssl.SSLContext | None) -> asyncio.Protocol:
         """Return the protocol of a connection that is served by `http`."""
         return _Connection(self, http, tls)
 
-    def served(self, transport: asyncio.BaseTransport) -> None:
-        """Note that a connection has sent a whole request."""
-        found = self._of_transport.get(transport)
+    def busy(self, transport: asyncio.BaseTransport | None) -> None:
+        """Note that a request of a connection begins: until `served` it has all the time it needs."""
+        found = None if transport is None else self._of_transport.get(transport)
         if found is not None:
-            found.close_after(KEPT_S)
+            found.is_busy = True
+            found.close_after(None)
+
+    def served(self, transport: asyncio.BaseTransport | None) -> None:
+        """Note that a connection has sent a whole request, which is answered, or will be within `Bounds.kept_s`."""
+        found = None if transport is None else self._of_transport.get(transport)
+        if found is not None:
+            found.is_busy = False
+            found.close_after(self.bounds.kept_s)
+            if found in self._open:
+                self._open[found] = self._open.pop(found)
 
     def close(self) -> None:
         for connection in list(self._open):
@@ -49,9 +91,13 @@ class AdminConnections:
     def opened(self, connection: _Connection, host: str) -> None:
         self._open[connection] = host
         hosts = Counter(self._open.values())
-        most, count = hosts.most_common(1)[0]
-        if count > HOST_CONNECTIONS_MAX or len(self._open) > CONNECTIONS_MAX:
-            next(one for one, its_host in self._open.items() if its_host == most).abort()
+        if len(self._open) <= self.bounds.most and hosts[host] <= self.bounds.most_of_host:
+            return
+        idle = Counter(its_host for one, its_host in self._open.items() if not one.is_busy)
+        if hosts[host] > self.bounds.most_of_host:
+            idle = Counter({host: idle[host]})
+        most, _ = idle.most_common(1)[0]
+        next(one for one, its_host in self._open.items() if its_host == most and not one.is_busy).abort()
 
     def serves(self, connection: _Connection, transport: asyncio.BaseTransport) -> None:
         self._of_transport[transport] = connection
@@ -75,10 +121,11 @@ def _feed(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
 class _Connection(asyncio.Protocol):
     """One connection: it is counted and timed here, and served by `http`."""
 
-    def __init__(self, connections: AdminConnections, http: RequestHandler, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, connections: BoundedConnections, http: Served, tls: ssl.SSLContext | None) -> None:
         self._connections = connections
         self._http = http
         self._tls = tls
+        self.is_busy = False
         self._loop = asyncio.get_running_loop()
         self._raw: asyncio.Transport | None = None
         self._served: asyncio.BaseTransport | None = None
@@ -86,10 +133,11 @@ class _Connection(asyncio.Protocol):
         self._handshake: asyncio.Task[None] | None = None
         self._early: list[bytes] = []
 
-    def close_after(self, seconds: float) -> None:
+    def close_after(self, seconds: float | None) -> None:
+        """Close the connection after that time; None: it may stay."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(seconds, self.abort)
+        self._timer = None if seconds is None else self._loop.call_later(seconds, self.abort)
 
     def abort(self) -> None:
         """Close the connection now; what is in line for it is dropped."""
@@ -100,7 +148,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting from it
         self._raw = transport
-        self.close_after(REQUEST_S)
+        self.close_after(self._connections.bounds.request_s)
         self._connections.opened(self, str((transport.get_extra_info("peername") or ("",))[0]))
         if transport.is_closing():
             return
@@ -134,7 +182,13 @@ class _Connection(asyncio.Protocol):
     async def _shake_hands(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
         with suppress(OSError, asyncio.TimeoutError):  # the other side is no client, or went away
             securing = self._loop.create_task(
-                self._loop.start_tls(transport, self, tls, server_side=True, ssl_handshake_timeout=REQUEST_S)
+                self._loop.start_tls(
+                    transport,
+                    self,
+                    tls,
+                    server_side=True,
+                    ssl_handshake_timeout=self._connections.bounds.request_s,
+                )
             )
             await asyncio.sleep(0)  # its protocol is in place
             await asyncio.sleep(0)  # and has the transport

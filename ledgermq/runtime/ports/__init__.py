@@ -1,0 +1,1 @@
+"""What all processes that open a port share."""
