@@ -4,7 +4,7 @@ description shows what its caller may see.
 
 Invariants: a caller is kept only after a broker has admitted its credential; brokers judge each later call again.
 A caller with a call under way is not closed. The number of callers is bounded, in all and for each principal.
-Credentials that no broker has admitted yet travel on connections of their own: brokers break connections whose calls
+Credentials that no broker has admitted yet travel on separate connections: brokers break those whose calls
 are refused again and again, and strangers would cut off the callers that were admitted.
 
 Where brokers admit every caller, all share one, with a credential of no principal: when rules are switched on, it is

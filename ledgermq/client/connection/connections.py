@@ -262,7 +262,7 @@ def _seen(call: asyncio.Task[Any]) -> None:
 class CallerConnection(Calls, Connection):
     """The client's line to an address, found for each call: the client closes lines that it does not use.
 
-    A call that its caller gives up at once goes on for a moment. Brokers take calls that are reset so early for a
+    A call that its caller cancels at once goes on for a moment. Brokers take calls that are reset so early for a
     flood of their line (rapid reset), and break it: then one caller would cut off all others.
     """
 
