@@ -1,0 +1,106 @@
+"""A Delta table as its log says it: replayed from a log checkpoint and the commits after it. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ledgermq.errors import DataDamaged
+from ledgermq_ledger.delta.actions import (
+    LOCK,
+    READER_VERSION,
+    WRITER_VERSION,
+    Action,
+    Add,
+    Commit,
+    MetaData,
+    Protocol,
+    Remove,
+    Txn,
+    check_protocol,
+)
+from ledgermq_ledger.delta.schema import schema_string
+
+OPTIONS = {
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.deletedFileRetentionDuration": "interval 5000 weeks",
+}
+"""No other program is to delete versions or files: VACUUM refuses shorter times by default."""
+
+
+@dataclass(slots=True)
+class Table:
+    """`files`: what a reader of this version reads, by path as it is encoded in the log. `removed`: what
+    readers of former versions may read yet.
+    """
+
+    version: int = -1
+    protocol: Protocol | None = None
+    metadata: MetaData | None = None
+    txns: dict[str, Txn] = field(default_factory=dict)
+    files: dict[str, Add] = field(default_factory=dict)
+    removed: dict[str, Remove] = field(default_factory=dict)
+
+    def apply(self, version: int, commit: Commit, key: str) -> None:
+        """Take in the commit of the next version. Raises DataDamaged (version 0 makes no table),
+        FormatNotSupported.
+        """
+        if version != self.version + 1:
+            raise AssertionError(f"{key}: version {version} does not follow version {self.version}")
+        self.take(commit.actions, key)
+        self.version = version
+        self.check(key)
+
+    def take(self, actions: Iterable[Action], key: str) -> None:
+        """Take in actions in their order. Raises FormatNotSupported."""
+        for action in actions:
+            match action:
+                case Protocol():
+                    check_protocol(action, key)
+                    self.protocol = action
+                case MetaData():
+                    self.metadata = action
+                case Txn():
+                    self.txns[action.app_id] = action
+                case Add():
+                    self.removed.pop(action.path, None)
+                    self.files[action.path] = action
+                case Remove():
+                    self.files.pop(action.path, None)
+                    self.removed[action.path] = action
+
+    def check(self, key: str) -> None:
+        """Raise DataDamaged if no reader could read the table."""
+        if self.protocol is None or self.metadata is None:
+            raise DataDamaged(f"{key}: the Delta log up to it names no protocol or no metadata", object_key=key)
+
+
+def new_table(
+    schema: pa.Schema, *, cluster: str, topic: str, topic_id: int, generation: int, created_ms: int
+) -> list[Action]:
+    """Return the actions with which a table of a topic begins. `generation`: the offset in `__metadata` of the
+    record that set the table.
+    """
+    named = {"ledgermq.cluster": cluster, "ledgermq.topic.id": str(topic_id), "ledgermq.generation": str(generation)}
+    return [
+        Protocol(READER_VERSION, WRITER_VERSION, writer_features=[LOCK]),
+        MetaData(
+            id=_table_id(f"{cluster}/{topic_id}/{generation}"),
+            schema_string=schema_string(schema),
+            configuration={**OPTIONS, **named},
+            name=topic,
+            created_time=created_ms,
+        ),
+    ]
+
+
+def _table_id(name: str) -> str:
+    """Return the UUID, of the version for ids that are made in another way, that follows from a name."""
+    digest = bytearray(hashlib.sha256(name.encode()).digest()[:16])
+    digest[6] = digest[6] & 0x0F | 0x80
+    digest[8] = digest[8] & 0x3F | 0x80
+    found = digest.hex()
+    return "-".join((found[:8], found[8:12], found[12:16], found[16:20], found[20:]))
