@@ -109,7 +109,7 @@ _encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(Line)
 def encode_commit(actions: Sequence[Action], info: CommitInfo) -> list[bytes]:
     """Return a commit as two buffers, of which the last holds the id of the put, as `settle_put` wants it."""
     if not info.txn_id:
-        raise AssertionError("a commit without the id of its put cannot be told from another one")
+        raise AssertionError("a commit without the id of its put could be that of another process")
     return [b"".join(_line(action) for action in actions), _encoder.encode(Line(commit_info=info)) + b"\n"]
 
 

@@ -2,7 +2,7 @@
 reader need not read the commits before it. Pure.
 
 A reader that finds half of one cannot read the table, with an older one or without: it is put whole,
-if absent. It names every `txn`, or a writer would begin anew and name each file a second time. It has
+if absent. It names every `txn`, or a writer would begin again and name each file a second time. It has
 the checksums of every Parquet file of LedgerMQ, because a damaged one can end the process that reads it.
 """
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,7 +24,6 @@ from ledgermq_ledger.delta.actions import (
     Txn,
     check_protocol,
 )
-from ledgermq_ledger.delta.schema import schema_string
 
 OPTIONS = {
     "delta.enableExpiredLogCleanup": "false",
@@ -34,7 +35,7 @@ OPTIONS = {
 @dataclass(slots=True)
 class Table:
     """`files`: what a reader of this version reads, by path as it is encoded in the log. `removed`: what
-    readers of former versions may read yet.
+    readers of former versions may read yet. `commits`: how many were taken in since the log checkpoint.
     """
 
     version: int = -1
@@ -43,6 +44,7 @@ class Table:
     txns: dict[str, Txn] = field(default_factory=dict)
     files: dict[str, Add] = field(default_factory=dict)
     removed: dict[str, Remove] = field(default_factory=dict)
+    commits: int = 0
 
     def apply(self, version: int, commit: Commit, key: str) -> None:
         """Take in the commit of the next version. Raises DataDamaged (version 0 makes no table),
@@ -52,6 +54,7 @@ class Table:
             raise AssertionError(f"{key}: version {version} does not follow version {self.version}")
         self.take(commit.actions, key)
         self.version = version
+        self.commits += 1
         self.check(key)
 
     def take(self, actions: Iterable[Action], key: str) -> None:
@@ -89,7 +92,7 @@ def new_table(
         Protocol(READER_VERSION, WRITER_VERSION, writer_features=[LOCK]),
         MetaData(
             id=_table_id(f"{cluster}/{topic_id}/{generation}"),
-            schema_string=schema_string(schema),
+            schema_string=_schema_string(schema),
             configuration={**OPTIONS, **named},
             name=topic,
             created_time=created_ms,
@@ -104,3 +107,40 @@ def _table_id(name: str) -> str:
     digest[8] = digest[8] & 0x3F | 0x80
     found = digest.hex()
     return "-".join((found[:8], found[8:12], found[12:16], found[16:20], found[20:]))
+
+
+_PRIMITIVES = {
+    pa.binary(): "binary",
+    pa.string(): "string",
+    pa.bool_(): "boolean",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float64(): "double",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+}
+
+
+def _schema_string(schema: pa.Schema) -> str:
+    """Return the schema as the table's metadata names it: all columns may be NULL, because files of former
+    releases lack some. Raises AssertionError for a type that no file of LedgerMQ has.
+    """
+    return json.dumps(_struct(list(schema)), separators=(",", ":"))
+
+
+def _struct(fields: list[pa.Field]) -> dict[str, Any]:
+    return {
+        "type": "struct",
+        "fields": [
+            {"name": field.name, "type": _type(field.type), "nullable": True, "metadata": {}} for field in fields
+        ],
+    }
+
+
+def _type(kind: pa.DataType) -> str | dict[str, Any]:
+    if pa.types.is_struct(kind):
+        return _struct([kind.field(i) for i in range(kind.num_fields)])
+    if pa.types.is_list(kind):
+        return {"type": "array", "elementType": _type(kind.value_type), "containsNull": True}
+    if kind not in _PRIMITIVES:
+        raise AssertionError(f"Delta has no type for {kind}")
+    return _PRIMITIVES[kind]

@@ -1,0 +1,237 @@
+"""What the next version of a topic's table says: rows, or a removal, or all of the table again. Computed
+from exactly the version before it and from the file lists of the partitions (design Z4, Z5, Z7). Pure.
+
+How far a partition is registered stands in the table as two `txn` actions: its end, and its start,
+which is the log start up to which files have been removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ledgermq.errors import DataDamaged
+from ledgermq_ledger import keys
+from ledgermq_ledger.delta.actions import Action, Add, Remove, Txn, decode_path, encode_path
+from ledgermq_ledger.delta.table import Table, new_table
+
+ACTIONS_MAX = 5000
+"""Files that one version adds or removes, but for a rebuild, which replaces all at once."""
+Generation = tuple[int, int]
+"""The topic's id, and the offset in `__metadata` of the record that set its table: both only rise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """The table that a registrar works for."""
+
+    cluster: str
+    name: str
+    generation: Generation
+    partitions: int
+    schema: pa.Schema
+
+    @property
+    def folder(self) -> str:
+        return keys.parquet_topic(self.name)
+
+    def txn(self, partition: int, what: str, offset: int) -> Txn:
+        return Txn(f"ledgermq/{self.cluster}/{self.generation[0]}/{partition}/{what}", offset)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file of a partition's list. `end`: the offset after its last one; `stats`: as in `Add`."""
+
+    key: str
+    first: int
+    end: int
+    size: int
+    modified_ms: int
+    stats: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What the checkpoint in charge says of a partition: log start, end of Parquet, and the files between."""
+
+    log_start: int
+    end: int
+    files: Sequence[ListedFile]
+
+
+@dataclass(slots=True)
+class Draft:
+    """`operation`: "" if there is nothing to say. `stopped`: why nothing is said of a partition, although its
+    list and the table differ.
+    """
+
+    operation: str = ""
+    actions: list[Action] = field(default_factory=list)
+    stopped: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A file that the table names."""
+
+    add: Add
+    first: int
+    end: int
+
+
+def generation_of(table: Table, topic: Topic) -> Generation | None:
+    """Return the generation of the table in a topic's folder; None: there is no table yet.
+
+    Raises DataDamaged if another program, or another cluster, made the table.
+    """
+    if table.metadata is None:
+        return None
+    said = table.metadata.configuration
+    try:
+        found = int(said["ledgermq.topic.id"]), int(said["ledgermq.generation"])
+    except (KeyError, ValueError) as error:
+        raise _foreign(topic, "another program made it") from error
+    if said.get("ledgermq.cluster") != topic.cluster:
+        raise _foreign(topic, f"it is of cluster {said.get('ledgermq.cluster')!r}, this one is {topic.cluster!r}")
+    return found
+
+
+def _foreign(topic: Topic, why: str) -> DataDamaged:
+    folder = f"{topic.folder}_delta_log/"
+    return DataDamaged(f"{folder}: there is another Delta table: {why}; move this folder away", object_key=folder)
+
+
+def draft_version(table: Table, topic: Topic, lists: Mapping[int, Listed], now_ms: int) -> Draft:
+    """Return what version `table.version + 1` says. `lists`: of partitions that some bundle is in charge of;
+    that one is missing says nothing. `now_ms`: the store's clock.
+
+    A table of a later generation is left as it is. Raises DataDamaged (see `generation_of`; or the table names
+    a file that is none of the topic's).
+    """
+    found = generation_of(table, topic)
+    if found is not None and found > topic.generation:
+        return Draft()
+    if found != topic.generation:
+        return _rebuild(table, topic, lists, now_ms) if len(lists) == topic.partitions else Draft()
+    named = _named_files(table, topic)
+    rows = _rows(table, topic, lists, named)
+    removal = _removal(table, topic, lists, named, now_ms)
+    is_turn_of_removal = table.version % 2 == 1
+    if removal.operation and (is_turn_of_removal or not rows.operation):
+        removal.stopped = rows.stopped
+        return removal
+    return rows
+
+
+def registered(table: Table, topic: Topic, partition: int, what: str) -> int:
+    """Return the `start` or the `end` that the table says of a partition; 0: nothing yet."""
+    txn = table.txns.get(topic.txn(partition, what, 0).app_id)
+    return 0 if txn is None else txn.version
+
+
+def _named_files(table: Table, topic: Topic) -> dict[int, list[_Named]]:
+    found: dict[int, list[_Named]] = {}
+    for add in table.files.values():
+        name = keys.parse_parquet(topic.folder + decode_path(add.path))
+        if name is None or name.topic_id != topic.generation[0]:
+            raise _foreign(topic, f"it names {add.path}, which is no file of topic {topic.name}")
+        found.setdefault(name.partition, []).append(_Named(add, name.first_offset, name.last_offset + 1))
+    for files in found.values():
+        files.sort(key=lambda file: file.first)
+    return found
+
+
+def _add(topic: Topic, file: ListedFile) -> Add:
+    return Add(encode_path(file.key.removeprefix(topic.folder)), file.size, file.modified_ms, stats=file.stats)
+
+
+def _remove(add: Add, now_ms: int) -> Remove:
+    return Remove(add.path, now_ms, extended_file_metadata=True, partition_values={}, size=add.size)
+
+
+def _rebuild(table: Table, topic: Topic, lists: Mapping[int, Listed], now_ms: int) -> Draft:
+    """Replace all files by what the lists have above the log start. A first version may show fewer: nothing was
+    shown before.
+    """
+    topic_id, generation = topic.generation
+    draft = Draft(
+        "CREATE TABLE" if table.metadata is None else "REPLACE TABLE",
+        new_table(
+            topic.schema,
+            cluster=topic.cluster,
+            topic=topic.name,
+            topic_id=topic_id,
+            generation=generation,
+            created_ms=now_ms,
+        ),
+    )
+    room = ACTIONS_MAX if table.metadata is None else None
+    kept = dict[str, Add]()
+    for partition, listed in sorted(lists.items()):
+        above = [file for file in listed.files if file.end > listed.log_start]
+        files = above if room is None else above[:room]
+        room = None if room is None else room - len(files)
+        kept |= {add.path: add for add in (_add(topic, file) for file in files)}
+        reached = files[-1].end if files else above[0].first if above else listed.end
+        draft.actions += [topic.txn(partition, "start", listed.log_start), topic.txn(partition, "end", reached)]
+    draft.actions += [_remove(add, now_ms) for path, add in table.files.items() if path not in kept]
+    draft.actions += kept.values()
+    return draft
+
+
+def _rows(table: Table, topic: Topic, lists: Mapping[int, Listed], named: Mapping[int, list[_Named]]) -> Draft:
+    """Add the files after the registered ends, in order."""
+    draft, adds = Draft(), list[Action]()
+    for partition, listed in sorted(lists.items()):
+        end = registered(table, topic, partition, "end")
+        lowest = max(listed.log_start, registered(table, topic, partition, "start"))
+        new = [file for file in listed.files if file.first >= end and file.end > lowest]
+        if end > listed.end:
+            draft.stopped[partition] = (
+                f"the table has it up to offset {end}, but its Parquet files end at {listed.end}: the log is older"
+                " than its table"
+            )
+            continue
+        if new and new[0].first != end:
+            if new[0].first > listed.log_start:
+                draft.stopped[partition] = (
+                    f"the table has it up to offset {end}, the next file begins at {new[0].first}"
+                )
+                continue
+            if named.get(partition):
+                continue  # what is below the log start is removed first
+        new = new[: ACTIONS_MAX - len(adds)]
+        if new:
+            adds += [_add(topic, file) for file in new]
+            draft.actions.append(topic.txn(partition, "end", new[-1].end))
+    if adds:
+        draft.operation, draft.actions = "WRITE", draft.actions + adds
+    return draft
+
+
+def _removal(
+    table: Table, topic: Topic, lists: Mapping[int, Listed], named: Mapping[int, list[_Named]], now_ms: int
+) -> Draft:
+    """Remove the files below the log start, and say that start, also if no file goes."""
+    draft, removes = Draft(), list[Action]()
+    for partition, listed in sorted(lists.items()):
+        start, end = (registered(table, topic, partition, what) for what in ("start", "end"))
+        gone = [file for file in named.get(partition, ()) if file.end <= listed.log_start]
+        if not gone and listed.log_start <= start:
+            continue
+        reached = listed.log_start
+        if len(gone) > ACTIONS_MAX - len(removes):
+            gone = gone[: ACTIONS_MAX - len(removes)]
+            reached = gone[-1].end if gone else start
+        removes += [_remove(file.add, now_ms) for file in gone]
+        if reached > start:
+            draft.actions.append(topic.txn(partition, "start", reached))
+        if reached == listed.log_start > end:
+            above = (file.first for file in listed.files if file.end > listed.log_start)
+            draft.actions.append(topic.txn(partition, "end", max(end, next(above, listed.end))))
+    if draft.actions or removes:
+        draft.operation, draft.actions = "DELETE", draft.actions + removes
+    return draft

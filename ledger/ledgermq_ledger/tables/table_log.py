@@ -1,0 +1,101 @@
+"""The Delta log of a topic's table in the store: read its newest version, and put the next one (design
+Z3). Any number of processes may do so at the same time.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from ledgermq.runtime.reread import Rereads
+from ledgermq.sources import Sources
+from ledgermq_ledger.delta.actions import CommitInfo, decode_commit, encode_commit
+from ledgermq_ledger.delta.checkpoint import decode_log_checkpoint, encode_hint, encode_log_checkpoint
+from ledgermq_ledger.delta.names import FOLDER, LAST_CHECKPOINT, Needed, checkpoint_name, choose, commit_name
+from ledgermq_ledger.delta.table import Table
+from ledgermq_ledger.delta.versions import Draft
+from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
+
+LOOKS_MAX = 100
+ENGINE = "LedgerMQ"
+
+
+class Committed(Enum):
+    """WON: the version is the table's. LOST: another one has its number, or had it. UNKNOWN: it may be the
+    table's, now or later. After each of them the table is read again; nothing is undone.
+    """
+
+    WON = 1
+    LOST = 2
+    UNKNOWN = 3
+
+
+class TableLog:
+    """`folder`: the topic's, which ends with "/"."""
+
+    def __init__(self, store: ObjectStore, folder: str, sources: Sources) -> None:
+        self._store, self._sources = store, sources
+        self._folder = folder + FOLDER
+
+    async def _list(self) -> Needed:
+        names = [info.key.removeprefix(self._folder) async for info in self._store.list(self._folder)]
+        return choose(names, self._folder)
+
+    async def read(self) -> Table:
+        """Return the newest version by a LIST made now; version -1: there is no table.
+
+        Raises DataDamaged, FormatNotSupported, Unavailable, the store's errors.
+        """
+        rereads = Rereads(LOOKS_MAX, f"{self._folder}: its versions were removed during each attempt to read them")
+        while True:
+            rereads.begin()
+            try:
+                return await self._replay(await self._list())
+            except ObjectMissing:
+                continue  # cleaned meanwhile: a log checkpoint is above it
+
+    async def _replay(self, needed: Needed) -> Table:
+        table = Table()
+        if needed.checkpoint is not None:
+            key = self._folder + checkpoint_name(needed.checkpoint)
+            table = decode_log_checkpoint(await self._store.get(key), needed.checkpoint, key)
+        for version in needed.commits:
+            key = self._folder + commit_name(version)
+            table.apply(version, decode_commit(await self._store.get(key), key), key)
+        return table
+
+    async def commit(self, base: Table, draft: Draft, now_ms: int) -> Committed:
+        """Put the version after `base`, from which it was computed. `now_ms`: the store's clock.
+
+        Raises what `settle_put` raises, DataDamaged, the store's errors of the look after it.
+        """
+        version = base.version + 1
+        put_id = self._sources.new_id().hex()
+        info = CommitInfo(now_ms, draft.operation, ENGINE, is_blind_append=draft.operation == "WRITE", txn_id=put_id)
+        buffers = encode_commit(draft.actions, info)
+        outcome = await settle_put(self._store, self._folder + commit_name(version), buffers, sources=self._sources)
+        if outcome is PutOutcome.WON:
+            return Committed.WON if await self._counts(version) else Committed.LOST
+        return Committed.LOST if outcome is PutOutcome.LOST else Committed.UNKNOWN
+
+    async def _counts(self, version: int) -> bool:
+        """Return whether a version that was won is the table's. Old versions are deleted, the lowest first, below a
+        log checkpoint, so a number can be free again: not while the one before it is there.
+        """
+        names = {info.key.removeprefix(self._folder) async for info in self._store.list(self._folder)}
+        if version:
+            return commit_name(version - 1) in names
+        return choose(names, self._folder).checkpoint is None
+
+    async def put_checkpoint(self, table: Table, removed_after_ms: int) -> None:
+        """Put the log checkpoint of a version, and the hint to it. Files removed before `removed_after_ms` are left
+        out. If another process was first, its checkpoint is as good. A hint that is lost is of no harm.
+
+        Raises what `settle_put` raises.
+        """
+        key = self._folder + checkpoint_name(table.version)
+        put_id = self._sources.new_id().hex()
+        data, hint = encode_log_checkpoint(table, removed_after_ms=removed_after_ms, put_id=put_id, key=key)
+        outcome = await settle_put(self._store, key, data.parts, sources=self._sources)
+        if outcome is PutOutcome.WON:
+            await self._store.put(self._folder + LAST_CHECKPOINT, encode_hint(hint))
