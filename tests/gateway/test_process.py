@@ -45,9 +45,9 @@ async def test_a_gateway_stops_with_open_streams_and_its_last_records_are_stored
             "--port",
             "0",
             "--drain-ms",
-            "1500",
+            "5000",
             "--streams-end-ms",
-            "500",
+            "4000",
         ]
         gateway, port = await started(log, r"http://127.0.0.1:(\d+)", *arguments)
         try:
