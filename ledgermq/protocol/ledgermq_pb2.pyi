@@ -1899,16 +1899,18 @@ class ResetSharesRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[ShareReset, _Mapping]]] = ..., nonce: _Optional[bytes] = ..., caller: _Optional[int] = ...) -> None: ...
 
 class ShareReset(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "offset")
+    __slots__ = ("topic", "topic_id", "partition", "offset", "begun")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     partition: int
     offset: int
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+    begun: bytes
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., begun: _Optional[bytes] = ...) -> None: ...
 
 class ResetSharesResponse(_message.Message):
     __slots__ = ("results",)
@@ -1941,7 +1943,7 @@ class ListSharesResponse(_message.Message):
     def __init__(self, shares: _Optional[_Iterable[_Union[ShareInfo, _Mapping]]] = ...) -> None: ...
 
 class ShareInfo(_message.Message):
-    __slots__ = ("group", "topic", "topic_id", "partition", "start", "end", "high_watermark", "leased", "waiting", "finished", "members")
+    __slots__ = ("group", "topic", "topic_id", "partition", "start", "end", "high_watermark", "leased", "waiting", "finished", "members", "begun")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
@@ -1953,6 +1955,7 @@ class ShareInfo(_message.Message):
     WAITING_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     topic_id: int
@@ -1964,7 +1967,8 @@ class ShareInfo(_message.Message):
     waiting: int
     finished: int
     members: _containers.RepeatedCompositeFieldContainer[ShareMember]
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., leased: _Optional[int] = ..., waiting: _Optional[int] = ..., finished: _Optional[int] = ..., members: _Optional[_Iterable[_Union[ShareMember, _Mapping]]] = ...) -> None: ...
+    begun: bytes
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., high_watermark: _Optional[int] = ..., leased: _Optional[int] = ..., waiting: _Optional[int] = ..., finished: _Optional[int] = ..., members: _Optional[_Iterable[_Union[ShareMember, _Mapping]]] = ..., begun: _Optional[bytes] = ...) -> None: ...
 
 class ShareMember(_message.Message):
     __slots__ = ("member_id", "leased", "lease_ms")

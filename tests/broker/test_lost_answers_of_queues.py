@@ -17,6 +17,7 @@ from ledgermq_ledger.log.log_record import LogRecord
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.lost_answers import lose_the_answer
 from tests.broker.queue_calls import GROUP, TOPIC, answer, fetch
+from tests.waiting import until
 
 KEY = ShareKey("workers", 7, 3)
 
@@ -64,6 +65,35 @@ async def test_a_deletion_whose_answer_was_lost_forgets_no_group_that_has_begun_
         assert await starts(other) == [2]
         await one.queues.delete(GROUP, TOPIC)
         assert await starts(other) == []
+
+
+@pytest.mark.parametrize("to", [0, None])
+@in_cluster("a:1", "b:1")
+async def test_what_began_at_the_next_owner_is_not_meant(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, to: int | None
+) -> None:
+    """The former owner had the nonces of deletions in its memory."""
+    await begun(cluster)
+    async with cluster.client() as one, cluster.client() as other:
+        [bundle] = {each.bundle for each in (await other.describe_topic(TOPIC)).partitions}
+
+        async def begins_anew() -> None:
+            if to is not None:
+                await other.queues.delete(GROUP, TOPIC)
+            [former] = [a for a, broker in cluster.brokers.items() if bundle in broker.ownership.opened]
+            [heir] = cluster.brokers.keys() - {former}
+            await cluster.stop(former)
+            await until(lambda: bundle in cluster.brokers[heir].ownership.opened, 60)
+            await other.queues.reset(GROUP, TOPIC, 2)
+            assert [message.offset for message in await fetch(cluster, 1)] == [2]
+
+        lose_the_answer(monkeypatch, BundleQueues, "reset", stored=True, then=begins_anew)
+        if to is None:
+            await one.queues.delete(GROUP, TOPIC)
+        else:
+            await one.queues.reset(GROUP, TOPIC, to)
+        [group] = await other.queues.list()
+        assert ([each.start for each in group.partitions], group.leased) == ([2], 1)
 
 
 @in_cluster("a:1", "b:1")

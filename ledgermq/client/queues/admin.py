@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -13,7 +13,7 @@ from ledgermq.client.connection.routing import AtOwners
 from ledgermq.client.context import ClientContext
 from ledgermq.client.groups.assignment import check_group
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.errors import InvalidRequest, LedgerMQError, UnknownGroup
+from ledgermq.errors import InvalidRequest, LedgerMQError, Unauthorized, UnknownGroup
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.status import error_from_proto
@@ -110,7 +110,7 @@ class QueueAdmin:
             offsets = await self._context.offsets.find(
                 dict.fromkeys(wanted, where), self._context.connections.deadline()
             )
-        return await self._reset(group, offsets)
+        return await self._reset(group, topic, offsets)
 
     async def delete(self, group: str, topic: str, partitions: Iterable[int] | None = None) -> None:
         """Forget a group in a topic: a member that comes later begins again, by its `start`.
@@ -118,7 +118,7 @@ class QueueAdmin:
         Raises UnknownTopic, UnknownPartition, InvalidGroupName, Unavailable.
         """
         check_group(group)
-        await self._reset(group, dict.fromkeys(await self._partitions(topic, partitions), None))
+        await self._reset(group, topic, dict.fromkeys(await self._partitions(topic, partitions), None))
 
     async def _partitions(self, topic: str, partitions: Iterable[int] | None) -> Sequence[TopicPartition]:
         route = await self._context.routing.refresh(topic, self._context.connections.deadline())
@@ -127,13 +127,15 @@ class QueueAdmin:
             raise InvalidRequest("no partition is named")
         return [TopicPartition(topic, partition) for partition in chosen]
 
-    async def _reset(self, group: str, offsets: Mapping[TopicPartition, int | None]) -> Mapping[TopicPartition, int]:
-        nonce = self._context.sources.new_id()
+    async def _reset(
+        self, group: str, topic: str, offsets: Mapping[TopicPartition, int | None]
+    ) -> Mapping[TopicPartition, int]:
+        nonce, begun = self._context.sources.new_id(), await self._begun(group, topic)
 
         async def ask(at: BrokerApi, partitions: Sequence[TopicPartition]) -> Sequence[int | LedgerMQError]:
             request = pb.ResetSharesRequest(group=group, nonce=nonce)
             for each in partitions:
-                wanted = request.resets.add(topic=each.topic, partition=each.partition)
+                wanted = request.resets.add(topic=each.topic, partition=each.partition, begun=begun.get(each, b""))
                 if (offset := offsets[each]) is not None:
                     wanted.offset = offset
             found = await at.reset_shares(request)
@@ -142,8 +144,29 @@ class QueueAdmin:
         connections = self._context.connections
         return await AtOwners(connections, self._context.routing, ask).find([*offsets], connections.deadline())
 
+    async def _begun(self, group: str, topic: str) -> Mapping[TopicPartition, bytes]:
+        """Return the names of what has begun, so that no attempt changes a later group; nothing if the caller may
+        change it, and not see it. Raises UnknownTopic, Unavailable.
+        """
+        try:
+            described = await self._admin.describe_topic(topic)
+        except Unauthorized:
+            return {}
+        found = await self._infos(pb.ListSharesRequest(group=group), {each.bundle for each in described.partitions})
+        return {TopicPartition(topic, each.partition): each.begun for each in found if each.topic == topic}
+
     async def _found(self, request: pb.ListSharesRequest) -> Sequence[QueueDescription]:
-        bundles = [each.bundle for each in (await self._admin.describe_cluster()).bundles if each.bundle]
+        bundles = {each.bundle for each in (await self._admin.describe_cluster()).bundles if each.bundle}
+        groups: dict[str, list[QueuePartition]] = {}
+        for info in await self._infos(request, bundles):
+            if info.topic:
+                groups.setdefault(info.group, []).append(_partition_of(info))
+        return [
+            QueueDescription(group, tuple(sorted(groups[group], key=lambda each: each.partition)))
+            for group in sorted(groups)
+        ]
+
+    async def _infos(self, request: pb.ListSharesRequest, bundles: Collection[int]) -> Sequence[pb.ShareInfo]:
         deadline = self._context.connections.deadline()
 
         async def ask(bundle: int) -> pb.ListSharesResponse:
@@ -153,15 +176,7 @@ class QueueAdmin:
             owner = Coordinator(self._context.connections, f"bundle {bundle}")
             return await owner.ask(lambda at: at.list_shares(wanted), deadline)
 
-        groups: dict[str, list[QueuePartition]] = {}
-        for answer in await all_of(map(ask, bundles), CALLS_AT_ONCE):
-            for info in answer.shares:
-                if info.topic:
-                    groups.setdefault(info.group, []).append(_partition_of(info))
-        return [
-            QueueDescription(group, tuple(sorted(groups[group], key=lambda each: each.partition)))
-            for group in sorted(groups)
-        ]
+        return [info for answer in await all_of(map(ask, sorted(bundles)), CALLS_AT_ONCE) for info in answer.shares]
 
 
 def _partition_of(info: pb.ShareInfo) -> QueuePartition:

@@ -52,6 +52,7 @@ class ShareParts:
     limits: ShareLimits
     catalog: Callable[[], Catalog]
     counts: ShareCounts
+    new_id: Callable[[], bytes]
     lives: WeakKeyDictionary[BundleOwner, int] = field(default_factory=WeakKeyDictionary)
 
 
@@ -204,15 +205,18 @@ class BundleQueues:
         await (self._state.durable() if decision.records else self._state.confirmed())
         return [span for late in decision.answer for span in late]
 
-    async def reset(self, key: ShareKey, offset: int | None, nonce: bytes = b"", principal: int = 0) -> None:
-        """Begin again at this offset, once for one nonce; None: forget the group here. Raises as
-        `IssuedState.decided`, `BundleShares.begin` and `BundleOwner.check_here`.
+    async def reset(
+        self, key: ShareKey, offset: int | None, nonce: bytes = b"", principal: int = 0, meant: bytes = b""
+    ) -> None:
+        """Begin again at this offset, once for one nonce; None: forget the group here. `meant`: as in
+        `BundleShares.reset`. Raises as `IssuedState.decided`, `BundleShares.begin` and `BundleOwner.check_here`.
         """
         self._check_here(key)
         if offset is None:
-            await self._state.decided(lambda: self._shares.forget(key, nonce))
+            await self._state.decided(lambda: self._shares.forget(key, nonce, meant))
         else:
-            await self._state.decided(lambda: self._shares.reset(key, offset, nonce, principal))
+            begun = self._parts.new_id()
+            await self._state.decided(lambda: self._shares.reset(key, offset, nonce, principal, meant, begun))
         self._filters.keep(self._shares.partitions)
         self.wake([key])
 
@@ -246,15 +250,9 @@ class BundleQueues:
     def sizes(self) -> list[ShareSizes]:
         """Return the sizes for metrics, as they are in memory; they may not be durable yet."""
         return [
-            ShareSizes(
-                info.group,
-                info.topic,
-                max(0, info.high_watermark - info.start - info.finished),
-                info.leased,
-                info.waiting,
-            )
-            for info in self._infos("", members=False)
-            if info.topic
+            ShareSizes(i.group, i.topic, max(0, i.high_watermark - i.start - i.finished), i.leased, i.waiting)
+            for i in self._infos("", members=False)
+            if i.topic
         ]
 
     def used_by(self, principal: int) -> dict[str, int]:
@@ -294,7 +292,8 @@ class BundleQueues:
         start = await find_start()
         if key not in self._shares.partitions:
             self._check_here(key)
-            await self._state.decided(lambda: self._shares.begin(key, start, principal=principal))
+            begun = self._parts.new_id()
+            await self._state.decided(lambda: self._shares.begin(key, start, principal=principal, begun=begun))
 
     def _check_here(self, key: ShareKey) -> None:
         """Check that the group of this partition is served in this bundle now. Raises as `BundleOwner.check_here`."""
@@ -358,6 +357,7 @@ class BundleQueues:
                 leased=counts.leased,
                 waiting=counts.waiting,
                 finished=counts.finished,
+                begun=found.begun,
             )
             if topic is not None and is_living:
                 info.high_watermark = self.owner.durable_end(topic, key.partition)

@@ -128,7 +128,7 @@ class Shares(Serving[BundleQueues]):
             queues = await self._in_bundle(bundle)
             key = ShareKey(request.group, topic.id, wanted.partition)
             if not wanted.HasField("offset"):
-                await queues.reset(key, None, request.nonce, request.caller)
+                await queues.reset(key, None, request.nonce, request.caller, wanted.begun)
                 return pb.ShareResetResult()
             start = await queues.owner.list_offset(topic, wanted.partition, "earliest")
             latest = await queues.owner.list_offset(topic, wanted.partition, "latest")
@@ -137,7 +137,7 @@ class Shares(Serving[BundleQueues]):
                     f"{topic.name}/{wanted.partition} ends at offset {latest}: a queue cannot begin at {wanted.offset}"
                 )
             offset = max(start, wanted.offset)
-            await queues.reset(key, offset, request.nonce, request.caller)
+            await queues.reset(key, offset, request.nonce, request.caller, wanted.begun)
         except LedgerMQError as error:
             return pb.ShareResetResult(error=self._ownership.error(error, bundle))
         return pb.ShareResetResult(offset=offset)
@@ -164,7 +164,7 @@ def open_shares(parts: BrokerParts) -> Shares:
     """Build the queues of a broker, and add them to its internal topics."""
     metadata, limits = parts.metadata, parts.limits_of(ShareLimits)
     counts = parts.counts_of(ShareCounts)
-    shared = ShareParts(limits, lambda: metadata.catalog, counts)
+    shared = ShareParts(limits, lambda: metadata.catalog, counts, parts.context.sources.new_id)
     kind: ShareKind = CoreKind(
         keys.SHARES_TOPIC,
         lambda partition: BundleShares(limits),

@@ -88,8 +88,11 @@ class BundleShares:
                 found.loaded()
                 self.shares.add(found.principal)
 
-    def begin(self, key: ShareKey, start: int, nonce: bytes = b"", principal: int = NO_PRINCIPAL) -> Decision[None]:
+    def begin(
+        self, key: ShareKey, start: int, nonce: bytes = b"", principal: int = NO_PRINCIPAL, begun: bytes = b""
+    ) -> Decision[None]:
         """Begin a partition of a group that is not known. `principal`: a hash of the caller's name; 0: not known.
+        `begun`: what names the group here from now on, drawn by the caller.
 
         Raises ResourceExhausted; QuotaExceeded if the principal has its share of the partitions of groups.
         """
@@ -97,7 +100,7 @@ class BundleShares:
         self._check_room(principal)
         found = self.partitions[key] = self._new(key, principal)
         self.shares.add(principal)
-        found.resets = with_nonce(self._forgotten.pop(key, ()), nonce, RESETS_KEPT)
+        found.resets, found.begun = with_nonce(self._forgotten.pop(key, ()), nonce, RESETS_KEPT), begun
         found.reset(start)
         return _decided(found.entries(), None)
 
@@ -129,26 +132,35 @@ class BundleShares:
                 entries += found.entries()
         return _decided(entries, ended)
 
-    def reset(self, key: ShareKey, start: int, nonce: bytes = b"", principal: int = NO_PRINCIPAL) -> Decision[None]:
+    def reset(
+        self,
+        key: ShareKey,
+        start: int,
+        nonce: bytes = b"",
+        principal: int = NO_PRINCIPAL,
+        meant: bytes = b"",
+        begun: bytes = b"",
+    ) -> Decision[None]:
         """Begin again at this offset, or for the first time; all leases end. `nonce`: of the call, the same in all its
-        attempts; one that is remembered changes nothing, for other calls may have changed the group since. Raises as
-        `begin`.
+        attempts; one that is remembered changes nothing, for other calls may have changed the group since. `meant`:
+        by `begun`, the group that the call is about; nothing changes if it was deleted since, or has begun again.
+        Empty: the one that is there. Raises as `begin`.
         """
         found = self.partitions.get(key)
-        if nonce and nonce in self._resets(key):
+        if self._is_settled(key, nonce, meant):
             return Decision([], None)
         if found is None:
-            return self.begin(key, start, nonce, principal)
+            return self.begin(key, start, nonce, principal, begun)
         found.resets = with_nonce(found.resets, nonce, RESETS_KEPT)
         found.reset(start)
         return _decided(found.entries(), None)
 
-    def forget(self, key: ShareKey, nonce: bytes = b"") -> Decision[None]:
-        """Remove one partition of a group. `nonce`: as in `reset`. An owner that opens the bundle between the removal
-        and the next begin does not know it: a repetition removes what has begun there.
+    def forget(self, key: ShareKey, nonce: bytes = b"", meant: bytes = b"") -> Decision[None]:
+        """Remove one partition of a group. `nonce`, `meant`: as in `reset`. An owner that opens the bundle between the
+        removal and the next begin does not know the nonce, but what begins then has another name.
         """
         nonces = self._resets(key)
-        if nonce and nonce in nonces:
+        if self._is_settled(key, nonce, meant):
             return Decision([], None)
         removal = self.remove(lambda each: each == key)
         if nonce:
@@ -157,6 +169,15 @@ class BundleShares:
             if len(self._forgotten) > FORGOTTEN_KEPT:
                 del self._forgotten[next(iter(self._forgotten))]
         return Decision(removal.records, None)
+
+    def _is_settled(self, key: ShareKey, nonce: bytes, meant: bytes) -> bool:
+        """Return whether a call was carried out by an earlier attempt, or is about a group that is there no longer.
+        What an earlier release has written has no name, and is taken to be meant.
+        """
+        found = self.partitions.get(key)
+        if meant and (found is None or found.begun not in (b"", meant)):
+            return True
+        return bool(nonce) and nonce in self._resets(key)
 
     def _resets(self, key: ShareKey) -> tuple[bytes, ...]:
         found = self.partitions.get(key)

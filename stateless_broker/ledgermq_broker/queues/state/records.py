@@ -48,13 +48,15 @@ class ShareKey(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class StartEntry:
     """`resets`: nonces of the newest calls that reset the group here or deleted it, oldest first. `principal`: a hash
-    of the one that began the group here; 0: not known.
+    of the one that began the group here; 0: not known. `begun`: drawn when it began; empty if an earlier release
+    wrote it.
     """
 
     key: ShareKey
     offset: int | None
     resets: tuple[bytes, ...] = ()
     principal: int = NO_PRINCIPAL
+    begun: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,11 @@ def encode(entry: Entry) -> LogRecord:
         start = None
         if entry.offset is not None:
             start = fmt.Start(
-                version=CODEC.version, offset=entry.offset, resets=entry.resets, principal=entry.principal
+                version=CODEC.version,
+                offset=entry.offset,
+                resets=entry.resets,
+                principal=entry.principal,
+                begun=entry.begun,
             )
         return CODEC.record(f"s/{group}/{topic_id}/{partition}", start)
     chunk = None if entry.messages is None else fmt.Chunk(version=CODEC.version, messages=entry.messages)
@@ -108,7 +114,7 @@ def _start_of(key: ShareKey, data: bytes) -> StartEntry:
     stored = CODEC.value(fmt.Start, data)
     if stored.offset > OFFSET_MAX:
         raise DataDamaged(f"{stored.offset} is not an offset")
-    return StartEntry(key, stored.offset, tuple(stored.resets), stored.principal)
+    return StartEntry(key, stored.offset, tuple(stored.resets), stored.principal, stored.begun)
 
 
 def _messages_of(data: bytes) -> bytes:

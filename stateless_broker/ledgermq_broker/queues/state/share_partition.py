@@ -101,6 +101,7 @@ class SharePartition:
         self.key, self.principal = key, principal
         self.start = self.end = 0
         self.resets: tuple[bytes, ...] = ()
+        self.begun = b""
         self._window_max = window_max
         self._chunks: dict[int, bytearray] = {}
         self._leases: dict[int, Lease] = {}
@@ -120,7 +121,7 @@ class SharePartition:
 
     def load_start(self, stored: StartEntry) -> None:
         self.start, self._stored_start = stored.offset or 0, stored.offset
-        self.resets, self.principal = stored.resets, stored.principal
+        self.resets, self.principal, self.begun = stored.resets, stored.principal, stored.begun
 
     def load_chunk(self, chunk: int, messages: bytes | None) -> None:
         if messages is None:
@@ -241,7 +242,7 @@ class SharePartition:
                 self._stored.discard(chunk)
         self._dirty.clear()
         if self._stored_start is None or self._stored_start // CHUNK < self.start // CHUNK:
-            found.append(StartEntry(self.key, self.start, self.resets, self.principal))
+            found.append(StartEntry(self.key, self.start, self.resets, self.principal, self.begun))
             self._stored_start = self.start
         return found
 
@@ -369,8 +370,7 @@ class SharePartition:
 
     def _forget_delivery(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
-            chunk, at = divmod(offset, CHUNK)
-            self._chunks[chunk][at] -= _ONE_DELIVERY
+            self._chunks[offset // CHUNK][offset % CHUNK] -= _ONE_DELIVERY
 
     def _fate(self, offset: int) -> Fate:
         return Fate(self._byte(offset) & _FATE)

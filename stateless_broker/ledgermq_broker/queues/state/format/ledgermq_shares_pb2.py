@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n9ledgermq_broker/queues/state/format/ledgermq_shares.proto\x12\x12ledgermq.shares.v1\"K\n\x05Start\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06resets\x18\x03 \x03(\x0c\x12\x11\n\tprincipal\x18\x04 \x01(\x06\"*\n\x05\x43hunk\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x10\n\x08messages\x18\x02 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n9ledgermq_broker/queues/state/format/ledgermq_shares.proto\x12\x12ledgermq.shares.v1\"Z\n\x05Start\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06resets\x18\x03 \x03(\x0c\x12\x11\n\tprincipal\x18\x04 \x01(\x06\x12\r\n\x05\x62\x65gun\x18\x05 \x01(\x0c\"*\n\x05\x43hunk\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x10\n\x08messages\x18\x02 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ledgermq_broker.queues.stat
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_START']._serialized_start=81
-  _globals['_START']._serialized_end=156
-  _globals['_CHUNK']._serialized_start=158
-  _globals['_CHUNK']._serialized_end=200
+  _globals['_START']._serialized_end=171
+  _globals['_CHUNK']._serialized_start=173
+  _globals['_CHUNK']._serialized_end=215
 # @@protoc_insertion_point(module_scope)
