@@ -239,11 +239,8 @@ def goes_back(stored: OffsetValue, commit: pb.OffsetCommit) -> bool:
     return stored.offset is not None and commit.offset < stored.offset
 
 
-def apply(group: Group, partition: PartitionId, topic: str, commit: pb.OffsetCommit, now_ms: int) -> None:
-    """Apply a commit that `judge` accepted."""
-    group.set_offset(
-        partition, OffsetValue(commit.offset, commit.metadata, now_ms, commit.epoch, commit.counter, topic)
-    )
+def value_of(topic: str, commit: pb.OffsetCommit, now_ms: int) -> OffsetValue:
+    return OffsetValue(commit.offset, commit.metadata, now_ms, commit.epoch, commit.counter, topic)
 
 
 def committed(group: Group, partition: PartitionId, topic: str) -> pb.CommittedPartition:

@@ -29,11 +29,8 @@ from ledgermq.errors import (
     InvalidRequest,
     LedgerMQError,
     UnknownGroup,
-    UnknownPartition,
-    UnknownTopic,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.status import error_to_proto
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_ledger.log.shares import NO_PRINCIPAL
@@ -41,9 +38,18 @@ from ledgermq_offsets import commits, describe, members, pending, reconcile, res
 from ledgermq_offsets.deadlines import Deadlines
 from ledgermq_offsets.expiry import expire, forget_removed, is_due
 from ledgermq_offsets.group import Group, Member
-from ledgermq_offsets.limits import GroupLimits
+from ledgermq_offsets.limits import MEMBER_BYTES, GroupLimits
 from ledgermq_offsets.names import check_group_name, check_member_name
-from ledgermq_offsets.records import Entry, FloorEntry, GroupEntry, OffsetEntry, PendingKey, encode
+from ledgermq_offsets.records import (
+    Entry,
+    FloorEntry,
+    GroupEntry,
+    OffsetEntry,
+    OffsetValue,
+    PendingKey,
+    encode,
+    size_of,
+)
 from ledgermq_offsets.state import OffsetsState, check_room
 from ledgermq_offsets.subscriptions import Meanings, read_subscription
 from ledgermq_offsets.topics import TopicsView
@@ -161,6 +167,9 @@ class GroupCoordinator:
         subscription = read_subscription(request.subscription, self._limits)
         joined = group or self._new_group(request.group, now_ms, request.caller)
         members.check_join(joined, request.member_id, subscription, self._meanings, self._limits, now_s)
+        known = joined.members.get(request.member_id)
+        before = 0 if known is None else MEMBER_BYTES + known.subscription.size_bytes
+        self.state.check_bytes(joined, MEMBER_BYTES + subscription.size_bytes - before, self._limits)
         self.state.put(joined)
         member = members.join(joined, request.member_id, subscription, members.owned_by(request), now_s, now_ms)
         self._deadlines.note(joined, member.silent_at_s)
@@ -249,7 +258,9 @@ class GroupCoordinator:
             partition, topic = commits.place(group, member, self._view, commit)
             if not commits.judge(group, member, partition, commit, self._ends, self._limits):
                 return False
-            commits.apply(group, partition, topic, commit, now_ms)
+            value = commits.value_of(topic, commit, now_ms)
+            self._check_offset(group, partition, value)
+            group.set_offset(partition, value)
             return True
 
         results, applied = commits.each_result(one, request.commits)
@@ -265,27 +276,8 @@ class GroupCoordinator:
         commits.check_count(len(request.partitions), self._limits)
         if not request.partitions:
             return pb.FetchCommittedResponse(partitions=pending.all_committed_or_busy(group))
-        return pb.FetchCommittedResponse(partitions=[self._committed(group, asked) for asked in request.partitions])
-
-    def _committed(self, group: Group, asked: pb.TopicPartition) -> pb.CommittedPartition:
-        topic = self._view.by_name(asked.topic)
-        known = topic is not None and asked.partition < topic.partitions
-        # A partition that the member holds exists, even if this broker's catalog is behind.
-        held = [
-            topic_id
-            for topic_id, name in group.names.items()
-            if name == asked.topic and PartitionId(topic_id, asked.partition) in group.holders
-        ]
-        if topic is not None and (known or topic.topic_id in held):
-            return pending.committed_or_busy(group, PartitionId(topic.topic_id, asked.partition), asked.topic)
-        if held and topic is None:
-            return pending.committed_or_busy(group, PartitionId(max(held), asked.partition), asked.topic)
-        error: LedgerMQError = UnknownTopic(f"there is no topic {asked.topic!r}")
-        if topic is not None:
-            error = UnknownPartition(
-                f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {asked.partition}"
-            )
-        return pb.CommittedPartition(topic=asked.topic, partition=asked.partition, error=error_to_proto(error))
+        found = [pending.named_committed_or_busy(group, self._view, asked) for asked in request.partitions]
+        return pb.FetchCommittedResponse(partitions=found)
 
     def reset(
         self, request: pb.ResetOffsetsRequest, ends: Ends, now_s: float, now_ms: int
@@ -307,6 +299,7 @@ class GroupCoordinator:
                 return False
             partition, topic = commits.resolve(self._view, reset)
             resets.check(group, partition, reset, self._ends, self._limits)
+            self._check_offset(group, partition, OffsetValue(0, "", now_ms, 0, 0, topic))
             resets.apply(group, partition, topic, reset, now_ms)
             return True
 
@@ -314,6 +307,11 @@ class GroupCoordinator:
         if applied:
             resets.note(group, request, results)
         return self._decided(group, pb.ResetOffsetsResponse(results=results), applied)
+
+    def _check_offset(self, group: Group, partition: PartitionId, value: OffsetValue) -> None:
+        """Raises ResourceExhausted if the group may not grow so much."""
+        more = value.size_bytes - size_of(group.offset_of(partition))
+        self.state.check_bytes(group, more, self._limits)
 
     # Offsets of transactions
 
@@ -345,6 +343,8 @@ class GroupCoordinator:
         results, changed = commits.each_result(one, request.commits)
         stages = changed and not any(result.HasField("error") for result in results)
         if stages:
+            more = sum(each.size_bytes for each in staged.values()) - size_of(group.pending.get(key))
+            self.state.check_bytes(group, more, self._limits)
             pending.stage(group, key, request.transaction, staged, now_ms, self._limits)
             self.state.note_pending(group, key)
         return self._decided(group, pb.StageOffsetsResponse(results=results), stages)
@@ -382,7 +382,7 @@ class GroupCoordinator:
                 commit = key == ended and name in commit_groups
                 pending.settle(group, key, commit=commit, view=self._view, now_ms=now_ms)
                 self.state.note_pending(group, key)
-                records += group.drain()
+                records += self.state.drain(group)
         return Decision(records, None)
 
     def pending_transactions(self, now_ms: int, older_than_ms: int) -> list[pending.PendingTransaction]:
@@ -464,7 +464,7 @@ class GroupCoordinator:
         self.state.put(group)
         woken = tuple((group.name, member_id) for member_id in group.woken)
         group.woken = {}
-        return Decision(group.drain(), answer, woken)
+        return Decision(self.state.drain(group), answer, woken)
 
     # Time
 
@@ -510,7 +510,7 @@ class GroupCoordinator:
             if expire(group, self._limits, judged_ms, self._view):
                 records += self._remove(group)
             else:
-                records += group.drain()
+                records += self.state.drain(group)
         return Decision(records, None)
 
     def next_tick_s(self) -> float:
@@ -537,7 +537,7 @@ class GroupCoordinator:
             if len(records) >= self._limits.records_max:
                 return  # the next tick still sees the version as new
             forget_removed(group, self._view)
-            records += group.drain()
+            records += self.state.drain(group)
             if group.members and group.topics_version != version:
                 self._deadlines.note(group, now_s)
         self._ends.forget(self._view.is_removed)

@@ -16,6 +16,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
 from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_offsets.limits import GROUP_BYTES, HELD_BYTES, MEMBER_BYTES, OFFSET_BYTES
 from ledgermq_offsets.records import (
     Entry,
     GroupEntry,
@@ -30,6 +31,7 @@ from ledgermq_offsets.records import (
     PendingValue,
     Subscription,
     encode,
+    size_of,
 )
 from ledgermq_offsets.topics import TopicSize
 
@@ -87,6 +89,7 @@ class Group:
         self.classic_members = 0  # of `ledgermq_offsets.classic`, which has their records; then there are no others
         self.offsets: dict[int, dict[int, OffsetValue]] = {}
         self.offset_count = 0
+        self.stated_bytes = 0  # of its members, committed and staged offsets
         self.pending: dict[PendingKey, PendingValue] = {}
         self.pending_in: dict[PartitionId, PendingKey] = {}  # the transaction that has staged an offset there
         self.names: dict[int, str] = {}  # names of topics that are or were held, by id
@@ -139,6 +142,7 @@ class Group:
 
     def add(self, member: Member) -> None:
         self.members[member.member_id] = member
+        self.stated_bytes += MEMBER_BYTES + member.subscription.size_bytes
         if member.subscription.instance_id:
             self.statics[member.subscription.instance_id] = member.member_id
         if self.empty_since_ms:
@@ -150,6 +154,7 @@ class Group:
     def subscribe(self, member: Member, subscription: Subscription) -> None:
         if self.statics.get(member.subscription.instance_id) == member.member_id:
             del self.statics[member.subscription.instance_id]
+        self.stated_bytes += subscription.size_bytes - member.subscription.size_bytes
         member.subscription = subscription
         if subscription.instance_id:
             self.statics[subscription.instance_id] = member.member_id
@@ -163,6 +168,7 @@ class Group:
         if self.statics.get(member.subscription.instance_id) == member.member_id:
             del self.statics[member.subscription.instance_id]
         del self.members[member.member_id]
+        self.stated_bytes -= MEMBER_BYTES + member.subscription.size_bytes
         self.dirty = True
         self.woken[member.member_id] = None
         self._touched_members[member.member_id] = None
@@ -291,6 +297,12 @@ class Group:
 
     # Records
 
+    @property
+    def size_bytes(self) -> int:
+        """Return about how much memory it takes."""
+        resets = sum(OFFSET_BYTES + bits.bit_length() // 8 for bits in self.resets.values())
+        return GROUP_BYTES + self.stated_bytes + HELD_BYTES * len(self.holders) + resets
+
     def begin(self, epoch: int, now_ms: int) -> None:
         """Begin a new group, without members."""
         self.epoch = self.bare_epoch = epoch
@@ -343,6 +355,7 @@ class Group:
         """
         before = self.members.pop(member_id, None)
         if before is not None:
+            self.stated_bytes -= MEMBER_BYTES + before.subscription.size_bytes
             for partition in before.held:
                 if self.holders.get(partition) == member_id:
                     del self.holders[partition]
@@ -351,6 +364,7 @@ class Group:
         if value is None:
             return
         member = self.members[member_id] = Member(member_id, value.subscription, 0.0, 0)
+        self.stated_bytes += MEMBER_BYTES + value.subscription.size_bytes
         member.away = value.away
         member.held = dict(value.held)
         member.withdrawn = sum(held.withdrawn for held in value.held.values())
@@ -363,7 +377,7 @@ class Group:
         topic_id, number = partition
         topic = self.offsets.setdefault(topic_id, {})
         self.offset_count -= number in topic
-        topic.pop(number, None)
+        self.stated_bytes += size_of(value) - size_of(topic.pop(number, None))
         if value is not None:
             topic[number] = value
             self.offset_count += 1
@@ -375,6 +389,7 @@ class Group:
         the next transaction may come before the end of this one.
         """
         before = self.pending.pop(key, None)
+        self.stated_bytes += size_of(value) - size_of(before)
         if before is not None:
             for partition in before.offsets:
                 if self.pending_in.get(partition) == key:

@@ -6,6 +6,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+FULL_RETRY_MS = 1_000
+"""Pause before a call is repeated that was refused because a partition of groups is full."""
+GROUP_BYTES, MEMBER_BYTES, OFFSET_BYTES, HELD_BYTES = 1024, 512, 256, 128
+"""Memory of a group, a member, a committed or staged offset, and a partition of a member, apart from texts; about."""
 METADATA_BYTES_MAX = 4096
 """Metadata of one committed offset; Kafka's limit."""
 
@@ -18,6 +22,8 @@ class GroupLimits:
 
     groups_max: int = 10_000
     """Groups in one partition of `__consumer_offsets`."""
+    bytes_max: int = 512 * 1024 * 1024
+    """Bytes of all groups in one partition of `__consumer_offsets`, as `GroupBytes` counts them."""
     members_max: int = 1_000
     """Members of one group."""
     partitions_max: int = 100_000

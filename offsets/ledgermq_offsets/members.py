@@ -17,7 +17,7 @@ from ledgermq_offsets.group import Group, Member
 from ledgermq_offsets.limits import GroupLimits
 from ledgermq_offsets.reconcile import give_free
 from ledgermq_offsets.records import Subscription
-from ledgermq_offsets.subscriptions import Meanings, subscription_bytes
+from ledgermq_offsets.subscriptions import Meanings
 
 RETRY_MS = 1_000
 FILTER_CHARS_SHOWN = 200
@@ -53,8 +53,8 @@ def check_join(
             f"group {group.name} has {limits.members_max} members, which is the maximum", retry_after_ms=RETRY_MS
         )
     _check_filter(group, member_id, subscription)
-    size = sum(subscription_bytes(m.subscription) for m in group.members.values() if m.member_id != member_id)
-    if size + subscription_bytes(subscription) > limits.subscriptions_bytes_max:
+    size = sum(m.subscription.size_bytes for m in group.members.values() if m.member_id != member_id)
+    if size + subscription.size_bytes > limits.subscriptions_bytes_max:
         raise ResourceExhausted(
             f"the subscriptions of group {group.name} would take more than {limits.subscriptions_bytes_max} bytes",
             retry_after_ms=RETRY_MS,

@@ -23,10 +23,13 @@ from dataclasses import dataclass
 from ledgermq.errors import (
     CommitGoesBack,
     InvalidRequest,
+    LedgerMQError,
     ResourceExhausted,
     StaleAssignment,
     TransactionTooLarge,
     Unavailable,
+    UnknownPartition,
+    UnknownTopic,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import PRODUCER_ID_BYTES
@@ -224,6 +227,28 @@ def committed_or_busy(group: Group, partition: PartitionId, topic: str) -> pb.Co
             topic=topic, topic_id=partition[0], partition=partition[1], error=error_to_proto(busy)
         )
     return committed(group, partition, topic)
+
+
+def named_committed_or_busy(group: Group, view: TopicsView, asked: pb.TopicPartition) -> pb.CommittedPartition:
+    """Return the same for a partition that a caller names; with UnknownTopic or UnknownPartition if there is none."""
+    topic = view.by_name(asked.topic)
+    known = topic is not None and asked.partition < topic.partitions
+    # A partition that a member holds exists, even if this broker's catalog is behind.
+    held = [
+        topic_id
+        for topic_id, name in group.names.items()
+        if name == asked.topic and PartitionId(topic_id, asked.partition) in group.holders
+    ]
+    if topic is not None and (known or topic.topic_id in held):
+        return committed_or_busy(group, PartitionId(topic.topic_id, asked.partition), asked.topic)
+    if held and topic is None:
+        return committed_or_busy(group, PartitionId(max(held), asked.partition), asked.topic)
+    error: LedgerMQError = UnknownTopic(f"there is no topic {asked.topic!r}")
+    if topic is not None:
+        error = UnknownPartition(
+            f"topic {topic.name!r} has partitions 0 to {topic.partitions - 1}, not {asked.partition}"
+        )
+    return pb.CommittedPartition(topic=asked.topic, partition=asked.partition, error=error_to_proto(error))
 
 
 def all_committed_or_busy(group: Group) -> list[pb.CommittedPartition]:

@@ -26,6 +26,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import NUMBER, LogRecord, RecordCodec
 from ledgermq_ledger.log.shares import NO_PRINCIPAL
 from ledgermq_offsets.format import ledgermq_offsets_pb2 as fmt
+from ledgermq_offsets.limits import OFFSET_BYTES
 
 
 class Held(NamedTuple):
@@ -54,6 +55,12 @@ class Subscription:
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
     filter: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the approximate size of the subscription in the member's record."""
+        texts = (self.topic_pattern, self.instance_id, self.rack, self.client_id, self.filter)
+        return sum(len(name) + 4 for name in self.topics) + sum(len(text.encode()) for text in texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,10 @@ class OffsetValue:
     counter: int
     topic: str
 
+    @property
+    def size_bytes(self) -> int:
+        return OFFSET_BYTES + len(self.metadata.encode())
+
 
 class PendingKey(NamedTuple):
     """Names a transaction. The order of a producer's transactions is that of (epoch, number)."""
@@ -113,6 +124,10 @@ class PendingOffset:
     counter: int
     topic: str
 
+    @property
+    def size_bytes(self) -> int:
+        return OFFSET_BYTES + len(self.metadata.encode())
+
 
 @dataclass(frozen=True, slots=True)
 class PendingValue:
@@ -124,6 +139,15 @@ class PendingValue:
     coordinator: int
     staged_ms: int
     offsets: Mapping[PartitionId, PendingOffset]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(staged.size_bytes for staged in self.offsets.values())
+
+
+def size_of(value: OffsetValue | PendingValue | None) -> int:
+    """Return about how much memory it takes; 0 if there is none."""
+    return 0 if value is None else value.size_bytes
 
 
 @dataclass(frozen=True, slots=True)

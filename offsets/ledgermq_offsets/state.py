@@ -10,7 +10,7 @@ from ledgermq.errors import ResourceExhausted
 from ledgermq_ledger.log.log_record import LogRecord
 from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
 from ledgermq_offsets.group import Group
-from ledgermq_offsets.limits import GroupLimits
+from ledgermq_offsets.limits import FULL_RETRY_MS, GroupLimits
 from ledgermq_offsets.records import (
     Entry,
     FloorEntry,
@@ -23,7 +23,7 @@ from ledgermq_offsets.records import (
     encode,
 )
 
-FULL_RETRY_MS = 1_000
+WHERE = "this partition of the groups"
 
 
 def check_room(shares: Shares, count: int, principal: int, limits: GroupLimits) -> None:
@@ -35,13 +35,52 @@ def check_room(shares: Shares, count: int, principal: int, limits: GroupLimits) 
         raise ResourceExhausted(
             f"there are {limits.groups_max} groups already, which is the maximum", retry_after_ms=FULL_RETRY_MS
         )
-    where = "this partition of the groups"
-    shares.check(principal, 1, free, where=where, retry_after_ms=FULL_RETRY_MS)
+    shares.check(principal, 1, free, where=WHERE, retry_after_ms=FULL_RETRY_MS)
+
+
+class GroupBytes:
+    """Counts the bytes that groups take. Each group counts to the principal that began it. Only what makes a group
+    larger is refused: heartbeats, commits that replace an offset, and the end of a transaction never are. What the
+    coordinator gives out by itself, partitions of members, counts too, so a group may grow above the bound by it.
+    `total`: of all groups.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.shares = Shares("group_bytes", "bytes of consumer groups")
+        self._counted: dict[str, tuple[int, int]] = {}
+        """By name: the principal that the group counts to, and its bytes."""
+
+    def note(self, name: str, principal: int, size_bytes: int) -> None:
+        """Note what a group takes now; 0: it is gone."""
+        former, before = self._counted.pop(name, (NO_PRINCIPAL, 0))
+        self.total += size_bytes - before
+        self.shares.add(former, -before)
+        self.shares.add(principal, size_bytes)
+        if size_bytes:
+            self._counted[name] = principal, size_bytes
+
+    def check(self, name: str, principal: int, size_bytes: int, more: int, limits: GroupLimits) -> None:
+        """Check that a group may grow by so many bytes. `size_bytes`: what it takes now, which may not be noted yet.
+        Raises ResourceExhausted; QuotaExceeded if its principal has its share of the bytes.
+        """
+        if more <= 0:
+            return
+        grown = size_bytes - self._counted.get(name, (principal, 0))[1]
+        free = limits.bytes_max - self.total - grown
+        if more > free:
+            raise ResourceExhausted(
+                f"the groups of this partition take {self.total + grown} bytes, and may take {limits.bytes_max}: delete"
+                " groups that are no longer used, or commit less metadata",
+                retry_after_ms=FULL_RETRY_MS,
+            )
+        self.shares.check(principal, grown + more, free, where=WHERE, retry_after_ms=FULL_RETRY_MS)
 
 
 class OffsetsState:
     """`floor`: the highest epoch of any deleted group. `pending`: by producer id, the groups and
-    transactions with staged offsets. `shares`: who began the groups.
+    transactions with staged offsets. `shares`: who began the groups. `sizes`: what they
+    take.
     """
 
     def __init__(self) -> None:
@@ -49,6 +88,7 @@ class OffsetsState:
         self.pending: dict[bytes, dict[tuple[str, PendingKey], None]] = {}
         self.floor = 0
         self.shares = Shares("groups", "groups")
+        self.sizes = GroupBytes()
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Apply one record. Raises DataDamaged, FormatNotSupported, and leaves the state unchanged
@@ -80,6 +120,7 @@ class OffsetsState:
                 self.note_pending(group, key)
         if not (group.epoch or group.members or group.offsets or group.pending):
             del self.groups[entry.group]
+        self._note(group)
 
     def put(self, group: Group) -> None:
         """Have a group; one that is new counts to the principal that began it."""
@@ -90,6 +131,20 @@ class OffsetsState:
     def drop(self, group: Group) -> None:
         del self.groups[group.name]
         self.shares.add(group.principal, -1)
+        self._note(group)
+
+    def drain(self, group: Group) -> list[LogRecord]:
+        """Return the records of what has changed in a group; see `Group.drain`."""
+        self._note(group)
+        return group.drain()
+
+    def check_bytes(self, group: Group, more: int, limits: GroupLimits) -> None:
+        """Check that a group may grow by so many bytes. Raises as `GroupBytes.check`."""
+        self.sizes.check(group.name, group.principal, group.size_bytes, more, limits)
+
+    def _note(self, group: Group) -> None:
+        size_bytes = group.size_bytes if self.groups.get(group.name) is group else 0
+        self.sizes.note(group.name, group.principal, size_bytes)
 
     def note_pending(self, group: Group, key: PendingKey) -> None:
         """Keep `pending` in step, after what a transaction has staged in the group has changed."""

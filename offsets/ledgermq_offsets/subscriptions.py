@@ -69,21 +69,9 @@ def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subsc
         ),
         filter=asked.filter or ALL,  # a member that names none is of a release without filters, or has none
     )
-    if (size := subscription_bytes(subscription)) > limits.subscription_bytes_max:
+    if (size := subscription.size_bytes) > limits.subscription_bytes_max:
         raise InvalidRequest(f"a subscription has at most {limits.subscription_bytes_max} bytes, this one has {size}")
     return subscription
-
-
-def subscription_bytes(subscription: Subscription) -> int:
-    """Return the approximate size of the subscription in the member's record."""
-    texts = (
-        subscription.topic_pattern,
-        subscription.instance_id,
-        subscription.rack,
-        subscription.client_id,
-        subscription.filter,
-    )
-    return sum(len(name) + 4 for name in subscription.topics) + sum(len(text.encode()) for text in texts)
 
 
 def _within(what: str, value_ms: int, low_ms: int, high_ms: int) -> int:

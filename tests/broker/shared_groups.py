@@ -80,6 +80,24 @@ async def one_group_by_a_reset(caller: Caller, n: int) -> pb.Error | None:
     return await refusal(caller.line.reset_offsets(pb.ResetOffsetsRequest(group=group_of(caller, n), resets=[reset])))
 
 
+async def one_group_by_a_staged_offset(caller: Caller, n: int) -> pb.Error | None:
+    name = f"{caller.topic}-staging"
+    if caller.ref is None:
+        made = await caller.line.init_transactions(pb.InitTransactionsRequest(transactional_id=name))
+        caller.ref = pb.TransactionRef(
+            transactional_id=name,
+            coordinator=made.coordinator,
+            producer_id=made.producer_id,
+            epoch=made.epoch,
+            number=1,
+        )
+    asked = pb.FetchCommittedRequest(group=group_of(caller, n), partitions=[pb.TopicPartition(topic=caller.topic)])
+    [seen] = (await caller.line.fetch_committed(asked)).partitions
+    commits = commit_of(asked.group, (caller.topic, 0, 0), epoch=seen.epoch, counter=seen.counter + 1).commits
+    request = pb.StageOffsetsRequest(transaction=caller.ref, group=asked.group, commits=commits)
+    return await refusal(caller.line.stage_offsets(request))
+
+
 async def one_group_by_a_kafka_commit(caller: Caller, n: int) -> pb.Error | None:
     request = pb.CommitForGenerationRequest(
         group=group_of(caller, n), outside=True, commits=[pb.GenerationCommit(topic=caller.topic)]
@@ -102,6 +120,7 @@ GROUPS = (
     one_group_by_a_commit,
     one_group_by_a_member,
     one_group_by_a_reset,
+    one_group_by_a_staged_offset,
     one_group_by_a_kafka_commit,
     one_group_by_a_kafka_member,
 )

@@ -18,9 +18,11 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
+from ledgermq_ledger.log.shares import NO_PRINCIPAL
 from ledgermq_offsets import commits
 from ledgermq_offsets.classic.consumer_protocol import PROTOCOL_TYPE, assigned_partitions, subscribed_topics
 from ledgermq_offsets.classic.coordinator import ClassicGroups
+from ledgermq_offsets.classic.group import ClassicGroup
 from ledgermq_offsets.classic.records import PREFIX
 from ledgermq_offsets.classic.values import (
     ClassicLimits,
@@ -32,7 +34,7 @@ from ledgermq_offsets.classic.values import (
 )
 from ledgermq_offsets.coordinator import Ends, GroupCoordinator
 from ledgermq_offsets.group import Group
-from ledgermq_offsets.limits import METADATA_BYTES_MAX, GroupLimits
+from ledgermq_offsets.limits import GROUP_BYTES, METADATA_BYTES_MAX, GroupLimits
 from ledgermq_offsets.names import check_group_name
 from ledgermq_offsets.records import OffsetValue
 from ledgermq_offsets.state import check_room
@@ -63,6 +65,7 @@ class BothKinds(GroupCoordinator):
             if name in self.state.groups:
                 self.state.groups[name].classic_members = len(classic.members)
                 self.classic.count_to(classic, self.state.groups[name].principal)
+            self._note_classic(name)
 
     # Members of our own protocol
 
@@ -111,7 +114,15 @@ class BothKinds(GroupCoordinator):
         if group is None:
             group = self._new_group(request.group, now_ms, request.principal)
         before = self._classic_ids(request.group)
-        decision = self.classic.join(request, now_s, now_ms)
+        classic = self.classic.groups.get(group.name)
+        begun = 0 if classic is not None else GROUP_BYTES
+        begun += 0 if group.name in self.state.groups else group.size_bytes
+        more = begun + (classic or ClassicGroup(group.name)).growth_by(request)
+        self._check_classic(group.name, group.principal, more)
+        try:
+            decision = self.classic.join(request, now_s, now_ms)
+        finally:
+            self._note_classic(request.group)  # also one that has got its id only
         joined = self._noted(group, decision, now_ms)
         if decision.answer is not None:
             return Decision(joined.records, decision.answer, joined.woken)
@@ -119,9 +130,15 @@ class BothKinds(GroupCoordinator):
         return Decision(joined.records, next(iter(new), request.member_id), joined.woken)
 
     def sync(self, request: pb.SyncClassicGroupRequest, now_s: float) -> Decision[SyncAnswer | None]:
-        """Raises what `ClassicGroups.sync` raises."""
-        return self.classic.sync(
-            check_group_name(request.group),
+        """Raises ResourceExhausted, and what `ClassicGroups.sync` raises."""
+        name = check_group_name(request.group)
+        group = self.state.groups.get(name)
+        principal = NO_PRINCIPAL if group is None else group.principal
+        classic = self.classic.groups.get(name) or ClassicGroup(name)
+        more = sum(len(each.assignment) for each in request.assignments) - classic.assigned_bytes
+        self._check_classic(name, principal, more)
+        decision = self.classic.sync(
+            name,
             request.member_id,
             request.generation,
             now_s,
@@ -130,11 +147,15 @@ class BothKinds(GroupCoordinator):
             protocol=request.protocol,
             assignments={each.member_id: each.assignment for each in request.assignments},
         )
+        if request.assignments:
+            self._note_classic(name)
+        return decision
 
     def leave(self, request: pb.LeaveClassicGroupRequest, now_s: float, now_ms: int) -> Decision[tuple[object, ...]]:
         """Return an error, or None, for each member."""
         leaving = [(member.member_id, member.instance_id) for member in request.members]
         decision = self.classic.leave(check_group_name(request.group), leaving, now_s, now_ms)
+        self._note_classic(request.group)
         group = self.state.groups.get(request.group)
         return decision if group is None else self._noted(group, decision, now_ms)
 
@@ -170,6 +191,7 @@ class BothKinds(GroupCoordinator):
         partition, topic = commits.resolve(self._view, named)
         commits.check_settled(group, partition)
         commits.check_space(group, partition, self._limits)
+        self._check_offset(group, partition, OffsetValue(commit.offset, commit.metadata, now_ms, 0, 0, topic))
         stored = group.offset_of(partition)
         epoch, counter = group.epoch_in_force(partition), 1
         if stored is not None and commit.offset < (stored.offset or 0):
@@ -191,6 +213,20 @@ class BothKinds(GroupCoordinator):
         group = self.classic.groups.get(name)
         return set() if group is None else set(group.members)
 
+    def _check_classic(self, name: str, principal: int, more: int) -> None:
+        """Check that classic members may take so many bytes more. Raises ResourceExhausted."""
+        self.state.sizes.check(_classic(name), principal, self._classic_bytes(name), more, self._limits)
+
+    def _classic_bytes(self, name: str) -> int:
+        classic = self.classic.groups.get(name)
+        return 0 if classic is None else classic.size_bytes
+
+    def _note_classic(self, name: str) -> None:
+        """Note what the classic members of a group take."""
+        classic, group = self.classic.groups.get(name), self.state.groups.get(name)
+        began = group.principal if group is not None else classic.principal if classic is not None else NO_PRINCIPAL
+        self.state.sizes.note(_classic(name), began, self._classic_bytes(name))
+
     def _noted(self, group: Group, decision: Decision[T], now_ms: int) -> Decision[T]:
         """Keep the number of classic members with their group, which begins with the first of them."""
         classic = self.classic.groups.get(group.name)
@@ -199,7 +235,7 @@ class BothKinds(GroupCoordinator):
             return decision
         self.state.put(group)
         group.note_classic(count, now_ms)
-        return Decision([*group.drain(), *decision.records], decision.answer, decision.woken)
+        return Decision([*self.state.drain(group), *decision.records], decision.answer, decision.woken)
 
     # Groups
 
@@ -254,7 +290,9 @@ class BothKinds(GroupCoordinator):
         return 0 if topic is None else topic.topic_id
 
     def _remove(self, group: Group) -> list[LogRecord]:
-        return [*super()._remove(group), *self.classic.forget(group.name)]
+        records = [*super()._remove(group), *self.classic.forget(group.name)]
+        self._note_classic(group.name)
+        return records
 
     # Time
 
@@ -262,6 +300,7 @@ class BothKinds(GroupCoordinator):
         own = super().tick(now_s, now_ms)
         records, woken = list(own.records), list(own.woken)
         while len(records) < self._limits.records_max and (due := self.classic.tick(now_s, now_ms)) is not None:
+            self._note_classic(due.answer)
             group = self.state.groups.get(due.answer)
             decision = due if group is None else self._noted(group, due, now_ms)
             records += decision.records
@@ -270,3 +309,8 @@ class BothKinds(GroupCoordinator):
 
     def next_tick_s(self) -> float:
         return min(super().next_tick_s(), self.classic.next_due_s())
+
+
+def _classic(name: str) -> str:
+    """Return the name by which the classic members of a group are counted; no group has it."""
+    return f"classic/{name}"

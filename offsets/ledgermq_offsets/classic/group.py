@@ -32,6 +32,7 @@ from ledgermq_offsets.classic.values import (
     SyncAnswer,
     stated_bytes,
 )
+from ledgermq_offsets.limits import GROUP_BYTES, MEMBER_BYTES
 
 
 @dataclass(slots=True)
@@ -93,6 +94,23 @@ class ClassicGroup:
     """Its record has to be written."""
     answers: dict[str, Answer] = field(default_factory=dict)
     """Of held calls that are to be answered now, by member id."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return about how much memory its members take, with those that have got an id only."""
+        members = sum(MEMBER_BYTES + each.size_bytes + len(each.assignment) for each in self.members.values())
+        return GROUP_BYTES + members + MEMBER_BYTES * len(self.pending)
+
+    @property
+    def assigned_bytes(self) -> int:
+        return sum(len(member.assignment) for member in self.members.values())
+
+    def growth_by(self, request: JoinRequest) -> int:
+        """Return by how many bytes the group grows if this member joins; below 0: it becomes smaller."""
+        known = self.members.get(request.member_id) or self.instance(request.instance_id)
+        if known is None:
+            return MEMBER_BYTES + request.size_bytes
+        return stated_bytes(request.protocols) - stated_bytes(known.protocols)
 
     @property
     def is_whole(self) -> bool:

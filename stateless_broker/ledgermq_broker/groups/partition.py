@@ -205,8 +205,8 @@ class PartitionCoordinator:
 
     def used_by(self, principal: int) -> dict[str, int]:
         """Return what a principal (a hash of its name) has of the groups, by the name of the table."""
-        shares = self._core.state.shares
-        return {shares.limit: shares.of(principal)}
+        state = self._core.state
+        return {shares.limit: shares.of(principal) for shares in (state.shares, state.sizes.shares)}
 
     def keeps(self, place: PartitionId) -> str:
         """Return nothing: committed offsets name no bundle."""
