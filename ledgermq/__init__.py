@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ledgermq.client.admin.access import Access, AccessDecision, AccessRule, NewToken, TokenDescription
     from ledgermq.client.admin.deletion import DeletedRecords
     from ledgermq.client.admin.quotas import QuotaDescription, Quotas, QuotaUse
+    from ledgermq.client.admin.rebalancing import BundleBalance, KeptPartition, RebalanceMove, RebalanceResult
     from ledgermq.client.admin.topic_admin import TopicAdmin
     from ledgermq.client.admin.topic_plan import TopicChange, TopicSpec
     from ledgermq.client.client import Client
@@ -116,6 +117,7 @@ __all__ = [
     "BatchDelivery",
     "BatchResult",
     "BrokerDescription",
+    "BundleBalance",
     "BundleDescription",
     "BundleLoads",
     "Change",
@@ -147,6 +149,7 @@ __all__ = [
     "HalfMessage",
     "HalfMessages",
     "Handler",
+    "KeptPartition",
     "Lag",
     "LedgerMQError",
     "LetterPlace",
@@ -177,6 +180,8 @@ __all__ = [
     "QuotaDescription",
     "QuotaUse",
     "Quotas",
+    "RebalanceMove",
+    "RebalanceResult",
     "RecallOutcome",
     "Record",
     "Reply",
@@ -266,6 +271,7 @@ _MODULES = {
         "LetterPlace",
         "RetryCopies",
     ),
+    "client.admin.rebalancing": ("BundleBalance", "KeptPartition", "RebalanceMove", "RebalanceResult"),
     "client.operating.tracing": ("GroupRead", "MessageCopy", "MessageTrace", "QueueRead"),
     "client.operating.unresolved": ("UnresolvedAdmin", "UnresolvedMessage"),
     "client.producing.delivery": (

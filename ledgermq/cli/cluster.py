@@ -22,11 +22,12 @@ from ledgermq.cli.options import (
     Target,
     Timeout,
 )
-from ledgermq.cli.rebalance import SLOW_S, Tell, rebalance, slow_move
+from ledgermq.cli.rebalance import rebalance
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import Session, connected, connected_session
 from ledgermq.cli.terminal import progress_of_items
+from ledgermq.client.admin.rebalancing import SLOW_S, Tell, slow_move
 from ledgermq.client.messages.descriptions import TopicPartition
 
 Count = Annotated[int, typer.Argument(metavar="N", min=1, help="How many bundles more the cluster shall have.")]

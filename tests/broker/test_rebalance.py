@@ -15,8 +15,18 @@ import pytest
 import ledgermq
 from ledgermq.buffers import KIB
 from ledgermq.cli.cluster import until_moved
-from ledgermq.cli.rebalance import SLOW_S, Answers, Rebalancing, measured, name_of, placement_of, report_of, where
+from ledgermq.cli.rebalance import report_of
+from ledgermq.client.admin.rebalancing import (
+    SLOW_S,
+    Answers,
+    Rebalancing,
+    measured,
+    name_of,
+    placement_of,
+    where,
+)
 from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.errors import InvalidRequest
 from ledgermq.evenness import Partition
 from ledgermq.runtime.tasks import end
 from ledgermq_broker.bundle.loads import LoadTimes
@@ -110,7 +120,7 @@ async def test_busy_partitions_of_one_bundle_are_shared_and_then_nothing_moves(c
             assert len(told.about("moves from bundle 1 to bundle ")) == len(told.about("has moved to bundle ")) == 2
             assert told[0].startswith(f"1. t/{run.decided[0].partition[1]} moves from bundle 1 to bundle ")
             assert "bundle 1 has 29" in told[0] or "bundle 1 has 30" in told[0], "percent of the mean"
-            report = report_of(run).document()
+            report = report_of(run.result()).document()
             assert [row["partitions_after"] for row in report["bundles"]] == [1, 4, 4]
             again, told = await rebalanced(client)
             assert (again.decided, told) == ([], []), "also before both bundles have measured it anew"
@@ -138,7 +148,7 @@ async def test_a_run_that_was_interrupted_goes_on_with_the_next(cluster: MovesCl
             assert len(second.decided) == 1
             assert {move.target for move in first.decided + second.decided} == {2, 3}
             assert await held(client, [0, 3, 6]) == [1, 1, 1]
-            assert report_of(second).facts["already_moving"] == 1
+            assert report_of(second.result()).facts["already_moving"] == 1
 
 
 @moving_cluster
@@ -151,7 +161,7 @@ async def test_a_dry_run_shows_the_plan_and_changes_nothing(cluster: MovesCluste
             run, told = await rebalanced(client, dry_run=True)
             assert await client.list_topics() == before
             assert told == []
-            report = report_of(run).document()
+            report = report_of(run.result()).document()
             assert (report["dry_run"], report["moves_left"]) == (True, 0)
             assert [(row["source"], row["target"]) for row in report["moves"]] == [(1, 2), (1, 3)]
             loads = [row["load"] for row in report["bundles"]]
@@ -207,9 +217,9 @@ async def test_no_more_moves_than_wanted_and_the_next_run_makes_the_others(clust
             await asyncio.sleep(120)
             run, _ = await rebalanced(client, moves_max=1)
             assert len(run.decided) == 1
-            assert report_of(run).facts["moves_left"] == 1
+            assert report_of(run.result()).facts["moves_left"] == 1
             run, _ = await rebalanced(client, moves_max=1)
-            assert (len(run.decided), report_of(run).facts["moves_left"]) == (1, 0)
+            assert (len(run.decided), report_of(run.result()).facts["moves_left"]) == (1, 0)
             assert await held(client, [0, 3, 6]) == [1, 1, 1]
 
 
@@ -307,6 +317,7 @@ class Deleting(Rebalancing):
         found = await super()._look()
         if not self.has_deleted:
             self.has_deleted = True
+            assert isinstance(self._client, ledgermq.Client)
             await self._client.delete_topic("z")
         return found
 
@@ -327,3 +338,30 @@ async def test_a_topic_that_is_deleted_meanwhile_stays_out_and_the_rest_is_evene
         there, moving = where(await client.list_topics())
         assert not moving
         assert 4 in there.values()
+
+
+@moving_cluster
+async def test_a_program_evens_out_the_numbers_of_partitions_as_the_command_does(cluster: MovesCluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("t", 9)
+        for partition in range(9):
+            await client.move_partition("t", partition, 1)
+        await until(lambda: is_still(client), 600, every_s=1)
+        before = where(await client.list_topics())[0]
+        planned = await client.rebalance(dry_run=True)
+        assert (planned.dry_run, len(planned.moves), planned.moves_left) == (True, 6, 0)
+        assert where(await client.list_topics())[0] == before, "a dry run moves nothing"
+        done = await client.rebalance(max_moves=4, at_once=2)
+        assert (len(done.moves), done.moves_left, done.already_moving, done.kept) == (4, 2, 0, ())
+        assert [each.partitions for each in done.bundles] == [9, 0, 0]
+        assert sorted(each.partitions_after for each in done.bundles) == [2, 2, 5]
+        there, moving = where(await client.list_topics())
+        assert not moving, "it waits for the end of the moves"
+        assert {there[move.partition] for move in done.moves} == {2, 3}
+        for wrong in ({"at_once": 0}, {"max_moves": 0}, {"measured_s": -1.0}):
+            with pytest.raises(InvalidRequest, match="give at least one move"):
+                await client.rebalance(**wrong)
+
+
+async def is_still(client: ledgermq.Client) -> bool:
+    return not where(await client.list_topics())[1]

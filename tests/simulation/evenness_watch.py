@@ -13,8 +13,8 @@ import asyncio
 
 import ledgermq
 from ledgermq.buffers import KIB
-from ledgermq.cli import rebalance
-from ledgermq.cli.rebalance import Answers, Placement, Rebalancing, measured
+from ledgermq.client.admin import rebalancing as rebalance
+from ledgermq.client.admin.rebalancing import Answers, Placement, Rebalancing, measured
 from ledgermq.errors import LedgerMQError
 from ledgermq.evenness import Partition, PlannedMove
 from ledgermq.runtime.tasks import end

@@ -9,8 +9,8 @@ import pytest
 
 import ledgermq
 from ledgermq import evenness
-from ledgermq.cli import rebalance
-from ledgermq.cli.rebalance import Placement
+from ledgermq.client.admin import rebalancing as rebalance
+from ledgermq.client.admin.rebalancing import Placement
 from ledgermq.evenness import Partition
 from ledgermq_broker.bundle.loads import Loads
 from ledgermq_broker.cluster import ownership

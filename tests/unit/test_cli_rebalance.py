@@ -1,9 +1,9 @@
-"""`ledgermq cluster rebalance`: what it makes of what brokers answer, and what people read."""
+"""`client.rebalance`: what it makes of what brokers answer, and what people read."""
 
 from __future__ import annotations
 
 import ledgermq
-from ledgermq.cli.rebalance import placement_of, why
+from ledgermq.client.admin.rebalancing import placement_of, why
 from ledgermq.client.messages.descriptions import BundleLoads, PartitionDescription, TopicDescription, TopicPartition
 from ledgermq.evenness import PlacedPartition, PlannedMove
 

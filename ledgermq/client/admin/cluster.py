@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ledgermq.client.admin.rebalancing import MEASURED_S, Answers, RebalanceResult, rebalance
 from ledgermq.client.admin.topics import Admin
 from ledgermq.client.messages.descriptions import AddedBundles, BundleLoads, ClusterDescription
+from ledgermq.errors import InvalidRequest
 
 
 class ClusterAdmin:
@@ -49,6 +51,35 @@ class ClusterAdmin:
         InvalidRequest if a broker of an earlier release runs, which it names.
         """
         return await self._admin.describe_loads()
+
+    async def rebalance(
+        self,
+        *,
+        dry_run: bool = False,
+        max_moves: int | None = None,
+        at_once: int = 1,
+        measured_s: float = MEASURED_S,
+    ) -> RebalanceResult:
+        """Move partitions between bundles until the loads of the bundles are even within 20 %, and wait until the
+        moves have ended, as long as that takes.
+
+        It moves as little of the load as it can, and nothing if the loads are even; where there is no load, it evens
+        out the numbers of partitions. Partitions that `move_partition` would refuse now stay. Cancelled, it leaves
+        nothing behind: partitions that are on their way go on, and count as arrived in the next call.
+
+        `dry_run`: only return what would move. `max_moves`: those that help most. `at_once`: how many partitions
+        leave a bundle at the same time. `measured_s`: wait until loads have been measured for so many seconds.
+        Raises InvalidRequest, Unauthorized (it needs the operation `cluster`), and Unavailable while brokers do not
+        answer.
+        """
+        if at_once < 1 or (max_moves is not None and max_moves < 1) or measured_s < 0:
+            raise InvalidRequest(
+                f"max_moves={max_moves}, at_once={at_once}, measured_s={measured_s}: give at least one move, one at a"
+                " time, and no negative time"
+            )
+        return await rebalance(
+            self._admin, measured_s, at_once, max_moves, lambda line: None, Answers(), dry_run=dry_run
+        )
 
     async def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
         """Let a broker hand over all that it owns and take nothing new, until `undrain_broker` or its next

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ledgermq.client.admin.cluster import ClusterAdmin as AsyncClusterAdmin
+from ledgermq.client.admin.rebalancing import MEASURED_S, RebalanceResult
 from ledgermq.client.messages.descriptions import AddedBundles, BundleLoads, ClusterDescription
 from ledgermq.sync.background import Background
 
@@ -51,6 +52,25 @@ class ClusterAdmin:
         InvalidRequest if a broker of an earlier release runs, which it names.
         """
         return self._background.run(self._inner.describe_loads())
+
+    def rebalance(
+        self, *, dry_run: bool = False, max_moves: int | None = None, at_once: int = 1, measured_s: float = MEASURED_S
+    ) -> RebalanceResult:
+        """Move partitions between bundles until the loads of the bundles are even within 20 %, and wait until the
+        moves have ended, as long as that takes.
+
+        It moves as little of the load as it can, and nothing if the loads are even; where there is no load, it evens
+        out the numbers of partitions. Partitions that `move_partition` would refuse now stay. Cancelled, it leaves
+        nothing behind: partitions that are on their way go on, and count as arrived in the next call.
+
+        `dry_run`: only return what would move. `max_moves`: those that help most. `at_once`: how many partitions
+        leave a bundle at the same time. `measured_s`: wait until loads have been measured for so many seconds.
+        Raises InvalidRequest, Unauthorized (it needs the operation `cluster`), and Unavailable while brokers do not
+        answer.
+        """
+        return self._background.run(
+            self._inner.rebalance(dry_run=dry_run, max_moves=max_moves, at_once=at_once, measured_s=measured_s)
+        )
 
     def drain_broker(self, broker: str, *, timeout_s: float | None = None) -> None:
         """Let a broker hand over all that it owns and take nothing new, until `undrain_broker` or its next
