@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable
+from collections.abc import Collection, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 from ledgermq.errors import Closed, LedgerMQError
@@ -108,6 +109,20 @@ def raise_end(task: asyncio.Task[Any], of: str) -> NoReturn:
 
 def cancelled_outside(of: str) -> Closed:
     return Closed(f"the task of {of} was cancelled from outside, as by code that cancels all tasks: make another one")
+
+
+@contextmanager
+def own_cancellation_as_error(of: str) -> Iterator[None]:
+    """Raise RuntimeError if a function of the program, `of`, raises CancelledError although this task was not
+    cancelled: what the function awaited was. Passed on, it would end the caller's task, which nothing notices.
+    """
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError(f"{of} raised CancelledError: what it awaited was cancelled, and not its call") from error
 
 
 async def shared(task: asyncio.Future[T], of: str) -> T:

@@ -59,7 +59,7 @@ async def client_of(
 class Checker:
     """A program's answers to checks. `asked`: what it was asked about."""
 
-    def __init__(self, answer: Resolution | Exception = "unknown") -> None:
+    def __init__(self, answer: Resolution | BaseException = "unknown") -> None:
         self.answer = answer
         self.asked: list[ledgermq.CheckedMessage] = []
         self.running = self.running_max = 0
@@ -73,7 +73,7 @@ class Checker:
             await asyncio.sleep(self.takes_s)
         finally:
             self.running -= 1
-        if isinstance(self.answer, Exception):
+        if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
 
@@ -167,10 +167,13 @@ async def test_another_program_of_the_group_answers_for_one_that_died(cluster: C
     assert (message.tag, message.timestamp is not None) == ("x", True)
 
 
+@pytest.mark.parametrize("error", [ValueError("which order?"), asyncio.CancelledError()], ids=["error", "cancelled"])
 @in_cluster("a:1", "b:1", **BUNDLES)
-async def test_unknown_and_exceptions_are_asked_again(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unknown_and_exceptions_are_asked_again(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
     await cluster.create("t", 1)
-    check = Checker(ValueError("which order?"))
+    check = Checker(error)
     async with client_of(cluster) as client, client.half_messages(GROUP, check=check) as half:
         message = await half.send("t", "a")
         await until(lambda: len(check.asked) == 1, 30)

@@ -1,5 +1,6 @@
 """Code of the program cancels all tasks of the event loop, the client's own ones among them: callers get a typed
-error, and never a CancelledError, which would end them silently.
+error, and never a CancelledError, which would end them silently. A function of the program that raises
+CancelledError by itself, because what it awaited was cancelled, has failed as by any error.
 """
 
 from __future__ import annotations
@@ -56,6 +57,100 @@ async def test_each_object_says_that_its_task_was_cancelled() -> None:
             await another.send("t", b"4")
         for each in (producer, consumer, member, table):
             await each.close()
+
+
+async def test_half_messages_go_on_without_a_producer_and_say_that_checks_are_no_longer_answered() -> None:
+    async with ledgermq.connect("memory://cancelled-halves") as client:
+        await client.create_topic("t", 1)
+        half = client.half_messages("checkers", check=lambda message: "commit")
+        await half.start()
+        await (await half.send("t", b"1")).commit()
+        for name, works in (("ledgermq producer", True), ("ledgermq checks of checkers", False)):
+            tasks = [task for task in asyncio.all_tasks() if task.get_name() == name]
+            assert tasks
+            for task in tasks:
+                task.cancel()
+            await asyncio.sleep(0.1)
+            if works:
+                await (await half.send("t", b"2")).commit()
+        with pytest.raises(Closed, match="checks of group 'checkers' was cancelled from outside"):
+            await half.send("t", b"3")
+        await half.close()
+
+
+async def awaits_what_is_cancelled() -> None:
+    other = asyncio.ensure_future(asyncio.sleep(60))
+    asyncio.get_running_loop().call_soon(other.cancel)
+    await other
+
+
+@pytest.mark.parametrize(
+    ("queue", "settings"),
+    [(False, {}), (False, {"batch": True}), (False, {"transactional": True}), (True, {}), (True, {"batch": True})],
+    ids=["handler", "batch", "transactional", "queue", "queue batch"],
+)
+async def test_a_function_that_raises_cancelled_error_has_failed(queue: bool, settings: dict[str, Any]) -> None:
+    async with ledgermq.connect("memory://cancelling") as client:
+        topic = f"t-{queue}-{'-'.join(settings)}"
+        await client.create_topic(topic, 1)
+        async with client.producer() as producer:
+            await (await producer.send_many(topic, [b"0", b"1"]))
+        failures: list[Exception] = []
+        handled: set[bytes] = set()
+        stop = asyncio.Event()
+
+        async def on_failure(message: Any, error: Exception, attempt: int) -> None:
+            failures.append(error)
+            await awaits_what_is_cancelled()
+
+        async def handle(given: Any) -> None:
+            for message in given if isinstance(given, list) else [given]:
+                if message.value == b"0" and not failures:
+                    await awaits_what_is_cancelled()
+                handled.add(message.value)
+            if handled == {b"0", b"1"}:
+                stop.set()
+
+        kind: Any = client.queue_handler if queue else client.handler
+        wait = {"wait_ms_first": 10} if queue else {"retry_ms_first": 10}
+        kind(topic, group="g", on_failure=on_failure, **wait, **settings)(handle)
+        async with asyncio.timeout(AT_ONCE_S):
+            await client.run_handlers(stop=stop)
+        assert stop.is_set(), "run_handlers ends because it is stopped"
+        assert [type(error) for error in failures] == [RuntimeError]
+        assert isinstance(failures[0].__cause__, asyncio.CancelledError)
+
+
+async def test_callbacks_that_raise_cancelled_error_have_failed() -> None:
+    async with ledgermq.connect("memory://cancelled-callbacks") as client:
+        await client.create_topic("t", 1)
+
+        async def on_assigned(partitions: object) -> None:
+            await awaits_what_is_cancelled()
+
+        async with client.consumer("t", group="g", on_assigned=on_assigned) as member:
+            with pytest.raises(LedgerMQError, match=r"on_assigned failed.*CancelledError"):
+                await member.fetch(timeout=AT_ONCE_S)
+
+
+async def test_who_cancels_a_handler_still_cancels_it() -> None:
+    async with ledgermq.connect("memory://cancelling-handlers") as client:
+        await client.create_topic("t", 1)
+        async with client.producer() as producer:
+            await producer.send("t", b"0")
+        begun = asyncio.Event()
+
+        @client.handler("t", group="g")
+        async def handle(message: ledgermq.GroupMessage) -> None:
+            begun.set()
+            await asyncio.sleep(1000)
+
+        running = asyncio.create_task(client.run_handlers())
+        await asyncio.wait_for(begun.wait(), AT_ONCE_S)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert handle.failures == 0
 
 
 def _tasks_of_the_broker() -> set[asyncio.Task[Any]]:

@@ -27,6 +27,7 @@ from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.settings.values import GroupSettings, PartitionsCallback
 from ledgermq.errors import GroupError, LedgerMQError, StaleAssignment, Unavailable
 from ledgermq.offset_stores.contract import GivenPartition
+from ledgermq.runtime.tasks import own_cancellation_as_error
 from ledgermq.runtime.wait import wait_until
 
 LettingGo = Callable[[Sequence[TopicPartition]], None]
@@ -69,7 +70,8 @@ class Callbacks:
                 async with asyncio.timeout(self._settings.max_poll_interval_s):
                     outcome = function(named)
                     if inspect.isawaitable(outcome):
-                        await outcome
+                        with own_cancellation_as_error(name):
+                            await outcome
             except Exception as error:
                 self._failure = LedgerMQError(f"{name} failed: {error!r}")
                 self._failure.__cause__ = error

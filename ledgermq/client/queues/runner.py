@@ -26,7 +26,7 @@ from ledgermq.client.settings.values import QueueSettings, settings_from
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, RetriableError
 from ledgermq.hints import did_you_mean
 from ledgermq.runtime.log import get_log
-from ledgermq.runtime.tasks import end, retrieve_error
+from ledgermq.runtime.tasks import end, own_cancellation_as_error, retrieve_error
 from ledgermq.sources import Sources
 
 QueueFunction = Callable[[QueueMessage[V]], Awaitable[object] | object]
@@ -259,7 +259,8 @@ class QueueRunner:
     async def _call(self, given: object) -> None:
         """Call the function with a message, or with a list of messages, through the middleware."""
         async with asyncio.timeout(self._settings.timeout_s if self._handler.is_async else None):
-            await self._through(given)
+            with own_cancellation_as_error("the handler"):
+                await self._through(given)
 
     async def _function(self, given: object) -> object:
         if self._handler.is_async:

@@ -22,6 +22,7 @@ from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.record import Outgoing
 from ledgermq.errors import InvalidRecord
 from ledgermq.runtime.log import get_log
+from ledgermq.runtime.tasks import own_cancellation_as_error
 
 _log = get_log("ledgermq.handlers")
 
@@ -100,7 +101,8 @@ class Calls:
     async def _returned(self, message: GroupMessage) -> Sequence[Outgoing]:
         bound_s = self._settings.timeout_s if self._handler.is_async or self._handler.yields_async else None
         async with asyncio.timeout(bound_s):
-            return records_of(await self._through(message))
+            with own_cancellation_as_error("the handler"):
+                return records_of(await self._through(message))
 
     async def _called(self, message: GroupMessage) -> object:
         """Call the function; return all records of a generator as a list."""
@@ -122,7 +124,8 @@ class Calls:
         try:
             returned = self._settings.on_failure(message, error, attempt)
             if inspect.isawaitable(returned):
-                returned = await returned
+                with own_cancellation_as_error("on_failure"):
+                    returned = await returned
             if returned is None:
                 return [] if message.handout.is_finished(message.offset) else None
             return records_of(returned)

@@ -22,7 +22,7 @@ from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.records import DECODED_BYTES_MAX
 from ledgermq.runtime.log import get_log
-from ledgermq.runtime.tasks import end
+from ledgermq.runtime.tasks import end, own_cancellation_as_error, raise_end
 
 POLL_S_MAX = 20.0
 NO_COORDINATOR_S = 2.0
@@ -87,6 +87,12 @@ class Checks:
     def start(self) -> None:
         self._poll_from(0)
 
+    def check_alive(self) -> None:
+        """Raise an error if checks are no longer answered, although they should be."""
+        for poll in self._polls.values():
+            if poll.done():
+                raise_end(poll, f"the checks of group {self._group!r}")
+
     async def close(self) -> None:
         polls, self._polls = list(self._polls.values()), {}
         await end(*polls)
@@ -149,8 +155,9 @@ class Checks:
                 _log.warning("half message %s: %s failed: %s", name, resolution, error.message)
 
     async def _ask(self, message: CheckedMessage) -> Resolution:
-        given = self._check(message)
-        return check_resolution(await given if inspect.isawaitable(given) else given)
+        with own_cancellation_as_error("check"):
+            given = self._check(message)
+            return check_resolution(await given if inspect.isawaitable(given) else given)
 
 
 def checked_message(check: pb.Check) -> CheckedMessage:

@@ -280,6 +280,9 @@ class HalfMessages:
             number=1,
         )
         line = self._free.pop() if self._free else self._line()
+        if line.producer.has_ended:
+            await line.producer.abort()
+            line = self._line()
         try:
             line.staging.begin(reference)
             await line.producer.add_row(topic, row, row_bytes(row), partition)
@@ -290,7 +293,7 @@ class HalfMessages:
             raise
         finally:
             line.producer.start_over(TransactionAborted("the half message was not stored in time: send it again"))
-            if self.closed:
+            if self.closed or line.producer.has_ended:
                 await line.producer.abort()
             else:
                 self._free.append(line)
@@ -317,6 +320,7 @@ class HalfMessages:
     def _check_usable(self) -> None:
         if self.closed:
             raise Closed("the half messages object is closed: make another one with client.half_messages")
+        self._checks.check_alive()
 
 
 def _check_group(given: object) -> str:

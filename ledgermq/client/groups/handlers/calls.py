@@ -13,6 +13,7 @@ from ledgermq.client.groups.handlers.middleware import around
 from ledgermq.client.groups.handlers.retry import Then
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.runtime.log import get_log
+from ledgermq.runtime.tasks import own_cancellation_as_error
 
 M = TypeVar("M", bound=Message)
 
@@ -41,7 +42,8 @@ async def report_failure(
     try:
         returned = on_failure(message, error, attempt)
         if inspect.isawaitable(returned):
-            await returned
+            with own_cancellation_as_error("on_failure"):
+                await returned
     except Exception as failure:
         _log.warning("on_failure of %s raised an error at %s: %r", of, place, failure)
 
@@ -100,7 +102,8 @@ class HandlerCalls:
                 for message in messages:
                     message.handout.bounds[message.offset] = bound
             try:
-                await self._through(given)
+                with own_cancellation_as_error("the handler"):
+                    await self._through(given)
             finally:
                 for message in messages:
                     message.handout.bounds.pop(message.offset, None)
@@ -124,7 +127,8 @@ class HandlerCalls:
             try:
                 returned = then(message, error)
                 if inspect.isawaitable(returned):
-                    await returned
+                    with own_cancellation_as_error("then"):
+                        await returned
             except Exception as failure:
                 self.handler.last_error = failure
                 _log.warning("function `then` of group %s raised an error at %s: %r", group, place, failure)
