@@ -45,11 +45,16 @@ Connect = Callable[[str], ledgermq.Client]
 
 
 class Caller:
-    """The view of one credential. `principal`: the name that brokers gave it."""
+    """The view of one credential. `principal`: the name that brokers gave it. `is_shared`: brokers admit every caller,
+    and all are this one.
+    """
 
-    def __init__(self, client: ledgermq.Client, principal: str, settings: GatewaySettings) -> None:
+    def __init__(
+        self, client: ledgermq.Client, principal: str, settings: GatewaySettings, *, is_shared: bool = False
+    ) -> None:
         self.client = client
         self.principal = principal
+        self.is_shared = is_shared
         self.calls = 0
         self.unused = asyncio.Event()
         self.unused.set()
@@ -177,7 +182,7 @@ class Callers:
 
     def _shared_caller(self) -> Caller:
         if self._shared is None:
-            self._shared = Caller(self._connect(NO_TOKEN), "anonymous", self._settings)
+            self._shared = Caller(self._connect(NO_TOKEN), "anonymous", self._settings, is_shared=True)
         return self._shared
 
     def _make_room(self, principal: str) -> None:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from sys import maxsize
 from typing import Any, Literal, Self, cast
 
 from ledgermq.client.connection.routing import AtOwners
@@ -143,14 +144,7 @@ class Search:
 
     async def all(self) -> list[Message]:
         """Return all messages. Raises what iterating raises; SearchStopped has those that were found before."""
-        found: list[Message] = []
-        try:
-            async for message in self:
-                found.append(message)  # noqa: PERF401  what came before an error counts
-        except SearchStopped as stopped:
-            stopped.found = found
-            raise
-        return found
+        return await some_of(self, maxsize)
 
     def __aiter__(self) -> Self:
         return self
@@ -249,6 +243,24 @@ class Search:
         if left == (first, end) and not answer.messages:
             raise CorruptFrame(f"a broker searched nothing of offsets {first} to {end - 1} of topic {self.topic!r}")
         return left
+
+
+async def some_of(search: Search, bytes_max: int) -> list[Message]:
+    """Return messages of a search, whole answers of brokers, until they have so many bytes; `rest` is right then.
+    Raises what `Search.all` raises.
+    """
+    found: list[Message] = []
+    size = 0
+    try:
+        async for message in search:
+            found.append(message)
+            size += len(message.value or b"") + len(message.key or b"")
+            if size >= bytes_max and not search._ready:
+                break
+    except SearchStopped as stopped:
+        stopped.found = found
+        raise
+    return found
 
 
 class Finding:

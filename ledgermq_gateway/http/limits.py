@@ -14,15 +14,19 @@ RETRY_MS = 1000
 
 
 class Memory:
-    """The budget. Calls take their `Share` before they use memory, and give it back at their end."""
+    """The budget. Calls take their `Share` before they use memory, and give it back at their end. A principal may
+    hold as many bytes as are free: one alone half of them, so that there always is room for others.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.held_bytes = 0
+        self.held_by: Counter[str] = Counter()
 
     @contextmanager
-    def share(self) -> Iterator[Share]:
-        taken = Share(self)
+    def share(self, principal: str = "") -> Iterator[Share]:
+        """`principal`: "" where callers are not told apart."""
+        taken = Share(self, principal)
         try:
             yield taken
         finally:
@@ -32,26 +36,33 @@ class Memory:
 class Share:
     """What one call holds."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, principal: str) -> None:
         self._memory = memory
+        self._principal = principal
         self.held_bytes = 0
 
     def take(self, count: int) -> None:
         """Take so many bytes more. Raises Problem (503) if the budget has no room."""
-        memory = self._memory
-        if memory.held_bytes + count > memory.bytes_max:
+        memory, principal = self._memory, self._principal
+        free = memory.bytes_max - memory.held_bytes
+        if count > free or (principal and memory.held_by[principal] + count > free):
             raise Problem(
                 "OVERLOADED",
                 "the gateway has no memory left for this call at present: try again, or send less at a time",
                 retry_after_ms=RETRY_MS,
             )
         memory.held_bytes += count
+        memory.held_by[principal] += count
         self.held_bytes += count
 
     def give_back(self) -> None:
-        self._memory.held_bytes -= self.held_bytes
+        memory = self._memory
+        memory.held_bytes -= self.held_bytes
+        memory.held_by[self._principal] -= self.held_bytes
+        if not memory.held_by[self._principal]:
+            del memory.held_by[self._principal]
         self.held_bytes = 0
-        assert self._memory.held_bytes >= 0, "no call gives back more than it took"
+        assert memory.held_bytes >= 0, "no call gives back more than it took"
 
 
 class Streams:

@@ -194,7 +194,8 @@ class HttpServer:
             if not seen.route.public:
                 caller = await stack.enter_async_context(self._callers.of(token_of(headers)))
                 seen.principal = caller.principal
-            share = stack.enter_context(self.service.memory.share())
+            sharer = "" if caller is None or caller.is_shared else caller.principal
+            share = stack.enter_context(self.service.memory.share(sharer))
             body = b""
             if has_body:
                 body = await self._body(request, headers, share)

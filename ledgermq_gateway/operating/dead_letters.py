@@ -171,7 +171,9 @@ async def _settle(call: Call, given: LettersIn, how: How, to: str = "") -> Answe
         count = min(len(found.letters) + found.more, given.limit)
         summaries = [LetterSummary(**_summary(letter)) for letter in found.letters]
         return Answer(msgspec.json.encode(SettledLetters(count=count, letters=summaries)))
-    count = await client.dead_letters.settle(group, wanted, how, to=to, letters_max=given.limit)
+    call.share.take(READ_BYTES)
+    with call.service.streams.one(call.caller.principal):
+        count = await client.dead_letters.settle(group, wanted, how, to=to, letters_max=given.limit)
     return Answer(msgspec.json.encode(SettledLetters(count=count, letters=[])))
 
 

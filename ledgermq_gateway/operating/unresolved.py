@@ -109,14 +109,19 @@ async def get_unresolved(call: Call) -> Answer:
 async def commit(call: Call) -> Answer:
     given, group = decode(_commit_in, call.body), call.names["group"]
     await _check_known(call, group, given.ids)
-    found = await call.caller.client.unresolved.commit(group, given.ids, unverified=given.unverified)
+    call.share.take(READ_BYTES)
+    with call.service.streams.one(call.caller.principal):
+        found = await call.caller.client.unresolved.commit(group, given.ids, unverified=given.unverified)
     return _decided(found)
 
 
 async def rollback(call: Call) -> Answer:
     given, group = decode(_rollback_in, call.body), call.names["group"]
     await _check_known(call, group, given.ids)
-    return _decided(await call.caller.client.unresolved.rollback(group, given.ids))
+    call.share.take(READ_BYTES)
+    with call.service.streams.one(call.caller.principal):
+        found = await call.caller.client.unresolved.rollback(group, given.ids)
+    return _decided(found)
 
 
 def _decided(found: list[UnresolvedMessage]) -> Answer:
@@ -125,7 +130,8 @@ def _decided(found: list[UnresolvedMessage]) -> Answer:
 
 async def _check_known(call: Call, group: str, names: list[str]) -> None:
     """Raise Problem (404) for an id that is not there; nothing was changed then."""
-    known = {each.transactional_id for each in await call.caller.client.unresolved.list(group, decided=True)}
+    with call.service.streams.one(call.caller.principal):
+        known = {each.transactional_id for each in await call.caller.client.unresolved.list(group, decided=True)}
     if missing := sorted(set(names) - known):
         shown = ", ".join(name[:80] for name in missing[:5])
         raise Problem("NO_SUCH_MESSAGE", f"{group}{SUFFIX} has no unresolved message {shown}; nothing was done")

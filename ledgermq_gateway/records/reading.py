@@ -158,7 +158,7 @@ async def _read(call: Call, topic: TopicDescription, partitions: list[int] | Non
         except OffsetOutOfRange as error:
             places = start if isinstance(start, dict) else {}
             raise out_of_range(topic, places, await bounds_of(call, topic.name)) or error from None
-    call.share.take(2 * sum(map(_size, page.messages)))
+    call.share.take(2 * sum(map(size_of, page.messages)))
     return page
 
 
@@ -175,7 +175,8 @@ async def _unless_stopping(call: Call, read: Callable[[float], Coroutine[Any, An
     return await read(0.0)
 
 
-def _size(message: Message) -> int:
+def size_of(message: Message) -> int:
+    """Return what a record takes of the budget of memory, once."""
     data = len(message.value or b"") + len(message.key or b"")
     return data + RECORD_BYTES + sum(len(name) + len(value or b"") for name, value in message.headers)
 

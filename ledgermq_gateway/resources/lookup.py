@@ -11,11 +11,12 @@ import msgspec
 from msgspec import Struct
 
 from ledgermq.client.delayed import RecallOutcome
+from ledgermq.client.finding import some_of
 from ledgermq.errors import SearchStopped
 from ledgermq_gateway.http.call import Answer, Call
 from ledgermq_gateway.http.problems import Problem
 from ledgermq_gateway.records.forms import FORMS, record_json
-from ledgermq_gateway.records.reading import RecordOut
+from ledgermq_gateway.records.reading import READ_BYTES, RecordOut, size_of
 from ledgermq_gateway.resources.parameters import choice, position_of, text_bytes, whole
 
 FOUND, FOUND_MAX = 100, 1_000
@@ -68,7 +69,7 @@ class Recalled(Struct, kw_only=True):
 
 
 async def find(call: Call) -> Answer:
-    """206 where the search has stopped before its end."""
+    """206 where the search has stopped before its end, or the answer is as large as a page may be."""
     key = text_bytes(call.query, "key")
     if key is None:
         raise Problem("INVALID_REQUEST", "give key, or key_base64")
@@ -83,11 +84,14 @@ async def find(call: Call) -> Answer:
         order="oldest" if choice(call.query, "order", ("newest", "oldest")) == "oldest" else "newest",
         timeout=TIMEOUT_S,
     )
+    call.share.take(READ_BYTES)
     with call.service.streams.one(call.caller.principal):
         try:
-            messages, rest = await search.all(), search.rest
+            messages = await some_of(search, call.service.settings.page_bytes_max)
+            rest = search.rest
         except SearchStopped as error:
             messages, rest = list(error.found), error.rest
+    call.share.take(2 * sum(map(size_of, messages)))
     form = choice(call.query, "values", FORMS)
     left = [
         Rest(partition=partition, start=rest["start"][partition], end=rest["end"][partition])

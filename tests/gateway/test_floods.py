@@ -122,3 +122,18 @@ async def _is_closed(reader: asyncio.StreamReader) -> bool:
         return True
     except TimeoutError:
         return False
+
+
+async def test_a_look_up_answers_no_more_than_a_page() -> None:
+    """It answered a thousand records, of any size, beyond the budget of memory."""
+    async with world(page_bytes_max=MIB) as at:
+        await at.http.post("/v1/topics", json={"name": "t", "partitions": 1})
+        keyed = TYPED | {"LedgerMQ-Key": "k"}
+        for _ in range(12):
+            assert (await at.http.post("/v1/topics/t/records", content=bytes(900_000), headers=keyed)).is_success
+        found = await at.http.get("/v1/topics/t/find?key=k&values=base64")
+        assert found.status_code == 206
+        records = found.json()["records"]
+        left = sum(rest["end"] - rest["start"] for rest in found.json()["rest"])
+        assert len(records) + left == 12, "what is not answered is told"
+        await until(lambda: at.gateway.service.memory.held_bytes == 0)
