@@ -1,8 +1,8 @@
 """`ledgermq` with other constants than operators get: `--constant-NAME=VALUE` anywhere among its
 arguments.
 
-NAME is a field of `BrokerConstants`, of `TransactionLimits` or of `TimerLimits`, or `calls_max`, with hyphens. One
-that several have is set in each.
+NAME is a field of `BrokerConstants`, of `TransactionLimits` or of `TimerLimits`, or `calls_max`, or `keys_fetched_s`
+(of an identity provider), with hyphens. One that several have is set in each.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from dataclasses import fields
 from functools import partial
 
+import ledgermq_broker.access.jwt
 import ledgermq_broker.broker
 import ledgermq_broker.node
 import ledgermq_broker.settings.processes
@@ -27,6 +28,8 @@ FLAG = "--constant-"
 def replace_constants(values: dict[str, int]) -> None:
     if calls_max := values.pop("calls_max", 0):
         ledgermq_broker.node.CALLS_MAX = calls_max
+    if keys_fetched_s := values.pop("keys_fetched_s", 0):
+        ledgermq_broker.access.jwt.FETCHED_AGAIN_AFTER_S = keys_fetched_s
     transactions, timers = taken_by(TransactionLimits, values), taken_by(TimerLimits, values)
     others = {name: value for name, value in values.items() if name not in transactions and name not in timers}
     unknown = others.keys() - {field.name for field in fields(BrokerConstants)}
