@@ -254,6 +254,32 @@ async def test_abort_ends_what_waits_and_a_close_in_time_says_what_is_left(clust
         assert not [task for task in asyncio.all_tasks() if "wait for room" in task.get_name()]
 
 
+async def cancelled_within() -> AsyncIterator[bytes]:
+    """Yield one value; then what the program awaits is cancelled, and not the program."""
+    yield b"first"
+    other = asyncio.ensure_future(asyncio.sleep(60))
+    other.cancel()
+    await other
+
+
+@in_cluster("a:1")
+async def test_an_iterator_that_raises_cancelled_error_has_failed(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await client.create_topic("t", 1)
+        async with client.producer() as producer:
+            call = producer.send_many("t", cancelled_within())
+            with pytest.raises(RuntimeError, match="iterator of the records raised CancelledError"):
+                await call
+            producer.send_many("t", cancelled_within())
+            with pytest.raises(RuntimeError, match="iterator of the records raised CancelledError"):
+                await producer.flush()
+        async with client.transactions("app") as transactions:
+            with pytest.raises(RuntimeError, match="iterator of the records raised CancelledError"):
+                async with transactions.begin() as transaction:
+                    transaction.send_many("t", cancelled_within())
+            assert transaction.state == "aborted", "it would lack what the iterator had still to give"
+
+
 @in_cluster("a:1")
 async def test_a_transaction_commits_what_was_not_awaited_or_nothing(cluster: Cluster) -> None:
     async with client_of(cluster) as client:

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.sending.works import RECORDS_PER_STEP, Work
 from ledgermq.errors import ResourceExhausted
-from ledgermq.runtime.tasks import retrieve_error
+from ledgermq.runtime.tasks import own_cancellation_as_error, retrieve_error
 
 UNAWAITED_MAX = 10_000
 """Calls that wait for room without being awaited."""
@@ -134,12 +134,13 @@ class Calls:
 
         async def read() -> T:
             count = 0
-            async for record in records:
-                count += 1
-                work = make(record)
-                needed = self._add(work, self._buffer.full_bytes, RECORDS_PER_STEP)
-                if needed is not None or count % RECORDS_PER_STEP == 0:
-                    await self._rest(call, work, needed, [])
+            with own_cancellation_as_error("the iterator of the records"):
+                async for record in records:
+                    count += 1
+                    work = make(record)
+                    needed = self._add(work, self._buffer.full_bytes, RECORDS_PER_STEP)
+                    if needed is not None or count % RECORDS_PER_STEP == 0:
+                        await self._rest(call, work, needed, [])
             return result
 
         self._go_on(call, read())
@@ -176,7 +177,8 @@ class Calls:
     def _add(self, work: Work[Any], limit_bytes: int, records_max: int) -> int | None:
         is_outer, self._is_adding = not self._is_adding, True
         try:
-            return work.add(self._buffer, limit_bytes, records_max)
+            with own_cancellation_as_error("the iterator of the records"):
+                return work.add(self._buffer, limit_bytes, records_max)
         finally:
             self._is_adding = not is_outer
 
