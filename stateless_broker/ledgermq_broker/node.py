@@ -98,7 +98,7 @@ class Node:
         server = GrpcServer(CALLS_MAX, observers.calls)
         kafka: KafkaPort | None = None
         try:
-            kafka = await _open_kafka(settings)
+            kafka = await _open_kafka(settings, certificates)
             asks_clients = settings.tls_client_auth == "required"
             credentials = None if certificates is None else certificates.grpc_credentials(asks_clients=asks_clients)
             port = await server.listen(settings.host, settings.port, credentials)
@@ -173,13 +173,13 @@ class Node:
         await self.stop()
 
 
-async def _open_kafka(settings: BrokerSettings) -> KafkaPort | None:
+async def _open_kafka(settings: BrokerSettings, certificates: Certificates | None) -> KafkaPort | None:
     """Open the port for clients of the Kafka protocol, if the settings name one. Raises InvalidConfig."""
     if settings.kafka_port is None:
         return None
     from ledgermq_broker.kafka.opening import KafkaPort  # late: it needs an extra
 
-    return await KafkaPort.open(settings)
+    return await KafkaPort.open(settings, certificates)
 
 
 def issuer_of(settings: BrokerSettings) -> Issuer | None:

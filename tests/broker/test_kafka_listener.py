@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 
 from ledgermq.errors import InvalidConfig
+from ledgermq.sources import Sources
 from ledgermq_broker.kafka import listener as limits
 from ledgermq_broker.kafka.connection import Parts
 from ledgermq_broker.kafka.listener import KafkaListener
@@ -19,10 +21,12 @@ from ledgermq_broker.kafka.wire.frames import BUFFER_BYTES, request_frame
 from ledgermq_broker.kafka.wire.generated import api_versions_request as v
 from ledgermq_broker.kafka.wire.messages import API_VERSIONS, written
 from ledgermq_broker.ports.call_meter import CallMeter
+from ledgermq_broker.ports.tls import CertificateFiles, Certificates, TlsMeter
 from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger.blocking import run_inline
 from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.kafka_world import BATCH_MEMORY_MAX, KafkaCluster, in_kafka_cluster
+from tests.certificates import Authority
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +123,7 @@ async def test_a_connection_without_a_request_has_ten_seconds_and_small_frames()
         [one] = world.protocols
         one.check_time(asyncio.get_running_loop().time() + limits.FIRST_REQUEST_S + 1)
         assert await _is_closed(silent)
-        large, _ = await world.connect(struct.pack(">i", limits.NEW_FRAME_BYTES_MAX + 1))
+        large, _ = await world.connect(struct.pack(">i", limits.UNPROVEN_FRAME_BYTES_MAX + 1))
         assert await _is_closed(large)
         half, _ = await world.connect(HELLO[:10])
         served, _ = await world.connect(HELLO)
@@ -176,17 +180,33 @@ async def test_what_is_no_request_ends_the_connection(data: bytes) -> None:
         assert await _is_closed(reader)
 
 
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        ({"kafka_advertised_address": "host:0"}, "kafka_advertised_address"),
-        ({"tls_client_auth": "required"}, "cannot ask for certificates"),
-        ({"tls_cert_file": "x", "tls_key_file": "y", "kafka_host": "0.0.0.0"}, "has no TLS yet"),
-    ],
-)
-async def test_the_port_does_not_open_where_it_would_let_others_in(settings: dict[str, Any], why: str) -> None:
-    with pytest.raises(InvalidConfig, match=why):
-        await KafkaPort.open(load_settings(kafka_port=0, **settings))
+async def test_an_advertised_address_has_a_host_and_a_port() -> None:
+    with pytest.raises(InvalidConfig, match="kafka_advertised_address"):
+        await KafkaPort.open(load_settings(kafka_port=0, kafka_advertised_address="host:0"))
+
+
+async def test_tls_has_the_time_of_a_first_request_and_counts_as_a_connection(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    files = authority.issue("broker")
+    tls = Certificates(CertificateFiles(str(files.cert), str(files.key), None), Sources(), TlsMeter())
+    async with cluster_of("a:1") as cluster, World(cluster) as world:
+        world.listener.tls = tls.http_context(asks_clients=False)
+        silent, _ = await world.connect(b"\x16\x03\x01")
+        hostile, _ = await world.connect(HELLO)
+        assert await _is_closed(hostile)
+        await until(lambda: len(world.protocols) == 1)
+        world.protocols[0].check_time(asyncio.get_running_loop().time() + limits.FIRST_REQUEST_S + 1)
+        assert await _is_closed(silent)
+        await until(lambda: not world.protocols)
+        trusting = ssl.create_default_context(cafile=str(authority.ca))
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port, ssl=trusting)
+        world.open.append(writer)
+        for _ in range(3):
+            writer.write(HELLO)
+            await _hello(reader)
+        assert len(world.protocols) == 1
+        writer.close()
+        await until(lambda: not world.protocols)
 
 
 async def test_the_port_is_where_it_was_set() -> None:

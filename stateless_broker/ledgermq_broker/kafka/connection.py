@@ -3,6 +3,7 @@
     Produce             begun one after the other, and answered while the next ones are begun
     everything else     waits for the answers before it
     a malformed frame, an API or a version that is not served: the connection ends
+    before the caller is known: ApiVersions and SASL only, where rules count (`identity`)
     bytes behind a message: ignored, as by Kafka; librdkafka sends three with Metadata of all topics
     ApiVersions of an unknown version: answered in version 0, with what is served
 
@@ -16,22 +17,41 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ledgermq.buffers import MIB, Buffer
-from ledgermq.errors import CorruptFrame, InvalidConfig, LedgerMQError, ResourceExhausted, Unauthorized
+from ledgermq.buffers import KIB, MIB, Buffer
+from ledgermq.errors import (
+    CorruptFrame,
+    InvalidConfig,
+    LedgerMQError,
+    ResourceExhausted,
+    Unauthenticated,
+    Unauthorized,
+    Unavailable,
+)
 from ledgermq.protocol.client_ids import check_client_id
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 from ledgermq_broker.access.door import Admitted, Door
+from ledgermq_broker.access.state.usage import Account
 from ledgermq_broker.bundle.budgets import CALLER, Caller
 from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.handlers.asked import Asked
 from ledgermq_broker.kafka.handlers.fetch import FetchHandler
 from ledgermq_broker.kafka.handlers.produce import Begun, EndConnection, ProduceHandler, RunBlocking
+from ledgermq_broker.kafka.identity import Identity
 from ledgermq_broker.kafka.serving import handlers
 from ledgermq_broker.kafka.table import Served, api_versions, served
 from ledgermq_broker.kafka.wire.errors import Code
-from ledgermq_broker.kafka.wire.frames import RequestHead, read_head, response_frame
-from ledgermq_broker.kafka.wire.messages import API_VERSIONS, FETCH, PRODUCE, Api, Message, written
+from ledgermq_broker.kafka.wire.frames import FRAME_BYTES_MAX, RequestHead, read_head, response_frame
+from ledgermq_broker.kafka.wire.messages import (
+    API_VERSIONS,
+    FETCH,
+    PRODUCE,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    Api,
+    Message,
+    written,
+)
 from ledgermq_broker.kafka.wire.primitives import Reader
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.ports.call_meter import OK, CallMeter
@@ -39,6 +59,8 @@ from ledgermq_broker.ports.call_meter import OK, CallMeter
 QUEUED_FRAMES_MAX = 16
 QUEUED_BYTES_MAX = MIB
 """Above either, nothing more is read from the connection until requests are served."""
+UNPROVEN_FRAME_BYTES_MAX = 64 * KIB
+"""Largest request while it is not known who calls; one of them is queued."""
 BEGUN_MAX = 16
 """Produce requests that wait for their answers."""
 HELD_S_MAX = 10.0
@@ -82,19 +104,27 @@ class _Caller:
     """Who was admitted, with the handlers that keep something for the connection."""
 
     admitted: Admitted
+    client_id: str
     produce: ProduceHandler
     fetch: FetchHandler
 
 
 class Connection:
     """`peer`: names it in logs and quotas. `send` returns when what it got has left. `cut` breaks the connection at
-    once. `on_room`: called when the queue has room again.
+    once. `on_room`: called when the queue has room again. `identity`: the caller's.
     """
 
     def __init__(
-        self, parts: Parts, peer: str, send: Send, cut: Callable[[], None], on_room: Callable[[], None] = lambda: None
+        self,
+        parts: Parts,
+        peer: str,
+        send: Send,
+        cut: Callable[[], None],
+        on_room: Callable[[], None] = lambda: None,
+        identity: Identity | None = None,
     ) -> None:
         self._parts = parts
+        self._identity = identity or Identity(parts.door, parts.sources)
         self._peer = peer
         self._send = send
         self._cut = cut
@@ -103,6 +133,7 @@ class Connection:
         self._queued_bytes = 0
         self._answers: asyncio.Queue[_Answer] = asyncio.Queue(BEGUN_MAX)
         self._caller: _Caller | None = None
+        self._account: Account | None = None
         self._handlers = handlers(parts.brokers, parts.sources)
         self._client_host = "/" + peer.removeprefix("kafka:").rpartition(":")[0]
         self.has_asked = False
@@ -111,7 +142,20 @@ class Connection:
         """Requests that have no answer yet."""
 
     @property
+    def is_unproven(self) -> bool:
+        """Whether its caller still has to say who it is."""
+        return self._caller is None and self._parts.door.closed
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """Return how large its next request may be."""
+        is_new = self.is_unproven or not self.has_asked
+        return UNPROVEN_FRAME_BYTES_MAX if is_new else FRAME_BYTES_MAX
+
+    @property
     def is_full(self) -> bool:
+        if self.is_unproven:
+            return not self._requests.empty()
         return self._requests.qsize() >= QUEUED_FRAMES_MAX or self._queued_bytes > QUEUED_BYTES_MAX
 
     def received(self, frame: memoryview) -> None:
@@ -216,6 +260,8 @@ class Connection:
             message = served_.api.request.read(request.reader, request.head.version)
             response = await self._held(lambda: self._answer(request, served_.api, message))
             await self._write(served_.api, request.head.version, request, response)
+            if self._identity.failure is not None:
+                raise self._identity.failure
             code = OK
         except LedgerMQError as error:
             code = error.code
@@ -241,6 +287,13 @@ class Connection:
         version = request.head.version
         if api is API_VERSIONS:
             return cast(Message, api_versions())
+        if api is SASL_HANDSHAKE:
+            return cast(Message, self._identity.handshake(message.mechanism))
+        if api is SASL_AUTHENTICATE:
+            answer = await self._identity.authenticate(bytes(message.auth_bytes), _client_id(request.head.client_id))
+            if not answer.error_code:
+                await self._become(request)
+            return cast(Message, answer)
         caller = await self._admitted(request)
         if api is FETCH:
             return cast(Message, await caller.fetch.answer(message, version))
@@ -248,22 +301,34 @@ class Connection:
         return cast(Message, await self._handlers[api](asked))
 
     async def _admitted(self, request: Request) -> _Caller:
-        """Admit the caller once: without SASL it is a caller without credentials. Raises Unauthenticated, Unavailable,
-        ResourceExhausted.
-        """
-        if self._caller is None:
-            admitted = await self._parts.door.admit("", client_id=_client_id(request.head.client_id))
-            if admitted.account is not None:
-                now_s = asyncio.get_running_loop().time()
-                if admitted.account.full(self._peer, now_s) is not None:
-                    raise ResourceExhausted(f"{admitted.principal.name} has as many connections as its quota allows")
-                admitted.account.begin_call(self._peer)
-            parts = self._parts
-            self._caller = _Caller(
-                admitted,
-                ProduceHandler(admitted.api, parts.run_blocking, parts.batch_memory_max()),
-                FetchHandler(admitted.api, parts.run_blocking),
-            )
+        """Return the caller, whose credential still counts. Raises Unauthenticated, Unavailable, ResourceExhausted."""
+        caller = self._caller
+        if caller is None:
+            return await self._become(request)
+        try:
+            admitted = await self._identity.admitted(caller.client_id)
+        except Unavailable:
+            return caller  # its calls say so, each in its own way
+        if admitted.principal.name != caller.admitted.principal.name:
+            raise Unauthenticated("rules count since the connection began: connect again")
+        return caller
+
+    async def _become(self, request: Request) -> _Caller:
+        """Admit the caller by the credential that it has given last. What a connection keeps stays with it."""
+        parts, before = self._parts, self._caller
+        client_id = _client_id(request.head.client_id) if before is None else before.client_id
+        admitted = await self._identity.admitted(client_id)
+        if before is None and admitted.account is not None:
+            now_s = asyncio.get_running_loop().time()
+            if admitted.account.full(self._peer, now_s) is not None:
+                raise ResourceExhausted(f"{admitted.principal.name} has as many connections as its quota allows")
+            admitted.account.begin_call(self._peer)
+            self._account = admitted.account
+        produce = ProduceHandler(admitted.api, parts.run_blocking, parts.batch_memory_max())
+        if before is not None:
+            produce.follow(before.produce)
+            await before.produce.close()
+        self._caller = _Caller(admitted, client_id, produce, FetchHandler(admitted.api, parts.run_blocking))
         return self._caller
 
     async def _write(self, api: Api, version: int, request: Request, response: Any) -> None:
@@ -276,8 +341,8 @@ class Connection:
     async def _close(self) -> None:
         if self._caller is not None:
             await self._caller.produce.close()
-            if self._caller.admitted.account is not None:
-                self._caller.admitted.account.end_call(self._peer)
+        if self._account is not None:
+            self._account.end_call(self._peer)
 
     def _log(self, what: str, error: Exception) -> None:
         level = log.warning if isinstance(error, Unauthorized) else log.info

@@ -1,8 +1,9 @@
 """Listen for clients of the Kafka protocol.
 
-open at once        `kafka_connections_max`; of those that have sent no request `NEW_MAX`, the oldest of
-                    the host that has most of them goes first
-the first request   within `FIRST_REQUEST_S`, of `NEW_FRAME_BYTES_MAX` at most
+open at once        `kafka_connections_max`; of those that have sent no request, or not proved yet who they
+                    are where they have to, `NEW_MAX`: the oldest of the host that has most of them goes first
+TLS, SASL and the   within `FIRST_REQUEST_S` together, each request of `UNPROVEN_FRAME_BYTES_MAX` at most
+first request
 a request           whole within `FRAME_S` from its first byte
 an answer           some of it taken every `WRITE_S`
 idle                closed after `IDLE_S`
@@ -13,24 +14,28 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import cast
 
-from ledgermq.buffers import KIB, MIB, Buffer
+from ledgermq.buffers import MIB, Buffer
 from ledgermq.errors import CorruptFrame, InvalidConfig
 from ledgermq.runtime.ports.bounded_connections import at_most_half_of_files
 from ledgermq.runtime.tasks import end
-from ledgermq_broker.kafka.connection import Connection, Parts
-from ledgermq_broker.kafka.wire.frames import FRAME_BYTES_MAX, FrameBuffer
+from ledgermq_broker.kafka.connection import UNPROVEN_FRAME_BYTES_MAX, Connection, Parts
+from ledgermq_broker.kafka.identity import Identity
+from ledgermq_broker.kafka.wire.frames import FrameBuffer
 from ledgermq_broker.logs import get_logger
+from ledgermq_broker.settings.processes import is_local
 
 NEW_MAX = 1000
-NEW_FRAME_BYTES_MAX = 64 * KIB
 FIRST_REQUEST_S = 10.0
 FRAME_S = 30.0
 WRITE_S = 30.0
+CLOSE_S = 5.0
+LOOK_S = 0.01
 IDLE_S = 600.0
 ARRIVING_BYTES_MAX = 256 * MIB
 SWEEP_S = 1.0
@@ -42,9 +47,10 @@ log = get_logger(__name__)
 
 
 class KafkaListener:
-    """`connections_max`: at most half of the files that the process may open."""
+    """`connections_max`: at most half of the files that the process may open. `tls`: None for plain connections."""
 
-    def __init__(self, connections_max: int) -> None:
+    def __init__(self, connections_max: int, tls: ssl.SSLContext | None = None) -> None:
+        self.tls = tls
         self._connections_max = at_most_half_of_files(connections_max)
         self._open: dict[KafkaProtocol, None] = {}
         """The oldest first."""
@@ -125,8 +131,10 @@ class KafkaProtocol(asyncio.BufferedProtocol):
         assert parts is not None
         self._listener = listener
         self._parts = parts
-        self._frames = FrameBuffer(NEW_FRAME_BYTES_MAX)
+        self._frames = FrameBuffer(UNPROVEN_FRAME_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
+        self._below: asyncio.Transport | None = None
+        """What carries the TLS of `_transport`."""
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._writable = asyncio.Event()
@@ -137,7 +145,7 @@ class KafkaProtocol(asyncio.BufferedProtocol):
 
     @property
     def is_new(self) -> bool:
-        return self._connection is None or not self._connection.has_asked
+        return self._connection is None or not self._connection.has_asked or self._connection.is_unproven
 
     @property
     def held_bytes(self) -> int:
@@ -149,11 +157,39 @@ class KafkaProtocol(asyncio.BufferedProtocol):
         self.host = str(peer[0])
         transport.set_write_buffer_limits(high=0)
         _keep_alive(transport.get_extra_info("socket"))
-        self._connection = Connection(
-            self._parts, f"kafka:{peer[0]}:{peer[1]}", self._send, self._abort, self._has_room
+        tls, parts = self._listener.tls, self._parts
+        identity = Identity(parts.door, parts.sources, is_private=tls is not None or is_local(self.host))
+        self._connection = connection = Connection(
+            parts, f"kafka:{peer[0]}:{peer[1]}", self._send, self._abort, self._has_room, identity
         )
-        self._task = asyncio.get_running_loop().create_task(self._run(self._connection), name="Kafka connection")
+        run = self._run(connection) if tls is None else self._secure(transport, tls, connection, identity)
+        self._task = asyncio.get_running_loop().create_task(run, name="Kafka connection")
         self._listener.opened(self)
+
+    async def _secure(
+        self, plain: asyncio.Transport, tls: ssl.SSLContext, connection: Connection, identity: Identity
+    ) -> None:
+        """Agree on TLS, then serve. The connection counts meanwhile, as it would not if the server did this."""
+        secured = None
+        plain.pause_reading()
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                plain, self, tls, server_side=True, ssl_handshake_timeout=FIRST_REQUEST_S, ssl_shutdown_timeout=CLOSE_S
+            )
+        except (OSError, TimeoutError) as error:
+            self.cut(f"no TLS: {error}")
+        finally:
+            if secured is None:  # asyncio does not say that the connection is lost
+                plain.abort()
+                self._transport = None
+                self._listener.closed(self)
+        if secured is None:
+            return
+        secured.set_write_buffer_limits(high=1)  # with 0, asyncio's TLS says after each write that it is full
+        self._transport, self._below = secured, plain
+        certificate = secured.get_extra_info("peercert") or {}
+        identity.certified = [str(name) for _, name in certificate.get("subjectAltName", ())]
+        await self._run(connection)
 
     async def _run(self, connection: Connection) -> None:
         try:
@@ -169,22 +205,23 @@ class KafkaProtocol(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         assert self._connection is not None
+        self._frames.bytes_max = self._connection.frame_bytes_max
         self._active_s = asyncio.get_running_loop().time()
         was_empty = self._frames.unread_bytes == 0
         try:
             frames = self._frames.filled(nbytes)
             for frame in frames:
                 self._connection.received(frame)
-                self._frames.bytes_max = FRAME_BYTES_MAX
         except CorruptFrame as error:
             self.cut(error.message)
             return
         if frames or was_empty:
             self._frame_s = self._active_s
-        if self._connection.is_full and not self._is_paused and self._transport is not None:
+        is_secured = self._listener.tls is None or self._below is not None
+        if self._connection.is_full and not self._is_paused and self._transport is not None and is_secured:
             self._is_paused = True
             self._transport.pause_reading()
-        if self._frames.unread_bytes > NEW_FRAME_BYTES_MAX:
+        if self._frames.unread_bytes > UNPROVEN_FRAME_BYTES_MAX:
             self._listener.check_arriving()
 
     def eof_received(self) -> bool:
@@ -238,17 +275,30 @@ class KafkaProtocol(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         self._transport.writelines(pieces)
-        while not self._writable.is_set():
-            before = self._unsent_bytes()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._writable.wait(), WRITE_S)
-            if not self._writable.is_set() and self._unsent_bytes() >= before:
+        loop = asyncio.get_running_loop()
+        unsent, moved_s = self._unsent_bytes(), loop.time()
+        while unsent:
+            await self._some_sent()
+            left = self._unsent_bytes()
+            if left < unsent:
+                moved_s = loop.time()
+            elif loop.time() - moved_s >= WRITE_S:
                 self.cut(f"none of an answer was taken within {WRITE_S:.0f} s")
                 return
-        self._active_s = asyncio.get_running_loop().time()
+            unsent = left
+        self._active_s = loop.time()
+
+    async def _some_sent(self) -> None:
+        """Wait until everything is sent, or for a while."""
+        if self._below is not None:  # no call comes when the bytes of TLS have left
+            await asyncio.sleep(LOOK_S)
+        else:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._writable.wait(), WRITE_S)
 
     def _unsent_bytes(self) -> int:
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        lines = (line for line in (self._transport, self._below) if line is not None)
+        return 0 if self._transport is None else sum(line.get_write_buffer_size() for line in lines)
 
 
 def _keep_alive(line: socket.socket | None) -> None:

@@ -9,7 +9,8 @@ from ledgermq.errors import InvalidConfig
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.kafka.brokers import Brokers, host_and_port
 from ledgermq_broker.ports.call_meter import CallMeter
-from ledgermq_broker.settings.processes import BrokerSettings, is_local
+from ledgermq_broker.ports.tls import Certificates
+from ledgermq_broker.settings.processes import BrokerSettings
 
 try:
     from ledgermq_broker.kafka.wire.batches.compiled import check_compiled
@@ -30,26 +31,18 @@ class KafkaPort:
         self._listener = listener
 
     @classmethod
-    async def open(cls, settings: BrokerSettings) -> KafkaPort:
-        """Bind the port. Raises InvalidConfig: it cannot be bound, what it needs is not installed, or it would let
-        callers in whom the other port refuses.
+    async def open(cls, settings: BrokerSettings, certificates: Certificates | None = None) -> KafkaPort:
+        """Bind the port. `certificates`: for TLS, as the port for our own clients; None: plain connections. Raises
+        InvalidConfig: it cannot be bound, or what it needs is not installed.
         """
         assert settings.kafka_port is not None
         try:
             check_compiled()
         except RuntimeError as error:
             raise InvalidConfig(str(error)) from error
-        if settings.tls_cert_file is not None and not is_local(settings.kafka_host):
-            raise InvalidConfig(
-                f"the Kafka port has no TLS yet, and kafka_host = {settings.kafka_host} would open it to other"
-                " machines, though tls_cert_file is set: take kafka_port away, or let it listen at 127.0.0.1"
-            )
-        if settings.tls_client_auth == "required":
-            raise InvalidConfig(
-                "the Kafka port cannot ask for certificates yet, which tls_client_auth = required wants of every"
-                " client: take kafka_port away"
-            )
-        listener = KafkaListener(settings.kafka_connections_max)
+        asks_clients = settings.tls_client_auth == "required"
+        tls = None if certificates is None else certificates.http_context(asks_clients=asks_clients)
+        listener = KafkaListener(settings.kafka_connections_max, tls)
         port = await listener.listen(settings.kafka_host, settings.kafka_port)
         address = settings.kafka_advertised_address or _address(settings.kafka_host, port)
         try:

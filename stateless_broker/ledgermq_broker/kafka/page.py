@@ -44,6 +44,20 @@ print(message.value() if message else "nothing came within 30 s")
 consumer.close()
 ```
 
+With TLS and rules, a client needs three more lines:
+
+<!-- test: not run, it needs a broker with certificates; tests/kafka runs the same -->
+```python
+secured = {
+    "bootstrap.servers": "broker.example:9092",
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "shop",
+    "sasl.password": "lmq_…",  # ledgermq token create shop
+    "ssl.ca.location": "ca.pem",
+}
+```
+
 In a cluster set [`kafka_port`](settings.md) in all brokers alike, and `kafka_advertised_address`
 where clients reach them by another name. Partitions of a broker without the port have no leader
 for these clients, and an alarm names it.
@@ -62,6 +76,8 @@ answered in version 0 with what is served.
 | | `subscribe` with rebalances (range, cooperative-sticky), commits |
 | aiokafka 0.14, kafka-python 3 | idempotent producer; `assign`; end offsets, by time; members of groups, commits |
 | | creating and deleting topics, also by librdkafka |
+| all three | SASL PLAIN through TLS; wrong, expired and other topics' tokens refused |
+| librdkafka 2 | OAUTHBEARER with an identity provider's tokens, again on the same connection |
 | Java 4.1 | `ProducerPerformance`, `VerifiableProducer`, console producer and consumer by partition, `GetOffsetShell` |
 
 ## What differs from Kafka
@@ -92,10 +108,16 @@ answered in version 0 with what is served.
   ended by then gets `REQUEST_TIMED_OUT`, and may still happen. A request above a quota waits, 10 s
   at most, then it gets `THROTTLING_QUOTA_EXCEEDED`. A bound of the cluster, such as `topics_max`,
   gets `POLICY_VIOLATION`.
-- **Security.** There is no SASL and no TLS on this port yet. A connection is judged as a call
-  without credentials: with `security = rules` it ends. The port refuses to open beside
-  `tls_client_auth = required`, and, beside `tls_cert_file`, on an address that other machines
-  reach.
+- **Security.** TLS, certificates of clients and `security = rules` count as on the port of our own
+  clients, and rules and quotas are the same ([access](access.md)). With rules, a connection that has
+  not said who it is gets `ApiVersions` and SASL, nothing else, and has 10 s for it.
+  `PLAIN` takes a token (`ledgermq token create`) as its password, whatever the user name;
+  `OAUTHBEARER` takes a signed token of the identity provider, or one of ours. Without TLS, tokens
+  are taken from programs on the broker's own machine only. A wrong token gets
+  `SASL_AUTHENTICATION_FAILED`, and the audit log says why. A connection ends when its token expires
+  or is revoked; clients that prove themselves again (KIP-368) keep it. SCRAM, GSSAPI and delegation
+  tokens are not offered, nor are the APIs of ACLs: use `ledgermq acl`. With `security = open`, any
+  token is taken, as on the other port. A producer id belongs to the principal that used it first.
 - **Acknowledgements.** `acks=1` waits for the store, as `all` does. `acks=0` gets no answer; an
   error ends the connection, so that the client looks for the partition's leader.
 - **Transactions.** None yet: `InitProducerId` with a transactional id is refused, and so is a
@@ -117,10 +139,10 @@ answered in version 0 with what is served.
 
 ## Bounds of the port
 
-`kafka_connections_max` connections; 1,000 that have sent no request yet, which have 10 s for it. A
-request has to arrive whole within 30 s, an answer has to be taken: 30 s without progress end the
-connection. Idle connections end after ten minutes. Quotas bind by client id and principal as for
-all calls.
+`kafka_connections_max` connections; 1,000 that have sent no request yet, or with rules have not
+proved who they are: these have 10 s for it, and 64 KiB for a request. A request has to arrive whole
+within 30 s, an answer has to be taken: 30 s without progress end the connection. Idle connections
+end after ten minutes. Quotas bind by client id and principal as for all calls.
 """
 
 

@@ -29,6 +29,8 @@ from ledgermq_broker.kafka.wire.messages import (
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
     SYNC_GROUP,
     Api,
 )
@@ -87,6 +89,14 @@ TABLE: Sequence[Served] = (
         " when its grace is over: error 36 until then",
     ),
     Served(DELETE_TOPICS, 1, 6, "`ledgermq topic undelete` brings a topic back while its grace lasts"),
+    Served(
+        SASL_HANDSHAKE,
+        1,
+        1,
+        "PLAIN and OAUTHBEARER. Version 0 is announced for librdkafka, which does not use it, and refused",
+        announced_from=0,
+    ),
+    Served(SASL_AUTHENTICATE, 0, 2, "Again on the same connection before the credential ends, by the same principal"),
 )
 _BY_KEY = {served.api.key: served for served in TABLE}
 

@@ -155,9 +155,9 @@ class BrokerSettings(ProcessSettings):
     )
     kafka_port: int | None = _setting(
         None,
-        "Port for clients of the Kafka protocol (docs/kafka.md), without TLS and without SASL; 0 takes a free port, not"
-        " set opens none. Set it in all brokers alike: partitions of a broker without it are out of these clients'"
-        " reach. Needs ledgermq[kafka]",
+        "Port for clients of the Kafka protocol (docs/kafka.md), with TLS where `tls_cert_file` is set; 0 takes a free"
+        " port, not set opens none. Set it in all brokers alike: partitions of a broker without it are out of these"
+        " clients' reach. Needs ledgermq[kafka]",
         ge=0,
         le=65535,
     )

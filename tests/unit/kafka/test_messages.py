@@ -42,7 +42,7 @@ def _of_kio(api: Api, kind: type[Message], version: int) -> type[Any]:
 
 
 def _of_kafka_python(kind: type[Message]) -> Any:
-    for room in ("metadata", "producer", "consumer", "admin"):
+    for room in ("metadata", "producer", "consumer", "admin", "sasl"):
         found = getattr(importlib.import_module(f"kafka.protocol.{room}"), kind.__name__, None)
         if found is not None:
             return found

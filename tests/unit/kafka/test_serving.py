@@ -6,12 +6,12 @@ from typing import Any
 
 from ledgermq_broker.kafka.serving import handlers
 from ledgermq_broker.kafka.table import TABLE
-from ledgermq_broker.kafka.wire.messages import API_VERSIONS, FETCH, PRODUCE
+from ledgermq_broker.kafka.wire.messages import API_VERSIONS, FETCH, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 
 def test_each_api_of_the_table_has_a_handler() -> None:
     unused: Any = None
-    of_connections = {API_VERSIONS, FETCH, PRODUCE}
+    of_connections = {API_VERSIONS, FETCH, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE}
     assert handlers(unused, unused).keys() | of_connections == {served.api for served in TABLE}
 
 

@@ -46,6 +46,10 @@ from ledgermq_broker.kafka.wire.generated import (
     offset_for_leader_epoch_response,
     produce_request,
     produce_response,
+    sasl_authenticate_request,
+    sasl_authenticate_response,
+    sasl_handshake_request,
+    sasl_handshake_response,
     sync_group_request,
     sync_group_response,
 )
@@ -112,6 +116,8 @@ DELETE_GROUPS = _api(delete_groups_request, delete_groups_response)
 OFFSET_DELETE = _api(offset_delete_request, offset_delete_response)
 CREATE_TOPICS = _api(create_topics_request, create_topics_response)
 DELETE_TOPICS = _api(delete_topics_request, delete_topics_response)
+SASL_HANDSHAKE = _api(sasl_handshake_request, sasl_handshake_response)
+SASL_AUTHENTICATE = _api(sasl_authenticate_request, sasl_authenticate_response)
 
 APIS = (
     PRODUCE,
@@ -134,6 +140,8 @@ APIS = (
     OFFSET_DELETE,
     CREATE_TOPICS,
     DELETE_TOPICS,
+    SASL_HANDSHAKE,
+    SASL_AUTHENTICATE,
 )
 _BY_KEY = {api.key: api for api in APIS}
 

@@ -1,0 +1,98 @@
+"""Who is at the other end of a connection: a certificate of TLS says so, or SASL does, which counts more.
+
+    SaslHandshake        names a mechanism; without TLS only programs on this machine are offered any,
+                         for a token would travel in plain text
+    SaslAuthenticate     carries a token as our own calls do; again before its end (KIP-368), by the same principal
+    a wrong token        gets code 58 after `FAILED_S`, without a word why: the audit log says it; then the
+                         connection ends
+    no answer of the     the connection ends without one: code 58 would be final for Java clients
+    identity provider
+
+Every request has its caller admitted again, which costs a look into a table: a connection ends with its
+token, when that is revoked or expires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ledgermq.errors import Unauthenticated, Unavailable
+from ledgermq.protocol.tokens import BEARER
+from ledgermq.sources import Sources
+from ledgermq_broker.access.door import Admitted, Door
+from ledgermq_broker.kafka.wire.errors import Code
+from ledgermq_broker.kafka.wire.generated import sasl_authenticate_response, sasl_handshake_response
+from ledgermq_broker.kafka.wire.sasl import MECHANISMS, claim
+
+FAILED_S = 0.1
+AGAIN_S = 1.0
+"""A broker that does not know the newest rules yet, or a new signing key, does so a moment later."""
+REFUSED = "authentication failed: the token is wrong, has expired or was revoked"
+
+
+class Identity:
+    """`is_private`: what the client sends cannot be read by others."""
+
+    def __init__(self, door: Door, sources: Sources, *, is_private: bool = True) -> None:
+        self._door = door
+        self._sources = sources
+        self.certified: Sequence[str] = ()
+        """The names in the client's certificate, which TLS has verified."""
+        self._mechanisms = MECHANISMS if is_private else ()
+        self._mechanism = ""
+        self._credential = ""
+        self._principal = ""
+        self.failure: Unauthenticated | None = None
+        """Why the connection has to end behind the answer."""
+
+    async def admitted(self, client_id: str) -> Admitted:
+        """Return what the caller gets. Raises Unauthenticated, Unavailable."""
+        found = await self._door.admit(self._credential, self.certified, client_id)
+        self._principal = found.principal.name
+        return found
+
+    def handshake(self, mechanism: str) -> sasl_handshake_response.SaslHandshakeResponse:
+        answer = sasl_handshake_response.SaslHandshakeResponse(mechanisms=list(self._mechanisms))
+        if mechanism in self._mechanisms:
+            self._mechanism = mechanism
+        else:
+            answer.error_code = Code.UNSUPPORTED_SASL_MECHANISM
+            if not self._mechanisms:
+                self.failure = Unauthenticated("a token is taken only through TLS: set tls_cert_file at the broker")
+        return answer
+
+    async def authenticate(self, data: bytes, client_id: str) -> sasl_authenticate_response.SaslAuthenticateResponse:
+        """Take a token. Raises Unavailable."""
+        answer = sasl_authenticate_response.SaslAuthenticateResponse(error_message=None)
+        if not self._mechanism:
+            answer.error_code, answer.error_message = Code.ILLEGAL_SASL_STATE, "SaslHandshake comes first"
+            self.failure = Unauthenticated("SaslAuthenticate before SaslHandshake")
+            return answer
+        mechanism, self._mechanism = self._mechanism, ""
+        try:
+            found = await self._proven(mechanism, data, client_id)
+        except Unauthenticated as error:
+            await asyncio.sleep(FAILED_S)
+            answer.error_code, answer.error_message = Code.SASL_AUTHENTICATION_FAILED, REFUSED
+            self.failure = error
+            return answer
+        if found.principal.expires_ms:
+            answer.session_lifetime_ms = max(1, found.principal.expires_ms - self._sources.now_ms())
+        return answer
+
+    async def _proven(self, mechanism: str, data: bytes, client_id: str) -> Admitted:
+        said = claim(mechanism, data)
+        credential = BEARER + said.token
+        try:
+            found = await self._door.admit(credential, client_id=client_id)
+        except Unavailable:
+            await asyncio.sleep(AGAIN_S)
+            found = await self._door.admit(credential, client_id=client_id)
+        name = found.principal.name
+        if self._door.closed and said.acts_as not in ("", name, name.partition(":")[2]):
+            raise Unauthenticated(f"{name} wants to act as another name")
+        if self._principal and self._principal != name:
+            raise Unauthenticated(f"a connection of {self._principal} cannot become one of {name}")
+        self._credential, self._principal = credential, name
+        return found
