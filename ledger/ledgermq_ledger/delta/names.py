@@ -11,7 +11,7 @@ was sent long ago may land in it: readers pass over it, and so does `choose`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ledgermq.errors import DataDamaged
@@ -67,3 +67,36 @@ def choose(names: Iterable[str], folder: str) -> Needed:
             object_key=folder + commit_name(missing),
         )
     return Needed(checkpoint, range(first, newest + 1))
+
+
+def lowest_held(commits: Mapping[int, int], newest: int, now_ms: int, keep_ms: int) -> int:
+    """Return the lowest version that a reader may have open: the newest, or one whose next version is younger than
+    `keep_ms`. `commits`: when each was stored, by the store's clock, as `now_ms` is.
+    """
+    held = newest
+    while held - 1 in commits and now_ms - commits[held] < keep_ms:
+        held -= 1
+    return held
+
+
+def removable(stored: Mapping[str, int], folder: str, now_ms: int, keep_ms: int) -> list[str]:
+    """Return the names that no held version needs, in the order in which they have to go: ascending, so a number is
+    free only when all below it are. `stored`: when each name of a log was stored, by the store's clock.
+
+    The newest log checkpoint that is not above the held versions stays, and so does the commit of its version.
+    Raises what `choose` raises.
+    """
+    needed = choose(stored, folder)
+    versions = {int(found[1]): name for name in stored if (found := _COMMIT.match(name))}
+    checkpoints = {int(found[1]): name for name in stored if (found := _CHECKPOINT.match(name))}
+    above = {version: stored[versions[version]] for version in needed.commits}
+    if needed.checkpoint is not None and needed.checkpoint in versions:
+        above[needed.checkpoint] = stored[versions[needed.checkpoint]]
+    below = needed.checkpoint
+    while below is not None and below - 1 in versions:
+        below -= 1
+        above[below] = stored[versions[below]]
+    held = lowest_held(above, needed.newest, now_ms, keep_ms)
+    base = max((version for version in checkpoints if version <= held), default=0)
+    gone = [*versions.items(), *checkpoints.items()]
+    return [name for version, name in sorted(gone) if version < base]

@@ -42,7 +42,9 @@ class Turn:
 
 
 class Registrar:
-    """`generation`: the offset in `__metadata` of the record that set the topic's table."""
+    """`generation`: the offset in `__metadata` of the record that set the topic's table. `keep_ms`: how long a
+    version can be read after the next one came.
+    """
 
     def __init__(
         self, store: ObjectStore, cluster_id: str, topic: Topic, generation: int, keep_ms: int, sources: Sources
@@ -73,6 +75,7 @@ class Registrar:
         now_ms = await self._store.store_time_ms()
         if table.commits >= LOG_CHECKPOINT_EVERY:
             await self._log.put_checkpoint(table, now_ms - self._keep_ms)
+            await self._log.clean(self._keep_ms)
         draft = draft_version(table, self._topic, await self._lists(table), now_ms)
         if not draft.operation:
             return Turn(table.version, None, draft.stopped)

@@ -10,7 +10,7 @@ from ledgermq.runtime.reread import Rereads
 from ledgermq.sources import Sources
 from ledgermq_ledger.delta.actions import CommitInfo, decode_commit, encode_commit
 from ledgermq_ledger.delta.checkpoint import decode_log_checkpoint, encode_hint, encode_log_checkpoint
-from ledgermq_ledger.delta.names import FOLDER, LAST_CHECKPOINT, Needed, checkpoint_name, choose, commit_name
+from ledgermq_ledger.delta.names import FOLDER, LAST_CHECKPOINT, Needed, checkpoint_name, choose, commit_name, removable
 from ledgermq_ledger.delta.table import Table
 from ledgermq_ledger.delta.versions import Draft
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -99,3 +99,18 @@ class TableLog:
         outcome = await settle_put(self._store, key, data.parts, sources=self._sources)
         if outcome is PutOutcome.WON:
             await self._store.put(self._folder + LAST_CHECKPOINT, encode_hint(hint))
+
+    async def clean(self, keep_ms: int) -> list[str]:
+        """Delete what no version needs that is the newest, or was it less than `keep_ms` ago. Return the keys.
+
+        One after the other, the lowest first: a number that is free has none below it. It may end anywhere. Raises
+        DataDamaged, the store's errors.
+        """
+        now_ms = await self._store.store_time_ms()
+        stored = {
+            info.key.removeprefix(self._folder): info.modified_ms async for info in self._store.list(self._folder)
+        }
+        gone = [self._folder + name for name in removable(stored, self._folder, now_ms, keep_ms)]
+        for key in gone:
+            await self._store.delete([key])
+        return gone
