@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
@@ -123,6 +123,16 @@ def own_cancellation_as_error(of: str) -> Iterator[None]:
         if task is None or task.cancelling():
             raise
         raise RuntimeError(f"{of} raised CancelledError: what it awaited was cancelled, and not its call") from error
+
+
+def called_in_thread(function: Callable[..., T], *given: Any) -> T:
+    """Call a function of the program in a thread, for `run_in_executor`. StopIteration becomes RuntimeError, as in a
+    coroutine: asyncio's futures do not take it, so the caller would wait for ever.
+    """
+    try:
+        return function(*given)
+    except StopIteration as error:
+        raise RuntimeError("the function raised StopIteration") from error
 
 
 async def shared(task: asyncio.Future[T], of: str) -> T:

@@ -15,6 +15,7 @@ from ledgermq.client.groups.handlers.retry import Retry
 from ledgermq.errors import Closed, LedgerMQError, UsedElsewhere
 from ledgermq.runtime.log import ask_levels
 from ledgermq.runtime.loop_thread import LoopThread
+from ledgermq.runtime.tasks import called_in_thread
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -137,7 +138,7 @@ def in_threads(settings: Mapping[str, Any], callers: Callers) -> dict[str, Any]:
 
 def _in_thread(callback: Callable[..., object]) -> Callable[..., Awaitable[object]]:
     async def call(*given: object) -> object:
-        returned = await asyncio.to_thread(callback, *given)
+        returned = await asyncio.to_thread(called_in_thread, callback, *given)
         return await returned if inspect.isawaitable(returned) else returned
 
     return call

@@ -30,6 +30,7 @@ from ledgermq.client.transactions.checks import Resolution
 from ledgermq.errors import LedgerMQError, UsedElsewhere
 from ledgermq.runtime.log import get_log
 from ledgermq.runtime.stop_signals import stop_signals
+from ledgermq.runtime.tasks import called_in_thread
 from ledgermq.sources import Sources
 from ledgermq.sync.access import Access
 from ledgermq.sync.background import Background, Callers, as_coroutine, in_threads
@@ -134,7 +135,7 @@ class Client(ClientCalls):
         called = self._callers.noting(check)
 
         async def in_thread(message: ledgermq.CheckedMessage) -> Resolution:
-            return await asyncio.to_thread(called, message)
+            return await asyncio.to_thread(called_in_thread, called, message)
 
         inner = self._background.run(
             as_coroutine(lambda: self._inner.half_messages(group, check=in_thread, concurrency=concurrency, **settings))

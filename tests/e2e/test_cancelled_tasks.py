@@ -121,6 +121,36 @@ async def test_a_function_that_raises_cancelled_error_has_failed(queue: bool, se
         assert isinstance(failures[0].__cause__, asyncio.CancelledError)
 
 
+@pytest.mark.parametrize(
+    ("queue", "settings"),
+    [(False, {}), (False, {"transactional": True}), (True, {})],
+    ids=["group", "transaction", "queue"],
+)
+async def test_a_function_in_a_thread_that_raises_stop_iteration_has_failed(
+    queue: bool, settings: dict[str, Any]
+) -> None:
+    async with ledgermq.connect("memory://stopping") as client:
+        topic = f"t-{queue}-{'-'.join(settings)}"
+        await client.create_topic(topic, 1)
+        async with client.producer() as producer:
+            await producer.send(topic, b"0")
+        loop, stop, calls = asyncio.get_running_loop(), asyncio.Event(), []
+
+        def handle(message: Any) -> None:
+            calls.append(message)
+            if len(calls) == 1:
+                next(iter(()))
+            loop.call_soon_threadsafe(stop.set)
+
+        kind: Any = client.queue_handler if queue else client.handler
+        wait = {"wait_ms_first": 10} if queue else {"retry_ms_first": 10}
+        made = kind(topic, group="g", **wait, **settings)(handle)
+        async with asyncio.timeout(AT_ONCE_S):
+            await client.run_handlers(stop=stop)
+        assert (made.failures, len(calls)) == (1, 2)
+        assert "StopIteration" in str(made.last_error)
+
+
 async def test_callbacks_that_raise_cancelled_error_have_failed() -> None:
     async with ledgermq.connect("memory://cancelled-callbacks") as client:
         await client.create_topic("t", 1)

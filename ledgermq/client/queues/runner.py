@@ -26,7 +26,7 @@ from ledgermq.client.settings.values import QueueSettings, settings_from
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, RetriableError
 from ledgermq.hints import did_you_mean
 from ledgermq.runtime.log import get_log
-from ledgermq.runtime.tasks import end, own_cancellation_as_error, retrieve_error
+from ledgermq.runtime.tasks import called_in_thread, end, own_cancellation_as_error, retrieve_error
 from ledgermq.sources import Sources
 
 QueueFunction = Callable[[QueueMessage[V]], Awaitable[object] | object]
@@ -266,7 +266,7 @@ class QueueRunner:
         if self._handler.is_async:
             return await cast(Awaitable[object], self._handler(given))
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._settings.executor, self._handler, given)
+        return await loop.run_in_executor(self._settings.executor, called_in_thread, self._handler, given)
 
     async def _renew(self, message: QueueMessage) -> None:
         """Renew the lease until it is lost."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
+from functools import partial
 from typing import cast
 
 from ledgermq.client.consuming.message import made_as, partition_of
@@ -22,7 +23,7 @@ from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.record import Outgoing
 from ledgermq.errors import InvalidRecord
 from ledgermq.runtime.log import get_log
-from ledgermq.runtime.tasks import own_cancellation_as_error
+from ledgermq.runtime.tasks import called_in_thread, own_cancellation_as_error
 
 _log = get_log("ledgermq.handlers")
 
@@ -112,7 +113,8 @@ class Calls:
                 returned = await cast(Awaitable[object], returned)
             return [record async for record in returned] if isinstance(returned, AsyncIterable) else returned
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._settings.executor, lambda: records_of(self._handler(message)))
+        made = partial(called_in_thread, lambda: records_of(self._handler(message)))
+        return await loop.run_in_executor(self._settings.executor, made)
 
     async def _report(self, message: GroupMessage, error: Exception, attempt: int) -> Sequence[Outgoing] | None:
         name = f"{partition_of(message)}, offset {message.offset}"

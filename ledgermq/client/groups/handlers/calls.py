@@ -13,7 +13,7 @@ from ledgermq.client.groups.handlers.middleware import around
 from ledgermq.client.groups.handlers.retry import Then
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.runtime.log import get_log
-from ledgermq.runtime.tasks import own_cancellation_as_error
+from ledgermq.runtime.tasks import called_in_thread, own_cancellation_as_error
 
 M = TypeVar("M", bound=Message)
 
@@ -112,7 +112,7 @@ class HandlerCalls:
         if self.handler.is_async:
             return await cast(Awaitable[object], self.handler(given))
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._settings.executor, self.handler, given)
+        return await loop.run_in_executor(self._settings.executor, called_in_thread, self.handler, given)
 
     async def end(self, then: Then, message: GroupMessage, error: Exception) -> bool:
         """Do what follows the last attempt. Return whether the message is finished.
