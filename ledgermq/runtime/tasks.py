@@ -127,7 +127,7 @@ def own_cancellation_as_error(of: str) -> Iterator[None]:
 
 def called_in_thread(function: Callable[..., T], *given: Any) -> T:
     """Call a function of the program in a thread, for `run_in_executor`. StopIteration becomes RuntimeError, as in a
-    coroutine: asyncio's futures do not take it, so the caller would wait for ever.
+    coroutine: asyncio's futures do not take it, so the caller would wait without end.
     """
     try:
         return function(*given)
