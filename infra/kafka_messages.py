@@ -41,7 +41,7 @@ APIS = (
     *("Produce", "Fetch", "ListOffsets", "Metadata", "ApiVersions", "InitProducerId", "OffsetForLeaderEpoch"),
     *("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"),
     *("DescribeGroups", "ListGroups", "DeleteGroups", "OffsetDelete", "CreateTopics", "DeleteTopics"),
-    *("SaslHandshake", "SaslAuthenticate"),
+    *("SaslHandshake", "SaslAuthenticate", "CreatePartitions"),
 )
 """What the broker serves; add a name, then `--definitions`."""
 

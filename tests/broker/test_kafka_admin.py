@@ -9,9 +9,10 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.kafka.handlers.admin import topics
 from ledgermq_broker.kafka.handlers.asked import Asked
 from ledgermq_broker.kafka.wire.errors import Code
+from ledgermq_broker.kafka.wire.generated import create_partitions_request as cp
 from ledgermq_broker.kafka.wire.generated import create_topics_request as c
 from ledgermq_broker.kafka.wire.generated import delete_topics_request as d
-from ledgermq_broker.kafka.wire.messages import CREATE_TOPICS, DELETE_TOPICS
+from ledgermq_broker.kafka.wire.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from tests.broker.access import RULES, change, token
 from tests.broker.kafka_world import KafkaClient, KafkaCluster, in_kafka_cluster
 
@@ -223,3 +224,37 @@ async def test_a_change_ends_with_the_time_of_its_request(cluster: KafkaCluster)
     await asyncio.sleep(1)
     assert (await described(cluster, "a")).topic_id > 0
     assert (await described(cluster, "b")).HasField("error")
+
+
+@in_kafka_cluster("a:1", "b:1")
+async def test_partitions_are_added_and_never_taken_away(cluster: KafkaCluster) -> None:
+    for name in ("t", "u"):
+        await cluster.create(name, partitions=2)
+    client = cluster.connect("b:1")
+
+    async def grow(*wanted: tuple[str, int, int | None], validate_only: bool = False) -> list[Code]:
+        topics = [
+            cp.CreatePartitionsTopic(
+                name, count, None if given is None else [cp.CreatePartitionsAssignment([1]) for _ in range(given)]
+            )
+            for name, count, given in wanted
+        ]
+        request = cp.CreatePartitionsRequest(topics=topics, timeout_ms=30_000, validate_only=validate_only)
+        return [Code(one.error_code) for one in (await client.call(CREATE_PARTITIONS, 3, request)).results]
+
+    async def counts() -> list[int]:
+        return [len(one.partitions) for one in (await cluster.connect("a:1").metadata("t", "u")).topics]
+
+    none, few = Code.NONE, Code.INVALID_PARTITIONS
+    assert await grow(("t", 3, None), ("u", 10**6, None), validate_only=True) == [none, Code.INVALID_REQUEST]
+    assert await counts() == [2, 2]
+    assert await grow(("t", 4, None), ("u", 3, 2), ("gone", 9, None), ("__metadata", 9, None)) == [
+        none,
+        Code.INVALID_REPLICA_ASSIGNMENT,
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert await grow(("t", 4, None), ("u", 3, 1)) == [few, none]
+    assert await grow(("t", 1, None), ("u", -1, None)) == [few, few]
+    assert await grow(("t", 5, None), ("t", 6, None)) == [Code.INVALID_REQUEST]
+    assert await counts() == [4, 3]

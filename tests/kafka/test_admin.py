@@ -12,7 +12,7 @@ DEADLINE_S = 60.0
 def test_librdkafka_creates_and_deletes_topics(bootstrap: str) -> None:
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewTopic
+    from confluent_kafka.cimpl import NewPartitions, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
 
@@ -38,6 +38,17 @@ def test_librdkafka_creates_and_deletes_topics(bootstrap: str) -> None:
     assert code_of(NewTopic("unset", 1, 1), validate_only=True) == 0
     assert code_of(NewTopic("made", 1, 1), validate_only=True) == KafkaError.TOPIC_ALREADY_EXISTS
     assert "unset" not in admin.list_topics(timeout=DEADLINE_S).topics
+
+    def grown(count: int) -> int:
+        [future] = admin.create_partitions([NewPartitions("made", count)]).values()
+        try:
+            future.result(DEADLINE_S)
+        except KafkaException as error:
+            return int(error.args[0].code())
+        return 0
+
+    assert [grown(5), grown(5), grown(2)] == [0, KafkaError.INVALID_PARTITIONS, KafkaError.INVALID_PARTITIONS]
+    assert len(admin.list_topics("made", timeout=DEADLINE_S).topics["made"].partitions) == 5
 
     [future] = admin.delete_topics(["made"]).values()
     assert future.result(DEADLINE_S) is None

@@ -75,7 +75,7 @@ answered in version 0 with what is served.
 | librdkafka 2 (confluent-kafka) | idempotent producer, all five codecs; `assign`; null keys |
 | | `subscribe` with rebalances (range, cooperative-sticky), commits |
 | aiokafka 0.14, kafka-python 3 | idempotent producer; `assign`; end offsets, by time; members of groups, commits |
-| | creating and deleting topics, also by librdkafka |
+| | creating and deleting topics, adding partitions, also by librdkafka |
 | all three | SASL PLAIN through TLS; wrong, expired and other topics' tokens refused |
 | librdkafka 2 | OAUTHBEARER with an identity provider's tokens, again on the same connection |
 | Java 4.1 | `ProducerPerformance`, `VerifiableProducer`, console producer and consumer by partition, `GetOffsetShell` |
@@ -93,13 +93,13 @@ answered in version 0 with what is served.
   `ledgermq group list` as `__kafka.` and base64.
 - **Takeover.** When another broker takes over the coordinator, members go on: the generation and
   the assignments are in the log, and each session begins again.
-- **Administration.** Clients create and delete topics. Settings go by the names of
-  [settings](settings.md), which are Kafka's where Kafka has them. Those that say how Kafka stores a
+- **Administration.** Clients create and delete topics, and add partitions. Settings go by the names
+  of [settings](settings.md), which are Kafka's where Kafka has them. Those that say how Kafka stores a
   topic (`min.insync.replicas`, `unclean.leader.election.enable`, `segment.*`, `flush.*` and others)
   are accepted without effect; every other name gets `INVALID_CONFIG`. `retention.ms`,
   `retention.bytes` and the bounds of timestamps above 2⁵³ mean −1, no bound; `compression.type` of
-  `gzip` and `snappy` means `lz4`. A topic has one replica, whatever is asked. Settings and the
-  number of partitions are changed with `ledgermq topic`.
+  `gzip` and `snappy` means `lz4`. A topic has one replica, whatever is asked. Settings are
+  changed with `ledgermq topic alter`.
 - **Deleted topics** can be brought back for `topic.delete.grace.ms`, a day by default, and keep
   their name until then: creating the topic again gets `TOPIC_ALREADY_EXISTS`. Where programs delete
   and create a topic in turn, set `topic.delete.grace.ms=0` on it: then creating it waits, 10 s at

@@ -11,6 +11,7 @@ from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import api_versions_response as answered
 from ledgermq_broker.kafka.wire.messages import (
     API_VERSIONS,
+    CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_GROUPS,
     DELETE_TOPICS,
@@ -89,6 +90,7 @@ TABLE: Sequence[Served] = (
         " when its grace is over: error 36 until then",
     ),
     Served(DELETE_TOPICS, 1, 6, "`ledgermq topic undelete` brings a topic back while its grace lasts"),
+    Served(CREATE_PARTITIONS, 0, 3, "Assignments only have to be as many as the partitions that are added"),
     Served(
         SASL_HANDSHAKE,
         1,

@@ -10,6 +10,8 @@ from ledgermq.buffers import Buffer
 from ledgermq_broker.kafka.wire.generated import (
     api_versions_request,
     api_versions_response,
+    create_partitions_request,
+    create_partitions_response,
     create_topics_request,
     create_topics_response,
     delete_groups_request,
@@ -115,6 +117,7 @@ LIST_GROUPS = _api(list_groups_request, list_groups_response)
 DELETE_GROUPS = _api(delete_groups_request, delete_groups_response)
 OFFSET_DELETE = _api(offset_delete_request, offset_delete_response)
 CREATE_TOPICS = _api(create_topics_request, create_topics_response)
+CREATE_PARTITIONS = _api(create_partitions_request, create_partitions_response)
 DELETE_TOPICS = _api(delete_topics_request, delete_topics_response)
 SASL_HANDSHAKE = _api(sasl_handshake_request, sasl_handshake_response)
 SASL_AUTHENTICATE = _api(sasl_authenticate_request, sasl_authenticate_response)
@@ -140,6 +143,7 @@ APIS = (
     OFFSET_DELETE,
     CREATE_TOPICS,
     DELETE_TOPICS,
+    CREATE_PARTITIONS,
     SASL_HANDSHAKE,
     SASL_AUTHENTICATE,
 )

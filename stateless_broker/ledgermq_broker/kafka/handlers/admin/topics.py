@@ -1,4 +1,5 @@
-"""Answer CreateTopics and DeleteTopics: each topic by one call of the caller's API, so by its rules and quotas.
+"""Answer CreateTopics, CreatePartitions and DeleteTopics: each topic by one call of the caller's API, so by its
+rules and quotas.
 
 settings           see `topic_settings`
 replicas           any positive number, or the default; a topic has one
@@ -24,11 +25,13 @@ from ledgermq_broker.kafka.handlers.admin.changes import Changes, topic_code
 from ledgermq_broker.kafka.handlers.admin.topic_settings import outside, taken
 from ledgermq_broker.kafka.handlers.asked import Asked, Handler
 from ledgermq_broker.kafka.wire.errors import Code
+from ledgermq_broker.kafka.wire.generated import create_partitions_request as asked_partitions
+from ledgermq_broker.kafka.wire.generated import create_partitions_response as grown
 from ledgermq_broker.kafka.wire.generated import create_topics_request as asked_topics
 from ledgermq_broker.kafka.wire.generated import create_topics_response as created
 from ledgermq_broker.kafka.wire.generated import delete_topics_request as unwanted
 from ledgermq_broker.kafka.wire.generated import delete_topics_response as deleted
-from ledgermq_broker.kafka.wire.messages import CREATE_TOPICS, DELETE_TOPICS, Api
+from ledgermq_broker.kafka.wire.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, Api
 from ledgermq_ledger import keys
 
 DEFAULT = -1
@@ -45,7 +48,10 @@ def answers(brokers: Brokers, sources: Sources) -> Mapping[Api, Handler]:
     async def delete(asked: Asked) -> Any:
         return await _delete(asked, brokers)
 
-    return {CREATE_TOPICS: create, DELETE_TOPICS: delete}
+    async def grow(asked: Asked) -> Any:
+        return await _grow(asked, brokers, sources)
+
+    return {CREATE_TOPICS: create, CREATE_PARTITIONS: grow, DELETE_TOPICS: delete}
 
 
 async def _create(asked: Asked, brokers: Brokers, sources: Sources) -> created.CreateTopicsResponse:
@@ -102,6 +108,46 @@ def _made(found: created.CreatableTopicResult, info: pb.TopicInfo, brokers: Brok
         created.CreatableTopicConfigs(name=name, value=outside(name, value), config_source=SET_ON_THE_TOPIC)
         for name, value in sorted(info.settings.items())
     ]
+
+
+async def _grow(asked: Asked, brokers: Brokers, sources: Sources) -> grown.CreatePartitionsResponse:
+    request: asked_partitions.CreatePartitionsRequest = asked.message
+    times = Counter(topic.name for topic in request.topics)
+    changes = Changes(request.timeout_ms)
+    answer = grown.CreatePartitionsResponse()
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        found = grown.CreatePartitionsTopicResult(name=topic.name)
+        try:
+            if times[topic.name] > 1:
+                raise InvalidRequest(f"topic {topic.name!r} stands {times[topic.name]} times in the request")
+            state = unwanted.DeleteTopicState(name=topic.name)
+            info = await changes.make(lambda state=state: _living(asked.api, state, brokers))  # type: ignore[misc]
+            found.error_code, found.error_message = _no_growth(topic, len(info.partitions))
+            if not found.error_code:
+                wish = pb.AlterTopicRequest(
+                    name=info.name,
+                    topic_id=info.topic_id,
+                    partitions=topic.count,
+                    nonce=sources.random.getrandbits(128).to_bytes(16, "big"),
+                    dry_run=request.validate_only,
+                )
+                await changes.make(lambda wish=wish: asked.api.alter_topic(wish))  # type: ignore[misc]
+        except LedgerMQError as error:
+            found.error_code, found.error_message = topic_code(error), error.message
+        answer.results.append(found)
+    return answer
+
+
+def _no_growth(topic: asked_partitions.CreatePartitionsTopic, before: int) -> tuple[Code, str | None]:
+    """Return why a topic with so many partitions cannot get those; NONE if it can."""
+    if topic.count <= before:
+        return (
+            Code.INVALID_PARTITIONS,
+            f"topic {topic.name!r} has {before} partitions; their number may only grow",
+        )
+    if topic.assignments is not None and len(topic.assignments) != topic.count - before:
+        return Code.INVALID_REPLICA_ASSIGNMENT, f"{topic.count - before} partitions are added: give as many assignments"
+    return Code.NONE, None
 
 
 async def _delete(asked: Asked, brokers: Brokers) -> deleted.DeleteTopicsResponse:
