@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ledgermq_broker.process.run import END_ANYWAY_CODE
 from tests.constants_main import LEDGERMQ_WITH_CONSTANTS
-from tests.simulation.model import Violation
+from tests.judges.violation import Violation
 
 PROJECT = Path(__file__).resolve().parents[2]
 POLL_S = 0.05

@@ -11,8 +11,8 @@ import ledgermq
 from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.errors import LedgerMQError, OutcomeUnknown, TopicExists, UnknownTopic
 from tests.chaos.workload import DELIVERY_S, READ_S, REQUEST_S, Workload, name_of
+from tests.judges.violation import Violation
 from tests.simulation.history import Gone, Outcome, Partition, Poll
-from tests.simulation.model import Violation
 
 PARTITIONS = 2
 SETTINGS = {"parquet.target.bytes": 4096, "parquet.max.lag.ms": 1000}

@@ -18,8 +18,8 @@ from contextlib import AsyncExitStack, contextmanager
 from ledgermq.cli.exit_codes import ExitCode
 from tests.chaos.children import LEDGERMQ, Child, Children, Place
 from tests.chaos.stores import ChaosStore
+from tests.judges.violation import Violation
 from tests.servers.cutting_proxy import NEVER, CuttingProxy, cutting_proxy
-from tests.simulation.model import Violation
 
 READY_S_MAX = 60.0
 STOP_S_MAX = 75.0

@@ -15,6 +15,7 @@ from ledgermq.client.groups.retry_topics import Origin, failures_of
 from ledgermq.errors import UnknownTopic
 from tests.chaos.failing_member import PLAN
 from tests.chaos.workload import Workload
+from tests.judges.violation import Violation
 from tests.simulation.failures_truth import (
     DEAD,
     GROUP,
@@ -25,7 +26,6 @@ from tests.simulation.failures_truth import (
     FailuresTruth,
     judge_failures,
 )
-from tests.simulation.model import Violation
 
 
 class Judged(NamedTuple):

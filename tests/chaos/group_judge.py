@@ -16,8 +16,8 @@ from itertools import accumulate
 
 from tests.chaos.groups import JUDGED, Told
 from tests.chaos.members import Entry
+from tests.judges.violation import Violation
 from tests.simulation.history import Partition
-from tests.simulation.model import Violation
 
 NEVER_NS = 2**63
 Commit = tuple[int, int]

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from ledgermq.errors import LedgerMQError, UnknownGroup
 from tests.chaos.workload import PARTITIONS, Workload
+from tests.judges.violation import Violation
 from tests.simulation.failures_truth import GROUP as FAILING
 from tests.simulation.history import Partition
-from tests.simulation.model import Violation
 
 JUDGED = "main"
 PROCESSORS = "processors"

@@ -20,9 +20,9 @@ from tests.chaos.groups import GROUPS, JUDGED, Told
 from tests.chaos.members import Members
 from tests.chaos.plain_reader import PlainReader
 from tests.chaos.workload import NEVER_TOLD, PARTITIONS, RETENTION_MS, TOPICS, Workload
+from tests.judges.violation import Violation
 from tests.simulation.checker import check
 from tests.simulation.history import FinalLog, Partition, Poll, Produce, Produced
-from tests.simulation.model import Violation
 
 COMMAND_S_MAX = 300.0
 SPARK_TELLS = "[INTERNAL_ERROR_STORAGE] Block broadcast_"

@@ -16,8 +16,8 @@ from tests.chaos.children import Children, Place
 from tests.chaos.groups import FAILING, GROUPS, MEMBERS, PROCESSORS, WRITERS
 from tests.chaos.member import JOINS
 from tests.chaos.transaction_judge import Attempt, attempts
+from tests.judges.violation import Violation
 from tests.simulation.history import Partition
-from tests.simulation.model import Violation
 
 STOP_S_MAX = 60.0
 

@@ -9,7 +9,7 @@ from functools import partial
 import ledgermq
 from ledgermq.errors import LedgerMQError, PartitionBusy
 from tests.chaos.workload import PARTITIONS, Workload
-from tests.simulation.model import Violation
+from tests.judges.violation import Violation
 
 EVERY_S = 3.0
 ENDED_S_MAX = 300.0

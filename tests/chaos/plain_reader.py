@@ -19,9 +19,9 @@ from pyarrow import fs
 
 from ledgermq_ledger.keys import ParquetName, parse_parquet
 from tests.chaos.workload import Workload, name_of
+from tests.judges.violation import Violation
 from tests.simulation.checker import judge_plain_read
 from tests.simulation.history import Partition, PlainRead
-from tests.simulation.model import Violation
 
 TRIES_MAX = 20
 

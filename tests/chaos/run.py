@@ -51,8 +51,8 @@ from tests.chaos.workload import (
     Sender,
     Workload,
 )
+from tests.judges.violation import Violation
 from tests.simulation.history import Partition
-from tests.simulation.model import Violation
 from tests.simulation.queues_truth import QueuesTruth
 
 BROKERS = 3

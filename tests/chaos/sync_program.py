@@ -21,7 +21,7 @@ from typing import TypeVar
 import ledgermq.sync
 from ledgermq.errors import DeadlineExceeded, LedgerMQError
 from tests.chaos.workload import REQUEST_S, Workload
-from tests.simulation.model import Violation
+from tests.judges.violation import Violation
 
 T = TypeVar("T")
 TOPIC = "synchronous"

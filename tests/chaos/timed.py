@@ -19,8 +19,8 @@ from ledgermq import RecallOutcome
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.errors import LedgerMQError, OutcomeUnknown, ResourceExhausted
 from tests.chaos.workload import CLOSE_S_MAX, DELIVERY_S, PARTITIONS, REQUEST_S, TIMED, Workload
+from tests.judges.violation import Violation
 from tests.simulation.history import Outcome, Partition
-from tests.simulation.model import Violation
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TOPICS = ("main", "left")

@@ -18,8 +18,8 @@ from ledgermq_broker.transactions.stored.view import read_transactions
 from ledgermq_ledger.open_root import cluster_of, opened
 from ledgermq_tools.ledger.findings import Findings
 from tests.chaos.workload import OUTPUTS
+from tests.judges.violation import Violation
 from tests.simulation.history import History, Outcome, Partition
-from tests.simulation.model import Violation
 from tests.simulation.transactions_truth import (
     Named,
     Seen,

@@ -21,8 +21,8 @@ from ledgermq.client.consuming.message import Message
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.errors import LedgerMQError, OutcomeUnknown, ResourceExhausted
 from tests.chaos.measures import Measures
+from tests.judges.violation import Violation
 from tests.simulation.history import Assign, History, LogStart, Outcome, Partition, Poll
-from tests.simulation.model import Violation
 
 T = TypeVar("T")
 PARTITIONS = 6

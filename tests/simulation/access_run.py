@@ -17,6 +17,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.tokens import bearer, draw_token
 from ledgermq_broker.access.freshness import LEASE_S
 from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, Subject
+from tests.judges.violation import Violation
 from tests.simulation.access_clients import (
     DENIED,
     LASTING,
@@ -39,7 +40,6 @@ from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender
 from tests.simulation.cluster_run import HEALING_S, ClusterRun
 from tests.simulation.history import Outcome, Partition
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.model import Violation
 from tests.simulation.result import Result
 from tests.simulation.throttle_watch import is_limited
 

@@ -34,9 +34,9 @@ from ledgermq_broker.access.state.quotas import Limit
 from ledgermq_broker.access.state.rules import Operation
 from ledgermq_broker.access.throttled import NEVER_REFUSED
 from ledgermq_broker.paths.received_batches import split_payload
+from tests.judges.violation import Violation
 from tests.simulation.belief import Belief
 from tests.simulation.history import FinalLog, Partition
-from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.throttle_watch import Came, Place, QuotaTruth
 from tests.simulation.watch import StoredSegment, values_of

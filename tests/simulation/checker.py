@@ -16,9 +16,13 @@ read after removal      a deleted topic was read or appended to after its deleti
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
+from tests.judges.nothing_doubled import doubled
+from tests.judges.nothing_lost import missing, unseen
+from tests.judges.order import Step, backwards
+from tests.judges.plain_parquet import judge_files
+from tests.judges.violation import Violation
 from tests.simulation.history import (
     AskEnd,
     Assign,
@@ -34,7 +38,7 @@ from tests.simulation.history import (
     Produced,
     ToldEnd,
 )
-from tests.simulation.model import PartitionModel, Violation
+from tests.simulation.model import PartitionModel
 
 
 def check(
@@ -95,7 +99,7 @@ class _Judge:
         for reader, partition in drained:
             model = self.model(partition)
             known = max(model.known_end, model.log.log_start)
-            if model.position(reader) < known and known > model.log.log_start:
+            if unseen(model.position(reader), known, model.log.log_start):
                 model.report(
                     "unseen",
                     f"{reader} read to {model.position(reader)} and found no more; {known} was known to be the end",
@@ -111,16 +115,16 @@ class _Judge:
 
 def _judge_log(model: PartitionModel) -> None:
     records = model.log.records
-    missing = [offset for offset in range(model.log.judged_from, model.log.end) if offset not in records]
-    if missing:
-        model.report("gap", f"offset {missing[0]} is not there, the log ends at {model.log.end}")
-    for value, count in Counter(records.values()).items():
+    stored = ((offset, offset) for offset in sorted(records))
+    for gap in missing(stored, model.log.judged_from, model.log.end)[:1]:
+        model.report("gap", f"offset {gap[0]} is not there, the log ends at {model.log.end}")
+    twice = doubled(records)
+    for value in dict.fromkeys(records.values()):
         send = model.sender.get(value)
         if send is None:
             model.report("phantom", f"{value!r} is stored, and no producer sent it")
-        elif count > 1 and send.once:
-            at = [offset for offset, stored in records.items() if stored == value]
-            model.report("duplicate", f"{value!r} of {send.client} is stored at {at}")
+        elif value in twice and send.once:
+            model.report("duplicate", f"{value!r} of {send.client} is stored at {twice[value]}")
         if send is not None and (told := model.outcomes.get(send.op)) is not None and told.outcome is Outcome.FAIL:
             model.report("failed write stored", f"{value!r} of {send.client} is stored; it was told {told.why!r}")
 
@@ -146,28 +150,19 @@ def _judge_order(model: PartitionModel) -> None:
     first_at: dict[str, int] = {}
     for offset, value in model.log.records.items():
         first_at[value] = min(offset, first_at.get(value, offset))
-    last: dict[str, tuple[int, str]] = defaultdict(lambda: (-1, ""))
-    for send in model.sends.values():
-        for value in send.values if send.ordered else ():
-            at = first_at.get(value)
-            if at is None:
-                continue
-            before, earlier = last[send.client]
-            if at < before:
-                model.report(
-                    "reordered", f"{send.client} sent {value!r} after {earlier!r}, stored at {at} before {before}"
-                )
-            last[send.client] = (at, value)
+    steps = (
+        Step(send.client, first_at[value], value)
+        for send in model.sends.values()
+        if send.ordered
+        for value in send.values
+        if value in first_at
+    )
+    for step, before in backwards(steps):
+        model.report(
+            "reordered",
+            f"{step.who} sent {step.what!r} after {before.what!r}, stored at {step.place} before {before.place}",
+        )
 
 
 def judge_plain_read(read: PlainRead) -> list[Violation]:
-    found = []
-    name = f"{read.partition[0]}-{read.partition[1]}"
-    for (a_first, a_last), (b_first, b_last) in zip(read.files, read.files[1:], strict=False):
-        if b_first != a_last + 1:
-            kind = "parquet gap" if b_first > a_last + 1 else "parquet doubled"
-            found.append(Violation(kind, f"{name}: {a_first}-{a_last}, then {b_first}-{b_last}"))
-    found += [
-        Violation("live file missing", f"{name}: {file[0]}-{file[1]}") for file in read.live if file not in read.files
-    ]
-    return found
+    return judge_files(f"{read.partition[0]}-{read.partition[1]}", read.files, read.live)

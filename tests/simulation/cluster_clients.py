@@ -23,11 +23,11 @@ from ledgermq.errors import (
     TopicExists,
     UnknownTopic,
 )
+from tests.judges.violation import Violation
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.direct import LateThreads
 from tests.simulation.history import Assign, Outcome, Partition, Poll
 from tests.simulation.loop import Process
-from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.tags import tag_of
 from tests.simulation.watch import PLACE

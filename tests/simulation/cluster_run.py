@@ -26,6 +26,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_ledger.topics.catalog import topic_key
+from tests.judges.violation import Violation
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.cluster_broker import ClusterBroker
@@ -53,7 +54,6 @@ from tests.simulation.load_watch import TOPIC as LOADED
 from tests.simulation.load_watch import LoadWatch, SteadySender, loaded, with_more_bundles
 from tests.simulation.lookup_watch import Seeker, looks_up
 from tests.simulation.loop import Process, SimulatedLoop, State
-from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.parquet_watch import ParquetWatch, judge_parquet
 from tests.simulation.plan import RunPlan, plan_of

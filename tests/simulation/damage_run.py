@@ -28,9 +28,9 @@ from ledgermq_ledger.root.copies import copies_of, fault_of
 from ledgermq_ledger.root.mend import is_needed, mend_copies
 from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_ledger.topics.catalog import read_catalog
+from tests.judges.violation import Violation
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.model import Violation
 from tests.simulation.rounds_plan import BUNDLES
 from tests.simulation.rounds_processes import bundle_of
 from tests.simulation.rounds_run import STRANGER, RoundsRun

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from ledgermq.client.client import Client
 from ledgermq.errors import LedgerMQError
 from ledgermq_ledger.keys import METADATA_BUNDLE
+from tests.judges.violation import Violation
 from tests.simulation.cluster_broker import ClusterBroker
-from tests.simulation.model import Violation
 from tests.simulation.world import World
 
 REST_S, DRAINED_S, HANGS_S = 15.0, 15.0, 120.0

@@ -18,7 +18,7 @@ from ledgermq.client.admin.rebalancing import Answers, Placement, Rebalancing, m
 from ledgermq.errors import LedgerMQError
 from ledgermq.evenness import Partition, PlannedMove
 from ledgermq.runtime.tasks import end
-from tests.simulation.model import Violation
+from tests.judges.violation import Violation
 from tests.simulation.world import World
 
 QUIET = 8 * KIB

@@ -22,13 +22,13 @@ from ledgermq.protocol.methods import HOLD_PARTITIONS, Method
 from ledgermq_broker.exclusive.state.limits import HolderLimits
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
+from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender, SimulatedClient, fate_of
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.cluster_run import HEALING_S, ClusterRun
 from tests.simulation.exclusive_truth import ExclusiveTruth
 from tests.simulation.history import FinalLog, Outcome, Partition
 from tests.simulation.loop import Process, SimulatedLoop
-from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.world import World
 

@@ -17,8 +17,8 @@ import pytest
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.groups.handing_out import HandingOut
 from ledgermq.client.groups.message import GroupMessage
+from tests.judges.violation import Violation
 from tests.simulation.loop import current_process
-from tests.simulation.model import Violation
 from tests.simulation.world import World
 
 EXPIRES_MS = "ledgermq.expires-ms"

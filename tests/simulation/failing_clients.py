@@ -8,6 +8,7 @@ from ledgermq import Retry
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.errors import LedgerMQError
+from tests.judges.violation import Violation
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.expiry_watch import ExpiryWatch
 from tests.simulation.failures_truth import (
@@ -20,7 +21,6 @@ from tests.simulation.failures_truth import (
     answer_of,
 )
 from tests.simulation.groups_clients import Done, GroupMember, GroupsPlan
-from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.world import World
 

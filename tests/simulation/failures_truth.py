@@ -40,8 +40,8 @@ from ledgermq.client.groups.retry_topics import (
     retry_topic,
 )
 from ledgermq.protocol.records import decode_batch
+from tests.judges.violation import Violation
 from tests.simulation.expiry_watch import EXPIRES_MS, Place, expires_us_of
-from tests.simulation.model import Violation
 from tests.simulation.watch import WatchedStore
 
 GROUP, TOPIC = "failing", "main"

@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.errors import LedgerMQError
 from ledgermq.filters.functions import FilterFunction, FilterMessage
+from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.history import FinalLog, Partition
-from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.tags import TAGS, tag_of
 from tests.simulation.watch import PLACE

@@ -21,8 +21,8 @@ from ledgermq_broker.groups.offsets_topic import partition_of as group_partition
 from ledgermq_broker.transactions.transactions import partition_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from tests.judges.violation import Violation
 from tests.simulation.cluster_broker import ClusterBroker
-from tests.simulation.model import Violation
 from tests.simulation.world import World
 
 

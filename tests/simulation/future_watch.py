@@ -14,10 +14,10 @@ import random
 
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.errors import InvalidRecord, LedgerMQError
+from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import PARTITIONS, Sender, fate_of
 from tests.simulation.cluster_plan import ClusterPlan, cluster_plan_of
 from tests.simulation.history import Outcome, Partition
-from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.stamp_watch import stamped_of
 from tests.simulation.world import World

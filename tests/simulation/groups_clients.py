@@ -18,10 +18,10 @@ from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import GroupError, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger.keys import PartitionId
+from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import PARTITIONS, Sender, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.expiry_watch import ExpiryWatch
-from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.world import World
 

@@ -22,6 +22,7 @@ from ledgermq.protocol.methods import Method
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_offsets.limits import GroupLimits
+from tests.judges.violation import Violation
 from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
 from tests.simulation.expiry_watch import ExpiryWatch
 from tests.simulation.failing_clients import FailingMember
@@ -52,7 +53,6 @@ from tests.simulation.groups_clients import (
 from tests.simulation.groups_truth import GroupTruth, group_truth, judge_done
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import Process, SimulatedLoop
-from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.result import Result
 

@@ -9,9 +9,9 @@ import asyncio
 from ledgermq.client.transactions.checks import CheckedMessage, Resolution
 from ledgermq.client.transactions.half_messages import HalfMessage, HalfMessages
 from ledgermq.errors import LedgerMQError, TransactionAborted, TransactionOutcomeUnknown
+from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import PARTITIONS
 from tests.simulation.half_truth import CHECK_GROUP, PREFIX
-from tests.simulation.model import Violation
 from tests.simulation.transactions_clients import OUTPUTS, TransactionalClient
 from tests.simulation.transactions_truth import Sent
 

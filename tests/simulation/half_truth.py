@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ledgermq.client.transactions.checks import Resolution
 from ledgermq_broker.transactions.state.format import ledgermq_transactions_pb2 as stored
-from tests.simulation.model import Violation
+from tests.judges.violation import Violation
 from tests.simulation.transactions_truth import COMMITS, Named, TransactionTruth
 
 CHECK_GROUP = "checkers"

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from ledgermq.errors import DuplicateMessage, LedgerMQError, ResourceExhausted
 from ledgermq.protocol.message_ids import NO_ID, hash_of, split_ids
 from ledgermq_ledger.keys import PartitionId
+from tests.judges.violation import Violation
 from tests.simulation.history import FinalLog, Outcome, Partition
 from tests.simulation.ledger_broker import BUNDLE, IDS_WINDOW_US, LedgerBroker
 from tests.simulation.ledger_clients import Client, batch_of, partition_of
 from tests.simulation.ledger_run import PARTITIONS, LedgerRun
-from tests.simulation.model import Violation
 from tests.simulation.world import NoAnswer, Unreachable, World
 
 NAMES = 6

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from ledgermq.protocol.records import decode_batch
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import KeyedName, PartitionId
-from tests.simulation.model import Violation
+from tests.judges.violation import Violation
 from tests.simulation.rounds_processes import bundle_of
 from tests.simulation.world import World
 

@@ -16,8 +16,8 @@ from ledgermq_ledger.log.producers import ProducerSession
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.log.writer import Append, LedgerWriter, claim
+from tests.judges.violation import Violation
 from tests.simulation.loop import Process
-from tests.simulation.model import Violation
 from tests.simulation.plan import RunPlan
 from tests.simulation.world import World
 from tests.worlds.ledgers import ledger_of

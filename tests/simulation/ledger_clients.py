@@ -28,9 +28,9 @@ from ledgermq.errors import (
 from ledgermq.protocol.limits import WINDOW_BATCHES
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq_ledger.log.segment import Batch
+from tests.judges.violation import Violation
 from tests.simulation.history import Outcome, Partition
 from tests.simulation.ledger_broker import LedgerBroker, session
-from tests.simulation.model import Violation
 from tests.simulation.world import NoAnswer, Unreachable, World
 
 T = TypeVar("T")

@@ -19,6 +19,7 @@ from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.round import run_round
 from ledgermq_ledger.topics.catalog import Catalog
+from tests.judges.violation import Violation
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.disturbances import Disturbances, fill_and_free
@@ -34,7 +35,6 @@ from tests.simulation.ledger_clients import (
     partition_of,
 )
 from tests.simulation.loop import Process, SimulatedLoop
-from tests.simulation.model import Violation
 from tests.simulation.plan import RunPlan, plan_of
 from tests.simulation.result import Result, finish
 from tests.simulation.store import NO_FAULTS

@@ -20,12 +20,12 @@ from ledgermq.errors import LedgerMQError
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.cluster.placement.bundles import relief
 from ledgermq_ledger.keys import METADATA_BUNDLE
+from tests.judges.violation import Violation
 from tests.simulation.cluster_broker import ClusterBroker
 from tests.simulation.cluster_clients import Sender, fate_of
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.evenness_watch import EvennessWatch
 from tests.simulation.history import Outcome
-from tests.simulation.model import Violation
 from tests.simulation.world import World
 
 TOPIC = "loaded"

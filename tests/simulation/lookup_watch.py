@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.messages.message_id import MessageId
 from ledgermq.errors import LedgerMQError, OffsetOutOfRange, SearchStopped
+from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.history import FinalLog, Outcome, Partition, Produce, Produced
-from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.world import World
 

@@ -17,18 +17,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tests.judges.violation import Violation
 from tests.simulation.history import AskEnd, FinalLog, Outcome, Partition, Poll, Produce, Produced, ToldEnd
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """`kind`: one of the words in `checker`."""
-
-    kind: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.text}"
 
 
 @dataclass(slots=True)

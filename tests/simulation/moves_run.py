@@ -42,13 +42,13 @@ from ledgermq_ledger.parquet.hand_over import has_forgotten
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.rounds.runner import compact_bundle
 from ledgermq_ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
+from tests.judges.violation import Violation
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.keyed_watch import KeyedWatch
 from tests.simulation.ledger_broker import BUNDLE, LedgerBroker
 from tests.simulation.ledger_clients import TOPIC_ID, PlainProducer, partition_of
 from tests.simulation.ledger_run import HEALING_S, PARTITIONS, LedgerRun
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.model import Violation
 from tests.simulation.parquet_watch import ParquetWatch, judge_parquet
 from tests.simulation.plan import RunPlan
 from tests.simulation.result import Result, finish

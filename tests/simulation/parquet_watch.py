@@ -19,9 +19,9 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.parquet.pages import PageReader
+from tests.judges.violation import Violation
 from tests.simulation.checker import judge_plain_read
 from tests.simulation.history import FinalLog, Partition, PlainRead
-from tests.simulation.model import Violation
 from tests.simulation.watch import parquet_name
 from tests.simulation.world import World
 

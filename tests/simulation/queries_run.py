@@ -28,8 +28,8 @@ from ledgermq_spark.source.options import SourceOptions, parse_options
 from ledgermq_spark.source.planning import TopicRange, plan_query
 from ledgermq_spark.source.positions import Position, decode, encode
 from ledgermq_spark.source.tracking import Tracker
+from tests.judges.violation import Violation
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.model import Violation
 from tests.simulation.queries_world import PARTITIONS, TOPIC, MovingTopic, UnsteadyStore
 from tests.simulation.result import Result, finish
 from tests.simulation.world import World, failed_assertions

@@ -23,6 +23,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.log.moves import SLOT_BITS
+from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.cluster_run import HEALING_S, ClusterRun
@@ -30,7 +31,6 @@ from tests.simulation.filter_watch import FILTERS
 from tests.simulation.former_owners import FormerOwners
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import Process, SimulatedLoop
-from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.queues_truth import QueuesTruth, write_down
 from tests.simulation.roaming import Roaming, roams, with_moves

@@ -13,8 +13,8 @@ from ledgermq.client.queues.words import Word
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
 from ledgermq_broker.queues.partition import LIFE_NUMBERS
+from tests.judges.violation import Violation
 from tests.simulation.history import FinalLog
-from tests.simulation.model import Violation
 
 FINAL = (pb.ACCEPT, pb.REJECT)
 ENDING = (*FINAL, pb.RELEASE_SHARE, pb.RETURN)

@@ -22,9 +22,9 @@ from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import LedgerMQError
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient, fate_of
 from tests.simulation.history import Outcome
-from tests.simulation.model import Violation
 from tests.simulation.watch import parquet_name
 from tests.simulation.world import World
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tests.judges.violation import Violation
 from tests.simulation.loop import SimulatedLoop, TooLong, run_simulated
-from tests.simulation.model import Violation
 from tests.simulation.probes import probes
 from tests.simulation.trace import Coverage, Trace
 from tests.simulation.world import AssertionCatcher, World, failed_assertions

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from tests.simulation.model import Violation
+from tests.judges.violation import Violation
 from tests.simulation.world import World
 
 

@@ -22,12 +22,12 @@ from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, read_catalog
+from tests.judges.violation import Violation
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check
 from tests.simulation.disturbances import Disturbances, fill_and_free
 from tests.simulation.history import FinalLog, LogStart, Partition
 from tests.simulation.loop import Process, SimulatedLoop
-from tests.simulation.model import Violation
 from tests.simulation.parquet_watch import ParquetWatch, judge_parquet
 from tests.simulation.plan import plan_of
 from tests.simulation.result import Result, finish

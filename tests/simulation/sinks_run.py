@@ -39,9 +39,9 @@ from ledgermq_spark.sink.options import SinkOptions
 from ledgermq_spark.sink.rows import Routed
 from ledgermq_spark.sink.staged import Staged
 from ledgermq_spark.sink.staging import StagedWriter
+from tests.judges.violation import Violation
 from tests.simulation.disturbances import Disturbances
 from tests.simulation.loop import Process, SimulatedLoop
-from tests.simulation.model import Violation
 from tests.simulation.plan import plan_of
 from tests.simulation.result import Result, finish
 from tests.simulation.rounds_plan import rounds_plan_of

@@ -14,8 +14,8 @@ from collections import defaultdict
 
 import pyarrow.parquet as pq
 
+from tests.judges.violation import Violation
 from tests.simulation.history import Partition
-from tests.simulation.model import Violation
 from tests.simulation.parquet_watch import parquet_names
 from tests.simulation.watch import times_of
 from tests.simulation.world import World

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.judges.violation import Violation
 from tests.simulation.all_mutants import MUTANTS
 from tests.simulation.caught import CAUGHT, Hunted, Record, hunt_with_record, read, remember, write
 from tests.simulation.hunt import in_order_of_cost, told
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.model import Violation
 from tests.simulation.mutants import Mutant
 from tests.simulation.result import Result, finish
 from tests.simulation.world import World

@@ -25,8 +25,8 @@ from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, RATES, Limit, Qu
 from ledgermq_broker.access.state.records import Unreadable, decode_quota, quota_key
 from ledgermq_broker.access.state.token_bucket import TokenBucket
 from ledgermq_broker.access.state.usage import BURST_S
+from tests.judges.violation import Violation
 from tests.simulation.belief import Belief
-from tests.simulation.model import Violation
 
 SLACK = 1e-6
 _REFUSAL = re.compile(r"has reached its quota at this broker: (\w+) (\d+)")

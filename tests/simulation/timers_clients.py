@@ -20,10 +20,10 @@ from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.two_phase import TwoPhase
 from ledgermq.errors import InvalidRecord, LedgerMQError, ResourceExhausted, TopicExists, UnknownTopic
 from ledgermq_ledger import keys
+from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient, fate_of
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.history import Outcome
-from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.timers_plan import SECOND_US, TimersPlan, ahead_s_of
 from tests.simulation.timers_truth import PREFIX, Recall, Sent

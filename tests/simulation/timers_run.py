@@ -18,11 +18,11 @@ from ledgermq.errors import TopicExists
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
+from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import Reader, Sender, SimulatedClient
 from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import Process, SimulatedLoop
-from tests.simulation.model import Violation
 from tests.simulation.result import Result
 from tests.simulation.timers_clients import (
     TEMPORARY,

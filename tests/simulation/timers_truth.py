@@ -39,8 +39,8 @@ from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as stored
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
+from tests.judges.violation import Violation
 from tests.simulation.history import Outcome, Partition
-from tests.simulation.model import Violation
 from tests.simulation.timers_plan import UNITS_OF_WIDTHS
 from tests.simulation.transactions_truth import COMMITS, TransactionTruth
 from tests.simulation.watch import WatchedStore

@@ -38,11 +38,11 @@ from ledgermq.errors import (
 from ledgermq.offset_stores.contract import OffsetEntry
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.transactions.state.limits import TransactionLimits
+from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.half_truth import LocalDatabase
 from tests.simulation.history import Outcome
-from tests.simulation.model import Violation
 from tests.simulation.network import Network
 from tests.simulation.transactions_truth import Sent, processed_as
 from tests.simulation.world import World

@@ -32,8 +32,10 @@ from ledgermq.protocol.records import decode_batch
 from ledgermq_broker.transactions.state.format import ledgermq_transactions_pb2 as stored
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from tests.judges.all_or_nothing import judge_whole
+from tests.judges.order import Step, backwards
+from tests.judges.violation import Violation
 from tests.simulation.history import Partition
-from tests.simulation.model import Violation
 from tests.simulation.watch import WatchedStore, values_of
 
 COMMITS = (stored.COMMITTED, stored.COMMITTED_BY_OPERATOR)
@@ -258,17 +260,13 @@ def judge(truth: TransactionTruth, sent: Iterable[Sent]) -> list[Violation]:
 
 def judge_visible(truth: TransactionTruth, sent: Iterable[Sent]) -> list[Violation]:
     """What clients alone can say: whole or absent as they were told, once, in commit order."""
-    last: dict[tuple[bytes, Partition], tuple[int, int]] = {}
-    for seen, value, transaction in _places(truth):
-        if is_delayed(truth, value):
-            continue  # in the order of due times
-        at = (transaction.producer_id, seen.partition)
-        pair = (transaction.epoch, transaction.number)
-        if pair < last.get(at, pair):
-            truth.report(
-                "out of commit order", f"{value} of {transaction} stands behind {last[at]} in {seen.partition}"
-            )
-        last[at] = pair
+    steps = (
+        Step((one.producer_id, seen.partition), (one.epoch, one.number), f"{value} of {one}")
+        for seen, value, one in _places(truth)
+        if not is_delayed(truth, value)  # those come in the order of due times
+    )
+    for step, before in backwards(steps):
+        truth.report("out of commit order", f"{step.what} stands behind {before.what}, of {before.place}")
     for value, places in truth.visible.items():
         if len(places) > 1 and value in truth.staged:
             truth.report("duplicate", f"{value} is visible at {places}")
@@ -335,11 +333,6 @@ def _judge_sent(truth: TransactionTruth, sent: Sent) -> None:
     if not sent.values:
         return
     missing = [value for value in sent.values if not truth.visible.get(value)]
-    shown = len(sent.values) - len(missing)
-    if sent.told is not None and sent.told != bool(shown):
-        told = "committed" if sent.told else "aborted"
-        truth.report("told another outcome", f"{sent.client} was told {told}; {shown} of {sent.values} are visible")
-    elif sent.promised and missing:
-        truth.report("broken promise", f"{sent.client} has prepared {sent.values}; {missing} are not visible")
-    elif missing and shown:
-        truth.report("torn transaction", f"{sent.client}: {missing} are missing of {sent.values}")
+    shown, count = len(sent.values) - len(missing), len(sent.values)
+    what = f"{missing} of {sent.values} are not visible"
+    truth.violations += judge_whole(sent.client, sent.told, shown, count, what, promised=sent.promised)

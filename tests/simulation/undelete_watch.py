@@ -15,10 +15,10 @@ from contextlib import contextmanager
 
 from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.errors import LedgerMQError, TopicBeingDeleted, TopicExists, UnknownTopic
+from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import SimulatedClient, fate_of
 from tests.simulation.cluster_plan import cluster_plan_of
 from tests.simulation.history import Outcome
-from tests.simulation.model import Violation
 
 REGRETTED, FLEETING = "regretted", "fleeting"
 GRACE_MS = 1800 * 1000

@@ -33,7 +33,7 @@ from ledgermq_ledger.log.segment import decode_tail
 from ledgermq_ledger.object_store.contract import Buffer, ObjectInfo
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.sinks import decode_decision
-from tests.simulation.model import Violation
+from tests.judges.violation import Violation
 
 parquet_name = lru_cache(maxsize=10_000)(parse_parquet)
 """The same keys are looked at after every change."""

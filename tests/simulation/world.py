@@ -18,9 +18,9 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.resilient import ResilientStore
 from ledgermq_ledger.root.copies import CopyingStore
+from tests.judges.violation import Violation
 from tests.simulation.history import History
 from tests.simulation.loop import Process, SimulatedLoop
-from tests.simulation.model import Violation
 from tests.simulation.s3 import SimulatedS3
 from tests.simulation.store import StoreLine, Weather
 from tests.simulation.trace import Coverage, Trace

@@ -24,7 +24,7 @@ from infra.ports import free_port
 from ledgermq.errors import LedgerMQError, OutcomeUnknown, StoreFull, TopicExists
 from ledgermq_ledger.object_store.file_reserve import DISK_SHARE, HEADER_BYTES, NAME
 from tests.chaos.children import LEDGERMQ, Child, Children
-from tests.simulation.model import Violation
+from tests.judges.violation import Violation
 
 DISK_MIB = 48
 VALUE_BYTES = 20_000

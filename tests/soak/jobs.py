@@ -11,7 +11,7 @@ from ledgermq.errors import LedgerMQError
 from tests.chaos.measures import Measures
 from tests.chaos.queues import TOPIC, QueueWorker
 from tests.chaos.workload import Workload
-from tests.simulation.model import Violation
+from tests.judges.violation import Violation
 from tests.simulation.queues_truth import QueuesTruth
 from tests.soak.numbered import JOBS
 

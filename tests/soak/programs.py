@@ -13,7 +13,7 @@ import ledgermq
 from ledgermq.errors import LedgerMQError
 from tests.chaos.children import Child, Children
 from tests.chaos.cluster import ChaosCluster
-from tests.simulation.model import Violation
+from tests.judges.violation import Violation
 from tests.soak.transactor import MOVERS, SOURCE
 
 PROGRAMS = {"writer": "write", "mover-0": "move", "mover-1": "move"}

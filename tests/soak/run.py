@@ -38,7 +38,7 @@ from tests.chaos.children import LEDGERMQ, PROJECT, Child, Children
 from tests.chaos.judge import compact_all, fsck, judge_logs
 from tests.chaos.stores import FolderStore
 from tests.chaos.transaction_judge import until_over
-from tests.simulation.model import Violation
+from tests.judges.violation import Violation
 from tests.soak.cluster import GRACE_S, LOG_START_MS, SoakCluster
 from tests.soak.full_disk import FullDisk
 from tests.soak.jobs import Jobs

@@ -30,7 +30,7 @@ ALL, LATER = [Run(0, 9, 0)], [Run(0, 6, 0), Run(7, 9, 0)]
         ("committed", ALL, LATER, set()),
         ("committed", [Run(20, 24, -20), Run(30, 34, -25)], [Run(0, 99, 0)], set()),
         ("committed", [], [], {"told another outcome"}),
-        ("committed", ALL, [Run(0, 6, 0), Run(7, 8, 0)], {"told another outcome"}),
+        ("committed", ALL, [Run(0, 6, 0), Run(7, 8, 0)], {"torn transaction"}),
         ("aborted", [], [Run(0, 6, 0)], set()),
         ("aborted", [Run(0, 0, 0)], [], {"told another outcome"}),
         ("", ALL, LATER, set()),

@@ -33,7 +33,7 @@ import pyarrow.dataset as ds
 import ledgermq
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.errors import LedgerMQError, OutcomeUnknown
-from tests.simulation.model import Violation
+from tests.judges.violation import Violation
 from tests.soak.numbered import TIMED, heads, values
 
 PARTITIONS, SIZE = 4, 100

@@ -19,8 +19,10 @@ from ledgermq_ledger.object_store.file_reserve import NAME as RESERVE
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.root.open import open_store
 from tests.chaos.transaction_judge import Attempt, attempts
-from tests.simulation.model import Violation
-from tests.soak.numbered import Partition, Run, counters_doubled, differences, gaps, joined
+from tests.judges.nothing_lost import missing
+from tests.judges.plain_parquet import is_whole
+from tests.judges.violation import Violation
+from tests.soak.numbered import Partition, Run, counters_doubled, differences, joined
 from tests.soak.plain_reads import PlainReads, by_pyarrow
 from tests.soak.transactor import MOVED
 from tests.soak.whole import counters_in, judge_moved, judge_whole, runs_sent
@@ -121,9 +123,8 @@ async def judge(
                 )
     for partition, end in ends.items():
         runs = last.get(partition, [])
-        if (runs[-1].last + 1 if runs else end) != end or (
-            partition[0] != "brief" and end and (not runs or runs[0].first)
-        ):
+        spans = [(run.first, run.last) for run in runs]
+        if not is_whole(spans, end, from_beginning=partition[0] != "brief"):
             violations.append(
                 Violation("Parquet is not whole", f"{partition}: {runs[:1]} … {runs[-1:]}, the log ends at {end}")
             )
@@ -133,10 +134,12 @@ async def judge(
 
 
 def _whole(partition: Partition, runs: list[Run], end: int) -> list[Violation]:
-    missing = gaps(runs)
-    if end and (not runs or runs[0].first != 0 or runs[-1].last + 1 != end):
-        missing.append((runs[-1].last + 1 if runs else 0, end - 1))
-    return [Violation("stream has a gap", f"{partition}: offsets {first} to {last}") for first, last in missing]
+    spans = [(run.first, run.last) for run in runs]
+    beyond = [(end, spans[-1][1])] if spans and spans[-1][1] >= end else []
+    return [
+        Violation("stream has a gap", f"{partition}: offsets {first} to {last}")
+        for first, last in missing(spans, 0, end) + beyond
+    ]
 
 
 def _only_what_was_sent(partition: Partition, told: Witnesses, runs: list[Run]) -> list[Violation]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from tests.chaos.transaction_judge import Attempt
-from tests.simulation.model import Violation
+from tests.judges import all_or_nothing
+from tests.judges.violation import Violation
 from tests.soak.numbered import Partition, Run, differences, joined
 from tests.soak.transactor import MOVED, SOURCE, counters_of
 
@@ -35,17 +36,13 @@ def runs_sent(attempt: Attempt) -> Iterator[tuple[Partition, int, int]]:
 
 def judge_whole(transactions: Iterable[Attempt], stream: Stream) -> list[Violation]:
     counters = {partition: counters_in(runs) for partition, runs in stream.items()}
-    violations = []
+    violations: list[Violation] = []
     for attempt in transactions:
         sent = list(runs_sent(attempt))
         count = sum(last + 1 - first for _, first, last in sent)
         shown = sum(_shown(counters.get(partition, []), first, last) for partition, first, last in sent)
-        client, told = attempt.sent.client, attempt.sent.told
-        if told is not None and shown != (count if told else 0):
-            text = f"{client} was told {'committed' if told else 'aborted'}; {shown} of {count} records are there"
-            violations.append(Violation("told another outcome", text))
-        elif 0 < shown < count:
-            violations.append(Violation("torn transaction", f"{client}: {shown} of {count} records are there"))
+        what = f"{shown} of {count} records are there"
+        violations += all_or_nothing.judge_whole(attempt.sent.client, attempt.sent.told, shown, count, what)
     return violations
 
 
