@@ -160,8 +160,7 @@ async def redrive(
     debug: Debug = False,
 ) -> None:
     """Send dead letters to be handled again: to the group's retry topic, which only this group reads.
-    A queue group has none: name a topic that it reads with --to; other groups that read it get them, too.
-    Attempts count from 1 again.
+    Members of a queue group find it within half a minute. Attempts count from 1 again.
 
     Each letter is sent once, however often the command is repeated. It stays readable in GROUP.dlq.
     """

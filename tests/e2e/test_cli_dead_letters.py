@@ -165,23 +165,33 @@ async def test_a_second_command_stops_the_first(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_dead_letters_of_a_queue_group_are_redriven_to_a_topic_that_is_named(shell: Shell) -> None:
-    """It has no retry topic. What the error says to do works."""
+def test_dead_letters_of_a_queue_group_are_redriven_to_it_alone_or_to_a_topic_that_is_named(shell: Shell) -> None:
     shell.json("topic", "create", "jobs", "--partitions", 1)
     with ledgermq.sync.connect(shell.address) as client:
         with client.producer() as producer:
-            producer.send("jobs", "bad")
+            producer.send_many("jobs", ["bad", "worse"])
         with client.queue("jobs", group="workers") as queue:
-            (message,) = queue.fetch(timeout=30)
-            assert message.dead_letter("bad").result(30)
-        wait_until(lambda: places(shell, "workers") == [("0:0", "waits")])
-        refused = shell("dlq", "redrive", "workers", "--all", "--yes")
-        assert (refused.code, "--to TOPIC sends dead letters of a queue group" in refused.err) == (2, True)
+            messages = until_fetched(queue, 2)
+            assert all(message.dead_letter("bad").result(30) for message in messages)
+        wait_until(lambda: len(places(shell, "workers")) == 2)
+        assert shell("dlq", "redrive", "workers", "0:0", "--dry-run").code == 0
+        assert "workers.retry" not in [topic.name for topic in client.list_topics()]
+        assert shell("dlq", "redrive", "workers", "0:0", "--yes").code == 0
         assert shell("dlq", "redrive", "workers", "--all", "--to", "jobs", "--yes").code == 0
-        with client.queue("jobs", group="workers") as queue:
-            (message,) = queue.fetch(timeout=30)
-            assert (message.value, message.attempt) == (b"bad", 1)
-            assert message.ack().result(30)
+        with client.queue("jobs", group="workers") as queue, client.queue("jobs", group="others") as others:
+            for message in until_fetched(queue, 2):
+                assert (message.value in (b"bad", b"worse"), message.attempt) == (True, 1)
+                assert message.ack().result(30)
+            assert sorted(message.value for message in until_fetched(others, 3)) == [b"bad", b"worse", b"worse"]
+
+
+def until_fetched(queue: ledgermq.sync.Queue, count: int) -> list[ledgermq.QueueMessage]:
+    found: list[ledgermq.QueueMessage] = []
+    while len(found) < count:
+        some = queue.fetch(timeout=30)
+        assert some, f"{len(found)} of {count} came"
+        found += some
+    return found
 
 
 @pytest.mark.parametrize("words", [("list",), ("redrive", "--all", "--yes"), ("drop", "--all", "--yes")])

@@ -25,7 +25,7 @@ HEADERS_BYTES_MAX = 64 * 1024
 class RetryTopics:
     """`asked`: the subscription that the program has given. Raises InvalidConfig if it names the retry
     topic of its group, if it takes in the dead-letter topic, or if the names of the topics are too long.
-    `retries`: False for a queue group, which has no retry topic.
+    `retries`: False for a queue group, which needs no retry topic until dead letters are redriven.
     """
 
     def __init__(self, context: ClientContext, admin: Admin, asked: Subscription, *, retries: bool = True) -> None:

@@ -130,6 +130,12 @@ def earlier_failures(message: Message) -> Failures | None:
     return found if found is not None and message.topic == found.group + RETRY_SUFFIX else None
 
 
+def is_redriven(message: Message) -> bool:
+    """Return whether a message in the retry topic of its group is a dead letter that is to be handled again."""
+    earlier = earlier_failures(message)
+    return earlier is not None and earlier.attempts == 0
+
+
 def without_failures(headers: MessageHeaders) -> MessageHeaders:
     """Return the headers that the original message had."""
     return tuple(pair for pair in headers if not pair[0].startswith(HEADER_PREFIX))

@@ -185,9 +185,8 @@ class DeadLetterAdmin:
         )
 
     async def count(self, group: str) -> DeadLetterCounts:
-        """Count a group's dead letters, and find what is settled; none if it never had one.
-
-        Raises Unavailable, DataDamaged.
+        """Count a group's dead letters, and find what is settled; none if it never had one. Raises Unavailable,
+        DataDamaged.
         """
         found = DeadLetterCounts()
         moved: dict[LetterPlace, int] = {}
@@ -213,7 +212,6 @@ class DeadLetterAdmin:
         bytes_max: int = LISTED_BYTES_MAX,
     ) -> DeadLetterList:
         """Return dead letters of a group that are not redriven or dropped yet; with `settled`, also those that are.
-
         After `letters_max` of them, or `bytes_max` bytes of keys and values, the rest is only counted; one is returned
         in any case. Raises UnknownGroup, Unavailable, DataDamaged.
         """
@@ -238,11 +236,11 @@ class DeadLetterAdmin:
         """Send dead letters to be handled again, and return how many: those that `wanted` takes, at most `letters_max`.
 
         They go to the group's retry topic, which only this group reads, and their attempts count from 1 again. A queue
-        group has none: name a topic that it reads with `to`, which every group that reads it gets. A letter is sent
-        once, however often this is repeated; it stays readable in the dead-letter topic. Raises InvalidRequest if a
-        place has no dead letter, or `to` is for failed messages or does not exist; TransactionFenced if another call
-        settles letters of the group at the same time; TransactionOutcomeUnknown, and what the topic refuses: repeat
-        the call. Raises UnknownGroup, Unavailable, DataDamaged.
+        group gets one at its first redrive, and its members look for it twice a minute. `to`: another topic, for every
+        group that reads it. A letter is sent once, however often this is repeated; it stays readable in the dead-letter
+        topic. Raises InvalidRequest if a place has no dead letter, or `to` is for failed messages or does not exist;
+        TransactionFenced if another call settles letters of the group at the same time; TransactionOutcomeUnknown, and
+        what the topic refuses: repeat the call. Raises UnknownGroup, Unavailable, DataDamaged.
         """
         await self.check_known(group)
         return await self.settle(group, wanted, "redriven", to=to, letters_max=letters_max)
@@ -351,11 +349,14 @@ class DeadLetterAdmin:
         except UnknownTopic:
             if to:
                 raise InvalidRequest(f"topic {name!r} does not exist") from None
-            raise InvalidRequest(
-                f"group {group!r} has no retry topic, which only groups with retry=Retry.levels(…) have. --to TOPIC"
-                " sends dead letters of a queue group to a topic that it reads, where every group that reads the topic"
-                " gets them"
-            ) from None
+            if group not in {each.group for each in await self._queues.list()}:
+                raise InvalidRequest(
+                    f"group {group!r} has no retry topic, which only queue groups and groups with"
+                    " retry=Retry.levels(…) have. --to TOPIC names another topic, for all groups that read it"
+                ) from None
+            dead = await self._admin.describe_topic(dead_letter_topic(group))
+            settings = {setting: size for setting, size in dead.settings.items() if setting == "max.message.bytes"}
+            await self._admin.create_topic(name, len(dead.partitions), settings, if_not_exists=True)
         return name
 
 

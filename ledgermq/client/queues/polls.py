@@ -1,5 +1,6 @@
 """Ask the owners of a queue's partitions for messages: one long poll at each owner at a time, and for each level of
-priority. Topics are looked up in the background.
+priority. Topics are looked up in the background, and so is the group's retry topic, which is there once dead letters
+were redriven.
 
 Invariant: no error ends the attempts. What failed is asked again, as long as the program calls for messages.
 """
@@ -11,8 +12,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from ledgermq.client.context import ClientContext
+from ledgermq.client.groups.retry_topics import retry_topic
 from ledgermq.client.messages.descriptions import TopicPartition, check_topic_text
-from ledgermq.errors import LedgerMQError, NotOwner, Unavailable, UnknownTopic
+from ledgermq.errors import InvalidConfig, LedgerMQError, NotOwner, Unauthorized, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
 from ledgermq.protocol.levels import level_of
@@ -27,6 +29,8 @@ PATIENCE_S = 0.25
 """How long messages of a lower level of priority wait for an answer that should have higher ones."""
 UNKNOWN_TOPIC_GRACE_S = 5.0
 """A broker may not know a new topic yet."""
+RETRY_LOOK_S = 30.0
+"""Pause between two looks for the group's retry topic, while it is not there."""
 
 
 @dataclass(eq=False)
@@ -47,13 +51,15 @@ class _Source:
 @dataclass
 class Polls:
     """`request_of(partitions, wait in seconds)`. `on_answer(frame, when it was asked)`. `changed` is set after
-    each answer, and when `refusal` is set: an error that does not pass with time.
+    each answer, and when `refusal` is set: an error that does not pass with time. `retry`: a topic that is read from
+    its beginning, if it is there and the member may read it.
     """
 
     context: ClientContext
     topics: Sequence[str]
     request_of: Callable[[list[pb.SharePartition], float], pb.ShareFetchRequest]
     on_answer: Callable[[ShareFetchFrame, float], None]
+    retry: str = ""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: LedgerMQError | None = None
     failing: LedgerMQError | None = None
@@ -109,14 +115,14 @@ class Polls:
         """
         self._find_partitions()
         now_s = asyncio.get_running_loop().time()
-        by_owner: dict[tuple[str, int], list[_Source]] = {}
+        by_owner: dict[tuple[str, int, bool], list[_Source]] = {}
         for source in self._sources.values():
             if source.asking or source.not_before_s > now_s or (level := self.level_of(source.at)) in beside:
                 continue
             owner = self.context.routing.owner(*source.at)
             if owner is not None:
-                by_owner.setdefault((owner, level), []).append(source)
-        for (owner, level), sources in by_owner.items():
+                by_owner.setdefault((owner, level, source.at.topic == self.retry), []).append(source)
+        for (owner, level, _), sources in by_owner.items():
             # A partition that was not served is asked for without a wait: its answer shows that it is served again.
             held_s = 0.0 if any(source.failing is not None for source in sources) else min(wait_s, POLL_S_MAX)
             for source in sources:
@@ -143,11 +149,14 @@ class Polls:
     def _find_partitions(self) -> None:
         """Look topics up: at the beginning, when their metadata is old, and when an owner is not known."""
         routing, now_s = self.context.routing, asyncio.get_running_loop().time()
-        for topic in self.topics:
+        for topic in (*self.topics, self.retry) if self.retry else self.topics:
             route = routing.known(topic)
             unowned = route is None or any(routing.owner(topic, p) is None for p in range(route.partitions))
             age_s = now_s - self._refreshed_s.get(topic, float("-inf"))
-            if topic not in self._looking and age_s > (UNOWNED_LOOK_S if unowned else routing.age_s_max):
+            pause_s = UNOWNED_LOOK_S if unowned else routing.age_s_max
+            if route is None and topic == self.retry:
+                pause_s = RETRY_LOOK_S
+            if topic not in self._looking and age_s > pause_s:
                 check_topic_text(topic)
                 self._refreshed_s[topic] = now_s
                 self._looking[topic] = asyncio.create_task(self._look_up(topic), name=f"look-up of {topic}")
@@ -160,7 +169,9 @@ class Polls:
         try:
             await self.context.routing.refresh(topic, self.context.connections.deadline())
         except LedgerMQError as error:
-            if error.retriable:
+            if topic == self.retry:
+                pass  # it need not be there
+            elif error.retriable:
                 self._note(error)
             else:
                 self.refusal = error
@@ -197,6 +208,9 @@ class Polls:
             topic_id = 0 if route is None else route.topic_id
             wanted.append(pb.SharePartition(topic=source.at.topic, topic_id=topic_id, partition=source.at.partition))
         request = self.request_of(wanted, wait_s)
+        if sources[0].at.topic == self.retry:  # what was redriven before its first look is meant, too
+            request.ClearField("latest")
+            request.ClearField("timestamp_us")
         asked_s, has_more = asyncio.get_running_loop().time(), False
         try:
             deadline = self.context.connections.deadline(wait_s + self.context.connections.attempt_timeout_s)
@@ -230,6 +244,10 @@ class Polls:
 
     def _failed(self, source: _Source, error: LedgerMQError, owner: str) -> None:
         now_s = asyncio.get_running_loop().time()
+        if source.at.topic == self.retry and isinstance(error, UnknownTopic | Unauthorized):
+            self._sources.pop(source.at, None)
+            self.context.routing.forget(self.retry)
+            return
         self._note(error)
         source.failing = error
         source.not_before_s = now_s + source.backoff.next_s(error.retry_after_ms)
@@ -246,3 +264,14 @@ class Polls:
             self.refusal = error
         elif isinstance(error, Unavailable):
             self.context.routing.redirected(*source.at, None, refused_by=owner)
+
+
+def retry_of(group: str, topics: Sequence[str]) -> str:
+    """Return the retry topic of a group that reads these topics; "" if the group's name is too long for one, or it is
+    one of the topics.
+    """
+    try:
+        topic = retry_topic(group)
+    except InvalidConfig:
+        return ""
+    return "" if topic in topics else topic

@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 
 from ledgermq.client.consuming.message import decode_run, messages_as, opened
 from ledgermq.client.context import ClientContext
+from ledgermq.client.groups.retry_topics import is_redriven
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.expiry import Expiry
 from ledgermq.client.offsets import At
 from ledgermq.client.queues.dead_letters import DeadLetters
 from ledgermq.client.queues.leased import LeasedAhead
 from ledgermq.client.queues.message import Lease, QueueMessage, Reply
-from ledgermq.client.queues.polls import PATIENCE_S, Polls
+from ledgermq.client.queues.polls import PATIENCE_S, Polls, retry_of
 from ledgermq.client.queues.words import Word, WordLane
 from ledgermq.client.settings.serializers import V
 from ledgermq.client.settings.values import QueueSettings
@@ -42,7 +43,6 @@ MARGIN_PART = 20
 """The member counts its leases as shorter by this part, at most by a second, because of clocks and networks."""
 REFUSED_PAUSE_MS = 5000
 """Wait before a message comes again whose dead letter could not be stored."""
-
 FIRST_LOOK_S = 1.0
 """A first call waits this long for the topics' partitions, if its own time is shorter."""
 
@@ -81,7 +81,7 @@ class Queue(Generic[V]):
         self._start = start
         self._dead_letters = dead_letters
         self._expiry = Expiry(context.routing.ttl_of, context.sources.now_us)
-        self._polls = Polls(context, topics, self._request_of, self._take_in)
+        self._polls = Polls(context, topics, self._request_of, self._take_in, retry_of(group, topics))
         self._wanted = 0
         self._buffer = LeasedAhead()
         self._held: dict[tuple[TopicPartition, int], Lease] = {}
@@ -382,7 +382,9 @@ class Queue(Generic[V]):
         while len(found) < records_max and (message := self._buffer.take(coming)) is not None:
             if message.lease.until_s <= now_s:
                 continue  # another member may have it
-            if message.attempt > self.settings.attempts_max:
+            if message.topic == self._polls.retry and not is_redriven(message):
+                self._say_of(message, pb.ACCEPT)  # of a consumer group that has the same name
+            elif message.attempt > self.settings.attempts_max:
                 self._bury(message, "its last delivery was not answered", Reply())
             elif self._expiry.is_over(message.topic, message.headers, message.timestamp_us):
                 self.expired += 1
@@ -402,10 +404,8 @@ class Queue(Generic[V]):
         for message in self._buffer:
             self._say_of(message, pb.RETURN)
         self._buffer.clear()
-        now_s = self._loop.time()
-        self._held = {
-            place: lease for place, lease in self._held.items() if lease.until_s > now_s - self.settings.lease_s
-        }
+        since_s = self._loop.time() - self.settings.lease_s
+        self._held = {place: lease for place, lease in self._held.items() if lease.until_s > since_s}
 
     def _say_of(self, message: QueueMessage, word: pb.ShareWord) -> None:
         self._add(_partition_of(message), Word(message.offset, message.lease, word, 0, Reply()))

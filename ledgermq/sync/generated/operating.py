@@ -31,9 +31,8 @@ class DeadLetterAdmin:
         return self._background.run(self._inner.groups())
 
     def count(self, group: str) -> DeadLetterCounts:
-        """Count a group's dead letters, and find what is settled; none if it never had one.
-
-        Raises Unavailable, DataDamaged.
+        """Count a group's dead letters, and find what is settled; none if it never had one. Raises Unavailable,
+        DataDamaged.
         """
         return self._background.run(self._inner.count(group))
 
@@ -47,7 +46,6 @@ class DeadLetterAdmin:
         bytes_max: int = LISTED_BYTES_MAX,
     ) -> DeadLetterList:
         """Return dead letters of a group that are not redriven or dropped yet; with `settled`, also those that are.
-
         After `letters_max` of them, or `bytes_max` bytes of keys and values, the rest is only counted; one is returned
         in any case. Raises UnknownGroup, Unavailable, DataDamaged.
         """
@@ -59,11 +57,11 @@ class DeadLetterAdmin:
         """Send dead letters to be handled again, and return how many: those that `wanted` takes, at most `letters_max`.
 
         They go to the group's retry topic, which only this group reads, and their attempts count from 1 again. A queue
-        group has none: name a topic that it reads with `to`, which every group that reads it gets. A letter is sent
-        once, however often this is repeated; it stays readable in the dead-letter topic. Raises InvalidRequest if a
-        place has no dead letter, or `to` is for failed messages or does not exist; TransactionFenced if another call
-        settles letters of the group at the same time; TransactionOutcomeUnknown, and what the topic refuses: repeat
-        the call. Raises UnknownGroup, Unavailable, DataDamaged.
+        group gets one at its first redrive, and its members look for it twice a minute. `to`: another topic, for every
+        group that reads it. A letter is sent once, however often this is repeated; it stays readable in the dead-letter
+        topic. Raises InvalidRequest if a place has no dead letter, or `to` is for failed messages or does not exist;
+        TransactionFenced if another call settles letters of the group at the same time; TransactionOutcomeUnknown, and
+        what the topic refuses: repeat the call. Raises UnknownGroup, Unavailable, DataDamaged.
         """
         return self._background.run(self._inner.redrive(group, wanted, to=to, letters_max=letters_max))
 
