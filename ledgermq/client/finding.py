@@ -287,10 +287,9 @@ class Finding:
             raise InvalidRequest("a search needs a key or an id: give one of them")
         if order not in ("newest", "oldest"):
             raise InvalidConfig(f"order must be 'newest' or 'oldest', not {order!r}")
-        if type(messages_max) is not int or messages_max < 1:
-            raise InvalidConfig(f"max must be at least 1, not {messages_max!r}")
-        if type(bytes_max) is not int or bytes_max < 1:
-            raise InvalidConfig(f"bytes_max must be at least 1, not {bytes_max!r}")
+        for most, given in (("max", messages_max), ("bytes_max", bytes_max)):
+            if type(given) is not int or given < 1:
+                raise InvalidConfig(f"{most} must be at least 1, not {given!r}")
         if not timeout_s > 0:
             raise InvalidConfig(f"timeout must be above 0 seconds, not {timeout_s!r}")
         message_id = None if wanted_id is None else id_of(wanted_id)
@@ -399,25 +398,13 @@ def _messages(answer: pb.FindMessagesResponse, topic: str, partition: int) -> li
 
 
 def _description(message: Message, found: pb.FoundMessage) -> MessageDescription:
-    by = found.stored_by
-    stored_by = StoredBy(
-        by.broker,
-        by.epoch,
-        by.base_offset,
-        by.record_count,
-        by.producer_id or None,
-        by.producer_epoch,
-        by.sequence,
-    )
-    return MessageDescription(
-        message,
-        found.segment or None,
-        found.position if found.segment else None,
-        _time_of(found.stored_ms),
-        found.file or None,
-        _time_of(found.compacted_ms),
-        stored_by if found.HasField("stored_by") else None,
-    )
+    by, stored_by = found.stored_by, None
+    if found.HasField("stored_by"):
+        of_batch = by.broker, by.epoch, by.base_offset, by.record_count
+        stored_by = StoredBy(*of_batch, by.producer_id or None, by.producer_epoch, by.sequence)
+    segment, position = (found.segment, found.position) if found.segment else (None, None)
+    stored, compacted = _time_of(found.stored_ms), _time_of(found.compacted_ms)
+    return MessageDescription(message, segment, position, stored, found.file or None, compacted, stored_by)
 
 
 def _time_of(ms: int) -> datetime | None:
