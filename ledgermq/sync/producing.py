@@ -17,6 +17,7 @@ from ledgermq.client.producing.delivery import OnDelivery, SendResult
 from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.producing.sending.lifetime import DRAINED
+from ledgermq.client.producing.sending.timeouts import deadline_of, timeout_of
 from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError
 from ledgermq.sources import Sources
@@ -47,12 +48,19 @@ class Inner(Protocol):
     ) -> int | None: ...
     def check_conditional(self, partition: int | None, expect_end: int, *, delayed: bool) -> None: ...
     def add_row(
-        self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool = False
+        self,
+        topic: str,
+        row: Row,
+        size: int,
+        partition: int | None,
+        *,
+        delayed: bool = False,
+        deadline_s: float | None = None,
     ) -> ledgermq.Delivery: ...
     def refused(self, error: Exception, topic: str) -> ledgermq.Delivery: ...
-    async def wait_for_room(self) -> None: ...
+    async def wait_for_room(self, deadline_s: float | None = None) -> None: ...
     def send_batch(
-        self, topic: str, batch: ArrowData, *, partition: int | None = None
+        self, topic: str, batch: ArrowData, *, partition: int | None = None, timeout: float | timedelta | None = None
     ) -> Queuing[ledgermq.BatchDelivery]: ...
     async def flush(self, timeout_s: float | None = None) -> None: ...
 
@@ -67,10 +75,12 @@ class _Waits(Protocol):
 class Delivery:
     """A record on its way, which `send` returns."""
 
-    __slots__ = ("_sender", "inner")
+    __slots__ = ("_sender", "inner", "timeout_s")
 
-    def __init__(self, sender: _Waits) -> None:
+    def __init__(self, sender: _Waits, timeout_s: float | None = None) -> None:
         self._sender = sender
+        self.timeout_s = timeout_s
+        """Time after which the record has failed, if it has one of its own."""
         self.inner: ledgermq.Delivery | None = None
 
     def result(self, timeout_s: float | None = None) -> SendResult:
@@ -130,15 +140,17 @@ class Sender(Generic[In]):
         priority: int | None = None,
         on_delivery: OnDelivery | None = None,
         expect_end: int | None = None,
+        timeout: float | timedelta | None = None,
     ) -> Delivery:
         """Queue one record. Raises InvalidRecord, and TransactionError for a delay in a transaction; all
         other errors are raised by the delivery's `result()`. With raise_on_error=False that returns them, and none is
-        raised here. `on_delivery` runs in the client's own thread.
+        raised here. `on_delivery` runs in the client's own thread. This call blocks no longer than `timeout`.
         """
         self._background.home.check_process()
         self._check()
-        delivery = Delivery(self)
         try:
+            timeout_s = timeout_of(timeout, self._inner.settings)
+            delivery = Delivery(self, timeout_s)
             headers = headers_of(headers, id, priority, partition)
             due_us = self._inner.due_us(delay, deliver_at, delay_level, timestamp)
             moment, delayed = (timestamp, False) if due_us is None else (due_us, True)
@@ -150,15 +162,13 @@ class Sender(Generic[In]):
             )
             partition = PartitionAt.of(partition, expect_end)
             size = row_bytes(row)
-            if self._inner.settings.when_full == "fail":
-                delivery.inner = self._background.run(
-                    as_coroutine(lambda: self._inner.add_row(topic, row, size, partition, delayed=delayed))
-                )
+            if timeout_s is not None or self._inner.settings.when_full == "fail":
+                delivery.inner = self._add_at_once(topic, row, size, partition, delayed, timeout_s)
                 return self._calling(on_delivery, delivery)
         except Exception as error:  # a user's partitioner may raise anything
             if self._inner.settings.raise_on_error:
                 raise
-            failure = error
+            failure, delivery = error, Delivery(self)
             delivery.inner = self._background.run(as_coroutine(lambda: self._inner.refused(failure, topic)))
             return self._calling(on_delivery, delivery)
         with self._lock:
@@ -174,6 +184,20 @@ class Sender(Generic[In]):
                 self._background.loop.call_later, HANDED_OVER_AFTER_S, self.hand_over
             )
         return delivery
+
+    def _add_at_once(
+        self, topic: str, row: Row, size: int, partition: int | None, delayed: bool, timeout_s: float | None
+    ) -> ledgermq.Delivery:
+        """Queue a record behind all that were sent before, and wait for room if it has a timeout."""
+
+        async def add() -> ledgermq.Delivery:
+            deadline_s = deadline_of(timeout_s)
+            if deadline_s is not None:
+                self.hand_over()
+                await self._inner.wait_for_room(deadline_s)
+            return self._inner.add_row(topic, row, size, partition, delayed=delayed, deadline_s=deadline_s)
+
+        return self._background.run(add(), timeout_s)
 
     def _calling(self, on_delivery: OnDelivery | None, delivery: Delivery) -> Delivery:
         inner = delivery.inner
@@ -200,7 +224,7 @@ class Sender(Generic[In]):
                     f"no answer for the record within {timeout_s} s; it is still on its way"
                 ) from error
 
-        self._background.run(wait(), timeout_s)
+        self._background.run(wait(), delivery.timeout_s if timeout_s is None else timeout_s)
 
     def hand_over(self) -> None:
         """Pass the waiting records to the inner producer.
@@ -222,27 +246,32 @@ class Sender(Generic[In]):
         await self._inner.wait_for_room()
         self.hand_over()
 
-    def send_many(self, topic: str, records: Iterable[ledgermq.Record | Any]) -> list[Delivery]:
-        """Queue many records. Raises like `send`."""
+    def send_many(
+        self, topic: str, records: Iterable[ledgermq.Record | Any], *, timeout: float | timedelta | None = None
+    ) -> list[Delivery]:
+        """Queue many records. Raises like `send`. `timeout`: as there, of each record from its own turn on."""
         deliveries = []
         for record in records:
             fields = record if isinstance(record, ledgermq.Record) else ledgermq.Record(record)
-            deliveries.append(self.send(topic, fields.value, *fields[1:]))
+            deliveries.append(self.send(topic, fields.value, *fields[1:], timeout=timeout))
         return deliveries
 
-    def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> list[ledgermq.BatchResult]:
+    def send_batch(
+        self, topic: str, batch: ArrowData, *, partition: int | None = None, timeout: float | timedelta | None = None
+    ) -> list[ledgermq.BatchResult]:
         """Store the rows of Arrow data (see `ledgermq.Producer.send_batch`), and wait until they are stored.
 
         Raises InvalidRecord, MessageTooLarge, … and the errors of the rows.
         """
+        timeout_s = timeout_of(timeout, self._inner.settings)
 
         rows = table_of(batch)  # a query of the program runs in the program's thread
 
         async def send() -> list[ledgermq.BatchResult]:
             self.hand_over()
-            return await (await self._inner.send_batch(topic, rows, partition=partition))
+            return await (await self._inner.send_batch(topic, rows, partition=partition, timeout=timeout_s))
 
-        return self._background.run(send())
+        return self._background.run(send(), timeout_s)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """See `ledgermq.Producer.flush`, or `ledgermq.Transaction.flush`."""

@@ -131,14 +131,14 @@ class Run:
         except LedgerMQError as error:
             self.failed(batch, error)
             return
-        if batch.outcome.settled:
+        if batch.is_done:
             return
-        for row, record in enumerate(records):
+        for row, record in enumerate(() if batch.is_overdue else records):
             self.acknowledged[record] = base + row
         self.told(self.queue.stored(batch, base))
 
     def failed(self, batch: Batch, error: LedgerMQError) -> None:
-        if not batch.outcome.settled:
+        if not batch.is_done:
             self.told(self.queue.failed(batch, error, self.now_s))
 
     def cut(self) -> None:

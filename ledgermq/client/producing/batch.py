@@ -33,9 +33,8 @@ from ledgermq.client.producing.delivery import (
 )
 from ledgermq.client.producing.partition.compressor import Compressor
 from ledgermq.client.producing.sessions import EncodedBatch, Session
-from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge
+from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.records import (
     CONDITIONAL_SCHEMA_VERSION,
     SCHEMA_VERSION,
@@ -45,6 +44,11 @@ from ledgermq.protocol.records import (
 
 _new = object.__new__
 
+SHARED_OF_TIME = 0.1
+"""Records with a timeout of their own travel together if none fails earlier by more than this part of its time."""
+LINGERED_OF_TIME = 0.5
+"""A batch whose records have a timeout is sent after this part of it at the latest, whatever the linger is."""
+
 
 @dataclass(frozen=True, slots=True)
 class DuplicateOf:
@@ -52,22 +56,6 @@ class DuplicateOf:
 
     offset: int | None
     row: int | None = None
-
-
-def encoding_error(batch: Batch) -> LedgerMQError | None:
-    """Encode the batch's message. Return why it cannot be sent; None: it can.
-
-    A batch that cannot be sent fails alone, whatever the reason, because its producer serves many others.
-    """
-    try:
-        size = len(batch.encode())
-    except LedgerMQError as error:
-        return error
-    except Exception as error:
-        return InvalidRecord(f"records for {batch.at} cannot be encoded: {error}")
-    if size > FRAME_PAYLOAD_BYTES_MAX:
-        return MessageTooLarge(f"the batch has {size} bytes; a request holds at most {FRAME_PAYLOAD_BYTES_MAX}")
-    return None
 
 
 def _corrected(timestamp_us: int, correction_us: int) -> int:
@@ -81,6 +69,8 @@ class Batch:
     spill, if it was loaded from there. `is_spilled`: its outcome is that it was written there.
     `quiet`: see `Place`. `intake_offset`: where it waits until its records are due; None: they are not delayed.
     `has_ids`: its records have ids, and its topic recognizes duplicates by them; such a batch has no other records.
+    `deadline_s`: loop time at which its records fail; None: they have the producer's delivery timeout. `is_overdue`:
+    they have failed so, and its queue keeps the batch, because it was sent.
     `append_us`: the timestamp that the broker gave its records; 0: they have their own. `expect_end`: where its
     partition has to end for it to be stored; such a batch has one record.
     """
@@ -102,12 +92,14 @@ class Batch:
         "crc",
         "data",
         "data_bytes",
+        "deadline_s",
         "decided_sequence",
         "expect_end",
         "has_ids",
         "in_doubt",
         "in_file",
         "intake_offset",
+        "is_overdue",
         "is_spilled",
         "outcome",
         "plain_bytes_max",
@@ -144,6 +136,8 @@ class Batch:
         self.sequence: int | None = None
         self.decided_sequence: int | None = None
         self.expect_end: int | None = None
+        self.deadline_s: float | None = None
+        self.is_overdue = False
         self.in_doubt = False
         self.in_file: int | None = None
         self.is_spilled = False
@@ -167,6 +161,34 @@ class Batch:
         return (
             self.data_bytes + self.record_count * ROW_OVERHEAD_BYTES if self._held_bytes is None else self._held_bytes
         )
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether no queue has it any longer: its outcome is known, and no answer is awaited."""
+        return self.outcome.settled and not self.is_overdue
+
+    def end_by(self, deadline_s: float) -> None:
+        """Give its records a time of their own. It takes no values that are not checked one by one."""
+        self.deadline_s = deadline_s
+        self.close()
+
+    def shares(self, deadline_s: float | None, now_s: float) -> bool:
+        """Return whether a record with this deadline may travel in it: none fails much before its time, or after."""
+        if self.deadline_s is None or deadline_s is None:
+            return self.deadline_s is deadline_s
+        return 0 <= deadline_s - self.deadline_s <= SHARED_OF_TIME * (deadline_s - now_s)
+
+    def ripe_s(self, linger_s: float) -> float:
+        """Return when it is closed at the latest, if records wait so long for others."""
+        lingers_s = linger_s if self.deadline_s is None else LINGERED_OF_TIME * (self.deadline_s - self.born_s)
+        return self.born_s + min(linger_s, lingers_s)
+
+    def settle(self, error: LedgerMQError | None = None) -> None:
+        """Settle its outcome, unless its records have failed before, at their own time."""
+        if self.is_overdue:
+            self.is_overdue = False
+        else:
+            self.outcome.settle(error)
 
     @property
     def sent_count(self) -> int:
@@ -337,7 +359,7 @@ class Batch:
     def stored(self, base_offset: int | None) -> None:
         self.base_offset = base_offset
         self.data = None
-        self.outcome.settle()
+        self.settle()
 
     def spilled(self) -> None:
         """Note that it is written to the producer's spill."""

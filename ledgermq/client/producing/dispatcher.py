@@ -21,12 +21,12 @@ from typing import Any
 
 from ledgermq.client.connection.routing import UNKNOWN_TOPIC_GRACE_S, ask_at_s
 from ledgermq.client.context import ClientContext
-from ledgermq.client.producing.batch import Batch, DuplicateOf, encoding_error
+from ledgermq.client.producing.batch import Batch, DuplicateOf
 from ledgermq.client.producing.discovery import Discovery
 from ledgermq.client.producing.exclusive import Exclusive
 from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.client.producing.produce_stream import Answer, ProduceStream, SentFrame
-from ledgermq.client.producing.publishing import Publishing, Result
+from ledgermq.client.producing.publishing import Publishing, Result, encoding_error
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.spilling import Spilling
 from ledgermq.client.producing.topics import ProducerTopics
@@ -43,6 +43,12 @@ ATTEMPT_S_MIN = 1.0
 """Least time of an attempt. A record's delivery may therefore take this much longer than its
 time-out.
 """
+
+LATE_S = 0.05
+"""A turn that is so much too late may find answers that are not read yet, because the program blocked the event loop.
+"""
+LOOK_S = 0.01
+"""Time from such a turn to the next one."""
 
 LINGER_S = 0.005
 """Default linger: while a batch is on its way, the next is closed this long after the previous
@@ -90,6 +96,8 @@ class Dispatcher:
         self._wake = wake
         self._publishing = publishing
         self._sealed_s = float("-inf")
+        self._turned_s = self._due_s = float("inf")
+        """When the last turn was, and by when the next one had to be."""
         self._streams: dict[str, ProduceStream] = {}
         self.flushing = 0
         """Number of waiting calls of `flush`: open batches are sealed at once."""
@@ -115,10 +123,14 @@ class Dispatcher:
         drafts: dict[str, Draft] = {}
         due_s: list[float] = []
         without_session: list[PartitionQueue] = []
+        answers_to_s = now_s if now_s <= self._due_s + LATE_S else self._turned_s
+        self._fail_unrouted(now_s, due_s)
         for queue in self._topics.busy():
             if self._spilling is not None and not queue.resends and self._spilling.turn(queue, now_s, due_s):
                 continue
             self._buffer.give_up(queue.expire(now_s - self._settings.delivery_timeout_s))
+            self._buffer.give_up(queue.overdue(now_s, answers_to_s))
+            self._buffer.give_up(queue.drop_overdue())
             self._seal(queue, now_s, not_before_s, linger_s, due_s)
             if not queue:
                 continue
@@ -134,7 +146,16 @@ class Dispatcher:
         self._suspect(now_s, due_s)
         self._discovery.ask(group)
         # A moment later, because timers may fire a moment early.
-        return min(due_s) + 0.001 if due_s else None
+        self._turned_s, self._due_s = now_s, min(due_s, default=float("inf")) + 0.001
+        return self._due_s if due_s else None
+
+    def _fail_unrouted(self, now_s: float, due_s: list[float]) -> None:
+        """Fail the records whose own time is over before their topic is known."""
+        for waiting in list(self._topics.unrouted.values()):
+            if (deadline_s := waiting.overdue(now_s)) is not None:
+                due_s.append(deadline_s)
+            if not waiting.record_count and self._topics.leave(waiting):
+                waiting.outcome.settle()
 
     def _linger(self) -> tuple[float, float]:
         """Return the close of an open batch, which is the earlier of two: a time of the clock, or
@@ -151,7 +172,7 @@ class Dispatcher:
         batches = queue.open_batches()
         if not batches:
             return
-        ripe_s = min(not_before_s, batches[0].born_s + linger_s)
+        ripe_s = min(not_before_s, *(batch.ripe_s(linger_s) for batch in batches))
         if queue.has_room() and (self.flushing or ripe_s <= now_s):
             self._topics.seal(queue)
             self._sealed_s = now_s
@@ -175,6 +196,8 @@ class Dispatcher:
     def _note_due(self, queue: PartitionQueue, now_s: float, due_s: list[float]) -> None:
         if queue.not_before_s > now_s:
             due_s.append(queue.not_before_s)
+        if (deadline_s := queue.deadlines.next_s()) is not None:
+            due_s.append(max(now_s + LOOK_S, deadline_s))
         if (born_s := queue.oldest_s()) is not None:
             # A moment later, so that a batch on its way ends at its own deadline first.
             due_s.append(max(now_s + 0.05, born_s + self._settings.delivery_timeout_s + 0.001))
@@ -222,7 +245,7 @@ class Dispatcher:
             due_s.append(ask_at_s(oldest.sent_s, stream.suspected_s))
 
     def _queues(self, frame: SentFrame) -> list[PartitionQueue]:
-        return [self._topics.queue_of(batch) for batch in frame.batches if not batch.outcome.settled]
+        return [self._topics.queue_of(batch) for batch in frame.batches if not batch.is_done]
 
     def _stream(self, group: asyncio.TaskGroup, address: str) -> ProduceStream:
         stream = self._streams.get(address)
@@ -268,7 +291,7 @@ class Dispatcher:
         self._wake.set()
 
     def _stored(self, batch: Batch, result: Result, address: str) -> None:
-        if batch.outcome.settled:
+        if batch.is_done:
             return
         queue = self._topics.queue_of(batch)
         base_offset = self._publishing.stored(batch, result)
@@ -282,7 +305,7 @@ class Dispatcher:
         self, batch: Batch, duplicates: Mapping[int, DuplicateOf], error: LedgerMQError, address: str
     ) -> None:
         """Apply the answer that some records of a batch are duplicates, and nothing of it is stored."""
-        if batch.outcome.settled:
+        if batch.is_done:
             return
         if any(not _is_row_of(batch, row, original) for row, original in duplicates.items()):
             self._failed(batch, LedgerMQError(f"{address} named rows that a batch does not have"), address)
@@ -297,7 +320,7 @@ class Dispatcher:
         self._buffer.give_up(failures)
 
     def _failed(self, batch: Batch, error: LedgerMQError, address: str) -> None:
-        if batch.outcome.settled:
+        if batch.is_done:
             return
         queue = self._topics.queue_of(batch)
         _log_refused(batch, queue, error, address)

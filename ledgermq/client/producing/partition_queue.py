@@ -3,18 +3,7 @@ changes them. Pure: no I/O, time is an argument.
 
     open ──seal──> sealed ──sent──> window (≤ 5: on their way, or to be sent again) ──> settled
 
-Phases, and what moves a queue from one to the next (`NEXT`):
-
-                   asked             opened
-    UNOPENED ────────────> OPENING ──────────> SENDING <────────── all answered ─┐
-       ^  ^                  │                  │   │                            │
-       │  └─── refused ──────┘                  │   └─ attempt failed ──> DRAINING
-       │                                        │                            │
-       │                                        └─ session broken ─┐         │ session broken
-       └──────────────── all answered ── ENDING <──────────────────┴─────────┘
-
-Numbering decides what a queue without a session does: it opens a new one (UNOPENED), needs none
-(SENDING), or has lost the only one that it may use (OVER).
+The phases of a queue are drawn in `ledgermq.client.producing.partition.phases`.
 
 Invariants
 - Batches are settled, and sent, in the order of their records. After a failure nothing is sent
@@ -26,6 +15,9 @@ Invariants
 - A session ends when its numbering cannot go on: the broker forgot the producer, or a batch in the
   middle failed. Batches whose outcome is unknown then fail with OutcomeUnknown and are never sent
   again; the others get new numbers in a new session (design P5).
+- Records whose own time is over fail at once, also out of order (`overdue`). A batch of them that was never sent
+  leaves. One that was sent stays until its answer, or its number, is not needed: as long as it is in doubt together
+  with later batches, it is sent again with them; otherwise nothing of it is sent again, and the session ends.
 - A batch that is refused because of duplicates used no sequence. When all is answered, its other records
   and the batches behind it are numbered again, in the next epoch of the session (`duplicates`). So it is with
   a batch whose condition fails; the batch itself fails.
@@ -37,12 +29,14 @@ partition anyway.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch, DuplicateOf
+from ledgermq.client.producing.partition.deadlines import Deadlines, expired, leaves_doubt, unanswered
+from ledgermq.client.producing.partition.left import Left
 from ledgermq.client.producing.partition.phases import NEXT, Event, Numbering, Phase
 from ledgermq.client.producing.sessions import Session
 from ledgermq.errors import (
@@ -54,25 +48,12 @@ from ledgermq.errors import (
     OutOfOrderSequence,
     PartitionHeld,
     ProducerFenced,
-    ResourceExhausted,
-    StoreFull,
     Unavailable,
     UnknownProducer,
 )
 from ledgermq.runtime.backoff import Backoff
 
 Failure = tuple[Batch, LedgerMQError]
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """The batches that were taken out of a queue, in order. The first ones may have been sent: they have sequences
-    of `session`, without a gap up to its next one. `error`: why they could not be delivered.
-    """
-
-    batches: Sequence[Batch]
-    session: Session | None
-    error: LedgerMQError
 
 
 class PartitionQueue:
@@ -127,6 +108,7 @@ class PartitionQueue:
         """Index in the window of the batch to send next; all batches below it are on their way."""
         self._in_flight: list[Batch] = []
         """Those that were sent and have no answer yet."""
+        self.deadlines = Deadlines()
         self._renumbers: Batch | None = None
         """The batch with duplicates after which the session goes on in its next epoch."""
 
@@ -238,7 +220,8 @@ class PartitionQueue:
         if self.phase is not Phase.SENDING or now_s < self.not_before_s:
             return None
         if self._next < len(self._window):
-            return self._window[self._next]
+            batch = self._window[self._next]
+            return None if batch.is_overdue and not batch.in_doubt else batch
         if self._is_window_open() and self._sealed:
             return self._sealed[0]
         return None
@@ -295,7 +278,7 @@ class PartitionQueue:
             return self._answered(batch)
         if isinstance(error, ConditionFailed) and batch.decided_sequence is None:
             return self._condition_failed(batch, error)
-        batch.in_doubt |= _leaves_doubt(error)
+        batch.in_doubt |= leaves_doubt(error)
         if error.retriable or (isinstance(error, OutcomeUnknown) and self._numbering is not Numbering.NONE):
             if self.phase is Phase.SENDING:  # a lost line fails all batches on it, but is a single reason to wait
                 self.not_before_s = max(self.not_before_s, now_s + self._wait_s(error))
@@ -390,6 +373,7 @@ class PartitionQueue:
             # They are behind the refused batch, and can be stored only if a double of it is, after the window.
             doubtful = [batch for batch in doubtful if refused.in_doubt and not batch.has_ids]
             self.opened(replace(session, epoch=session.epoch + 1, next_sequence=0))
+        doubtful += [batch for batch in window if batch.is_overdue and batch not in doubtful]
         for batch in reversed([batch for batch in window if batch not in doubtful]):
             batch.sequence = None
             self._sealed.appendleft(batch)
@@ -427,32 +411,56 @@ class PartitionQueue:
         failures: list[Failure] = []
         while self._sealed and self._sealed[0].born_s < born_before_s and not self._in_flight:
             batch = self._sealed.popleft()
-            failures.append((batch, self._expired(batch)))
+            failures.append((batch, expired(batch, self.last_error)))
         for batch in self.open_batches() if not self._in_flight else ():
             if batch.born_s < born_before_s:
-                failures.append((batch, self._expired(batch)))
+                failures.append((batch, expired(batch, self.last_error)))
                 self._drop_open(batch)
         if self._window and not self._in_flight and self._window[0].born_s < born_before_s:
-            expired = [batch for batch in self._window if batch.born_s < born_before_s]
-            for batch in expired:
+            old = [batch for batch in self._window if batch.born_s < born_before_s]
+            for batch in old:
                 self._remove(batch)
             failures = [
-                (batch, self.unknown(batch) if batch.in_doubt else self._expired(batch)) for batch in expired
+                (batch, self.unknown(batch) if batch.in_doubt else expired(batch, self.last_error)) for batch in old
             ] + failures
             failures += self._end_session()
         if any(batch.decided_sequence is not None for batch, _ in failures):
             failures += self.abandon(Unavailable(f"not sent: an earlier batch for {self.at} was not stored"))
         return failures
 
+    def overdue(self, now_s: float, answers_to_s: float) -> list[Failure]:
+        """Fail the records whose own time is over. A batch that stays in the queue is marked as `is_overdue`.
+
+        `answers_to_s`: see `Deadlines.over`.
+        """
+        unsent, sent = self.deadlines.over(now_s, answers_to_s, self._window)
+        if unsent:
+            self._sealed = deque(batch for batch in self._sealed if batch not in unsent)
+            for batch in unsent:
+                self._drop_open(batch)
+        failures = [(batch, expired(batch, self.last_error)) for batch in unsent]
+        for batch in sent:
+            batch.is_overdue = True
+            told = unanswered if batch.in_doubt or batch in self._in_flight else expired
+            failures.append((batch, told(batch, self.last_error)))
+        return failures
+
+    def drop_overdue(self) -> list[Failure]:
+        """Take out the overdue batches of the window, if that leaves no other one in doubt."""
+        if self._in_flight or not any(batch.is_overdue for batch in self._window):
+            return []
+        first = self._window[0]
+        if first.is_overdue and not first.in_doubt:
+            for batch in self._window:  # those behind one that is surely not stored are not stored either
+                batch.in_doubt = False
+        elif any(batch.in_doubt and not batch.is_overdue for batch in self._window):
+            return []
+        return self._end_session()
+
     def _drop_open(self, batch: Batch) -> None:
         if batch is self.open:
             self.open = None
         self._beside = {tag: other for tag, other in self._beside.items() if other is not batch}
-
-    def _expired(self, batch: Batch) -> LedgerMQError:
-        last = f"; last error: {self.last_error}" if self.last_error is not None else ""
-        text = f"{batch.record_count} records for {batch.at} were not stored in time{last}"
-        return StoreFull(text) if isinstance(self.last_error, StoreFull) else DeadlineExceeded(text)
 
     def abandon(self, error: LedgerMQError) -> list[Failure]:
         """Fail everything, because the producer ends or the topic is gone. Answers that still
@@ -468,13 +476,3 @@ class PartitionQueue:
         self._move(Event.ABANDONED)
         self.session = None
         return failures
-
-
-def _leaves_doubt(error: LedgerMQError) -> bool:
-    """Return whether the batch may be stored nevertheless. A broker that lost its term may have
-    put the segment just before, and so may one whose store did not answer; a broker without memory
-    has accepted nothing, and one that refused the batch at its door says so.
-    """
-    if error.not_stored:
-        return False
-    return (error.retriable and not isinstance(error, ResourceExhausted)) or isinstance(error, OutcomeUnknown)

@@ -19,6 +19,7 @@ from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delive
 from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.producing.sending.adding import Adding, calling
+from ledgermq.client.producing.sending.timeouts import deadline_of, timeout_of
 from ledgermq.client.producing.sending.works import ArrowRows, ManyRecords
 from ledgermq.client.settings.spill import SpillState
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, InvalidRecord
@@ -47,6 +48,7 @@ class Producer(Adding):
         priority: int | None = None,
         on_delivery: OnDelivery | None = None,
         expect_end: int | None = None,
+        timeout: float | timedelta | None = None,
     ) -> Delivery:
         """Queue one record; returns at once. Await the result for the `SendResult`, or `flush()`
         for all of them.
@@ -64,32 +66,13 @@ class Producer(Adding):
         less 1; it chooses among the partitions of its level. `expect_end`: store the record only if `partition`, which
         has to be given, ends at this offset: nothing was appended since the program looked. Otherwise the result is
         ConditionFailed, with the end in `end`; a repetition by the producer itself is no failure. It needs the
-        defaults of `acks` and `idempotent`. Raises InvalidRecord, MessageTooLarge,
+        defaults of `acks` and `idempotent`. `timeout`: seconds, or a timedelta, after which the record has failed;
+        at most, and by default, the setting `delivery_timeout_s`. The error is DeadlineExceeded if the record is
+        surely not stored, OutcomeUnknown if it was sent and may be stored. Raises InvalidRecord, MessageTooLarge,
         UnknownPartition for this record, and ResourceExhausted when the buffer is full; other
         records are not affected. Errors that occur later (the topic does not exist, …) are raised
         where the result is awaited, or by the next `flush()` if the program never awaits it.
         """
-        if on_delivery is not None:
-            return calling(
-                on_delivery,
-                self.send(
-                    topic,
-                    value,
-                    key,
-                    headers,
-                    tag,
-                    timestamp,
-                    partition,
-                    ttl,
-                    delay,
-                    deliver_at,
-                    delay_level,
-                    id,
-                    priority,
-                    None,
-                    expect_end,
-                ),
-            )
         if get_ident() != self._home.thread or self._home.left:
             self._home.check()
         try:
@@ -102,8 +85,10 @@ class Producer(Adding):
                 due_us = self.due_us(delay, deliver_at, delay_level, timestamp)
             if expect_end is not None:
                 self.check_conditional(partition, expect_end, delayed=due_us is not None)
+            deadline_s = None if timeout is None else deadline_of(timeout_of(timeout, self.settings))
             if (
                 type(value) is bytes
+                and deadline_s is None
                 and key is None
                 and headers is None
                 and tag is None
@@ -115,7 +100,7 @@ class Producer(Adding):
                 if sender is not None:
                     delivery = sender._add_plain(topic, value, self._buffer.limit_bytes, due_us)
                     if delivery is not None:
-                        return delivery
+                        return delivery if on_delivery is None else calling(on_delivery, delivery)
             moment, delayed = (timestamp, False) if due_us is None else (due_us, True)
             topic, row, partition = prepared(
                 self.settings,
@@ -130,14 +115,20 @@ class Producer(Adding):
                 self._sources.now_us(),
                 delayed=delayed,
             )
-            return self.add_row(topic, row, row_bytes(row), PartitionAt.of(partition, expect_end), delayed=delayed)
+            place = PartitionAt.of(partition, expect_end)
+            delivery = self.add_row(topic, row, row_bytes(row), place, delayed=delayed, deadline_s=deadline_s)
         except Exception as error:  # a user's partitioner may raise anything
             if self.settings.raise_on_error:
                 raise
-            return self._failed(error, topic)
+            delivery = self._failed(error, topic)
+        return delivery if on_delivery is None else calling(on_delivery, delivery)
 
     def send_many(
-        self, topic: str, records: Iterable[Record | Any] | AsyncIterable[Record | Any]
+        self,
+        topic: str,
+        records: Iterable[Record | Any] | AsyncIterable[Record | Any],
+        *,
+        timeout: float | timedelta | None = None,
     ) -> Queuing[Deliveries]:
         """Queue many records (`Record`, or values), waiting for room whenever the buffer is full. A
         plain value stands for a record without a key.
@@ -149,17 +140,22 @@ class Producer(Adding):
         `records`: a list is copied if it does not fit at once. An iterator, also an asynchronous one,
         is read as room becomes available; records that are sent meanwhile do not wait for an
         asynchronous one. Raises like `send` where it is awaited; records before the refused one stay
-        queued. A list of `bytes` is fastest: those of its values that join a batch at once get the
-        same timestamp.
+        queued. `timeout`: as in `send`, the wait for room included; of a list it counts from this call on, else from
+        the time when each record is taken from `records`. A list of `bytes` is fastest: those of its values that join
+        a batch at once get the same timestamp.
         """
         self._check_takes_records()
+        timeout_s = timeout_of(timeout, self.settings)
         check = partial(self._check_goes_on, self._fresh_starts)
         if isinstance(records, AsyncIterable):
             deliveries = Deliveries()
             return self._calls.begin_reading(
-                records, lambda record: ManyRecords(self._adds, topic, (record,), deliveries), check, deliveries
+                records,
+                lambda record: ManyRecords(self._adds, topic, (record,), deliveries, timeout_s),
+                check,
+                deliveries,
             )
-        return self._calls.begin(lambda: ManyRecords(self._adds, topic, records), check)
+        return self._calls.begin(lambda: ManyRecords(self._adds, topic, records, None, timeout_s), check)
 
     def _check_goes_on(self, fresh_starts: int, is_awaited: bool) -> None:
         """Raise if a call that has begun must add no further record: `start_over` was called since there
@@ -171,7 +167,9 @@ class Producer(Adding):
         if is_awaited:
             self._check_takes_records()
 
-    def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> Queuing[BatchDelivery]:
+    def send_batch(
+        self, topic: str, batch: ArrowData, *, partition: int | None = None, timeout: float | timedelta | None = None
+    ) -> Queuing[BatchDelivery]:
         """Queue the rows of Arrow data, waiting for room. Begins at once, like `send_many`.
 
         Await it until all rows are queued, and await what that returns for the `BatchResult`s. If it is
@@ -185,26 +183,28 @@ class Producer(Adding):
         categories and other binary types are converted; a missing timestamp is the present time.
         Interceptors and the serializer are not called. A row goes to its partition, or else to its
         key's; the others stay together, up to 65,536 rows or 16 MiB. In a topic with `priority.levels` the header
-        `ledgermq.priority` of a row, a number as text, chooses the nearest level. More than that is queued piece
-        by piece. Raises InvalidRecord, MessageTooLarge, UnknownPartition before any row is queued.
+        `ledgermq.priority` of a row, a number as text, chooses the nearest level. More than that is queued piece by
+        piece. `timeout`: as in `send`, for all rows from this call on, the wait for room included. Raises
+        InvalidRecord, MessageTooLarge, UnknownPartition before any row is queued.
         """
         self._check_takes_records()
+        deadline_s = deadline_of(timeout_of(timeout, self.settings))
 
         def rows() -> ArrowRows:
             pieces = Pieces(table_of(batch), self._sources.now_us())
             if partition is not None and pieces.has_partitions:
                 raise InvalidRecord("the partition is given twice, as a column and as an argument: leave one out")
             pieces.check(partial(self._check_piece, topic, partition))
-            return ArrowRows(self._adds, topic, pieces, partition)
+            return ArrowRows(self._adds, topic, pieces, partition, deadline_s)
 
         return self._calls.begin(rows, partial(self._check_goes_on, self._fresh_starts))
 
-    async def wait_for_room(self) -> None:
-        """Wait until the buffer is no longer full; a loop of plain `send` calls should await this
-        now and then. Raises like `send_many`.
+    async def wait_for_room(self, deadline_s: float | None = None) -> None:
+        """Wait until the buffer is no longer full, at most until this loop time; a loop of plain `send` calls should
+        await this now and then. Raises like `send_many`.
         """
         self._check_takes_records()
-        await self._buffer.wait_for_room()
+        await self._buffer.wait_for_room(deadline_s=deadline_s)
 
     @property
     def spilled(self) -> SpillState | None:

@@ -19,9 +19,11 @@ from ledgermq.client.producing.batch import Batch, DuplicateOf
 from ledgermq.client.producing.partition.phases import Numbering
 from ledgermq.client.producing.sessions import BatchNumbers, Session
 from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import Frame
+from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 
 Response = pb.ProduceResponse | pb.StageResponse
 Result = pb.ProduceResult | pb.StageResult
@@ -178,3 +180,19 @@ class Delaying(Publishing):
     def stored(self, batch: Batch, result: pb.ProduceResult) -> None:
         """Note the batch's place in the intake. Its records have no offsets before they are due."""
         batch.intake_offset = result.base_offset
+
+
+def encoding_error(batch: Batch) -> LedgerMQError | None:
+    """Encode the batch's message. Return why it cannot be sent; None: it can.
+
+    A batch that cannot be sent fails alone, whatever the reason, because its producer serves many others.
+    """
+    try:
+        size = len(batch.encode())
+    except LedgerMQError as error:
+        return error
+    except Exception as error:
+        return InvalidRecord(f"records for {batch.at} cannot be encoded: {error}")
+    if size > FRAME_PAYLOAD_BYTES_MAX:
+        return MessageTooLarge(f"the batch has {size} bytes; a request holds at most {FRAME_PAYLOAD_BYTES_MAX}")
+    return None

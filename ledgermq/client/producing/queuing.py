@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.sending.works import RECORDS_PER_STEP, Work
-from ledgermq.errors import ResourceExhausted
+from ledgermq.errors import DeadlineExceeded, ResourceExhausted
 from ledgermq.runtime.tasks import own_cancellation_as_error, retrieve_error
 
 UNAWAITED_MAX = 10_000
@@ -155,11 +155,14 @@ class Calls:
         self, call: Queuing[Any], work: Work[T], needed: int | None, earlier: Sequence[asyncio.Task[Any]]
     ) -> T:
         if earlier:
-            await asyncio.wait(earlier)
+            left_s = None if work.deadline_s is None else work.deadline_s - asyncio.get_running_loop().time()
+            _, late = await asyncio.wait(earlier, timeout=None if left_s is None else max(0.0, left_s))
+            if late:
+                raise DeadlineExceeded("earlier calls of send_many or send_batch still wait for room: none is queued")
         while True:
             if needed:
                 try:
-                    await self._buffer.wait_for_room(needed)
+                    await self._buffer.wait_for_room(needed, work.deadline_s)
                 except Exception as error:
                     call.check(call.is_awaited)
                     work.refuse(error)

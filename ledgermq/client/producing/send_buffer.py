@@ -95,16 +95,18 @@ class SendBuffer:
         """Return whether `wait_for_room` would return at once."""
         return self.fits(size, self.full_bytes)
 
-    async def wait_for_room(self, size: int = 1) -> None:
-        """Wait until `size` more bytes fit below `buffer_bytes_max`. Return at once if the setting
-        requires that `admit` fails instead.
+    async def wait_for_room(self, size: int = 1, deadline_s: float | None = None) -> None:
+        """Wait until `size` more bytes fit below `buffer_bytes_max`, at most until `deadline_s`, by the loop's
+        time. Return at once if the setting requires that `admit` fails instead.
 
         Raises ResourceExhausted, DeadlineExceeded.
         """
         if self.has_room(size):
             return
+        begun_s = asyncio.get_running_loop().time()
+        until_s = begun_s + self._timeout_s if deadline_s is None else min(deadline_s, begun_s + self._timeout_s)
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout_at(until_s):
                 while not self.has_room(size):
                     if self._on_full is not None:
                         self._on_full()
@@ -113,16 +115,23 @@ class SendBuffer:
                     await asyncio.shield(self._released)
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"no room for {size} bytes within {self._timeout_s} s: brokers accept no records"
+                f"no room for {size} bytes within {max(0.0, until_s - begun_s):g} s: brokers accept no records"
             ) from error
 
     def give_up(self, failures: Iterable[Failure]) -> None:
-        """Settle batches with their errors, and release their bytes."""
+        """Settle batches with their errors, and release their bytes; those of an overdue batch when its queue lets
+        it go.
+        """
         for batch, error in failures:
-            batch.drop()
-            self.release(batch.buffer_bytes)
-            batch.outcome.settle(self._on_failure(error))
-            self._keep(_Failure(batch.outcome, batch.at, batch.record_count))
+            has_failed = batch.outcome.settled
+            if not batch.is_overdue or has_failed:
+                batch.drop()
+                self.release(batch.buffer_bytes)
+            if has_failed:
+                batch.settle(error)
+            else:
+                batch.outcome.settle(self._on_failure(error))
+                self._keep(_Failure(batch.outcome, batch.at, batch.record_count))
 
     def note_failed(self, outcome: Outcome, at: TopicPartition, records: int = 1) -> None:
         """Note the failure of records that had no batch yet."""

@@ -19,7 +19,8 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.partition.compressor import Compressor
-from ledgermq.client.producing.partition_queue import Left, PartitionQueue
+from ledgermq.client.producing.partition.left import Left
+from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.client.producing.resend_queue import ResendQueue
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.sessions import Session

@@ -24,8 +24,9 @@ from typing import Any
 
 from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.context import ClientContext
-from ledgermq.client.producing.batch import Batch, encoding_error
+from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.partition_queue import PartitionQueue
+from ledgermq.client.producing.publishing import encoding_error
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.sessions import open_sessions
 from ledgermq.client.producing.spill_file import LaneKey, RememberedTopic, check_cluster

@@ -264,9 +264,9 @@ class TopicQueues:
             session=publishing.session(at) if publishing.numbering is Numbering.GIVEN else None,
         )
 
-    def add(self, row: Row, size: int, partition: int | None) -> Delivery:
-        """Add a record. Raises MessageTooLarge, UnknownPartition, and why the partition takes no record at present;
-        then the record is not queued.
+    def add(self, row: Row, size: int, partition: int | None, deadline_s: float | None = None) -> Delivery:
+        """Add a record. `deadline_s`: as in `Batch`. Raises MessageTooLarge, UnknownPartition, and why the partition
+        takes no record at present; then the record is not queued.
         """
         if size > self._record_bytes_max:
             raise MessageTooLarge(
@@ -286,8 +286,9 @@ class TopicQueues:
             batch is None
             or batch.data_bytes + size > self._settings.batch_bytes_max
             or ((batch.has_ids != has_id or is_alone or expect_end is not None) and batch.record_count)
+            or not batch.shares(deadline_s, self._clock_s())
         ):
-            batch = self._open_batch(queue)
+            batch = self._open_batch(queue, deadline_s)
         batch.has_ids = has_id
         delivery = Delivery(batch, batch.add(row, size))
         batch.expect_end = expect_end
@@ -385,25 +386,23 @@ class TopicQueues:
         self._avoided, self._avoided_s = silent.keys() | siblings, now_s if silent else None
         return self._avoided
 
-    def _open_batch(self, queue: PartitionQueue) -> Batch:
+    def _open_batch(self, queue: PartitionQueue, deadline_s: float | None) -> Batch:
         self.seal(queue, only_open=self._by_tag)
-        queue.open = self._new_batch(queue)
+        queue.open = self._new_batch(queue, deadline_s)
         self._wake.set()
         return queue.open
 
-    def _new_batch(self, queue: PartitionQueue) -> Batch:
+    def _new_batch(self, queue: PartitionQueue, deadline_s: float | None = None) -> Batch:
         size_max = self._settings.batch_bytes_max
         takes_plain = self._record_bytes_max >= size_max and self._sticks and not self._by_tag
         plain_bytes_max = size_max if takes_plain else -1
         compressor = self._compressors[queue.at.partition]
-        return Batch(
-            queue.at,
-            self.route.topic_id,
-            self._clock_s(),
-            compressor,
-            plain_bytes_max,
-            quiet=not self._settings.raise_on_error,
-        )
+        quiet = not self._settings.raise_on_error
+        batch = Batch(queue.at, self.route.topic_id, self._clock_s(), compressor, plain_bytes_max, quiet=quiet)
+        if deadline_s is not None:
+            batch.end_by(deadline_s)
+            queue.deadlines.add(batch)
+        return batch
 
     def seal(self, queue: PartitionQueue, *, only_open: bool = False) -> None:
         if only_open and self._by_tag:  # the batches of other tags stay open, and so does the choice of the partition
@@ -435,11 +434,12 @@ class TopicQueues:
             if number is not None:
                 check_partition(number, len(self.queues), self.route.name)
 
-    def add_arrow(self, piece: Piece, buffer_bytes: int, partition: int | None) -> list[Batch]:
+    def add_arrow(
+        self, piece: Piece, buffer_bytes: int, partition: int | None, deadline_s: float | None = None
+    ) -> list[Batch]:
         """Add rows of the record schema. `partition`, or else the piece, or else keys choose partitions as
-        for single records; each batch keeps the order of its rows.
-
-        Raises MessageTooLarge, UnknownPartition; then no row is queued.
+        for single records; each batch keeps the order of its rows. `deadline_s`: as in `Batch`. Raises
+        MessageTooLarge, UnknownPartition; then no row is queued.
         """
         self.check_arrow(piece, partition)
         rows = piece.rows
@@ -456,7 +456,7 @@ class TopicQueues:
         left_bytes, left_rows = buffer_bytes, rows.num_rows
         for number, part in pieces:
             self.seal(self.queues[number])
-            batch = self._new_batch(self.queues[number])
+            batch = self._new_batch(self.queues[number], deadline_s)
             held_bytes = left_bytes * part.num_rows // left_rows
             left_bytes, left_rows = left_bytes - held_bytes, left_rows - part.num_rows
             batch.fill(part, held_bytes)

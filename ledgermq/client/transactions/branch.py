@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -100,9 +101,11 @@ class Branch:
     def closed(self) -> bool:
         return self._producer.closed
 
-    def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> Queuing[BatchDelivery]:
+    def send_batch(
+        self, topic: str, batch: ArrowData, *, partition: int | None = None, timeout: float | timedelta | None = None
+    ) -> Queuing[BatchDelivery]:
         """Queue the rows of Arrow data, as `Producer.send_batch`."""
-        return self._producer.send_batch(topic, batch, partition=partition)
+        return self._producer.send_batch(topic, batch, partition=partition, timeout=timeout)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every record is staged.

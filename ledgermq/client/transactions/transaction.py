@@ -135,8 +135,6 @@ class Transaction:
             advice = "use it in `async with`" if self.state == "new" else "begin another one"
             raise TransactionError(f"the transaction is {self.state}, not open: {advice}")
 
-    # -- send
-
     def send(
         self,
         topic: str,
@@ -153,6 +151,7 @@ class Transaction:
         id: Bytes | None = None,  # noqa: A002  as `Producer.send`
         priority: int | None = None,
         on_delivery: OnDelivery | None = None,
+        timeout: float | timedelta | None = None,
     ) -> Delivery:
         """Queue one record, as `Producer.send`. The delivery is done when the record is staged. Its
         `offset` is None, because a record gets its offset after the commit.
@@ -164,22 +163,8 @@ class Transaction:
         Raises like `Producer.send`, and TransactionAborted, TransactionError, TransactionFenced.
         """
         self.check_open()
-        return self._producer.send(
-            topic,
-            value,
-            key,
-            headers,
-            tag,
-            timestamp,
-            partition,
-            ttl,
-            delay,
-            deliver_at,
-            delay_level,
-            id,
-            priority,
-            on_delivery,
-        )
+        record = (value, key, headers, tag, timestamp, partition, ttl, delay, deliver_at, delay_level, id, priority)
+        return self._producer.send(topic, *record, on_delivery, timeout=timeout)
 
     def check_conditional(self, partition: int | None, expect_end: int, *, delayed: bool) -> None:
         """Raise InvalidRecord: a record of a transaction expects no end."""
@@ -196,18 +181,24 @@ class Transaction:
         return self._producer.due_us(delay, deliver_at, delay_level, timestamp)
 
     def send_many(
-        self, topic: str, records: Iterable[Record | Any] | AsyncIterable[Record | Any]
+        self,
+        topic: str,
+        records: Iterable[Record | Any] | AsyncIterable[Record | Any],
+        *,
+        timeout: float | timedelta | None = None,
     ) -> Queuing[Deliveries]:
         """Queue many records, as `Producer.send_many`. A commit waits until all are queued; if one of a
         call that was not awaited is refused, the commit aborts the transaction, and raises its error.
         """
         self.check_open()
-        return self._adding(self._producer.send_many(topic, records))
+        return self._adding(self._producer.send_many(topic, records, timeout=timeout))
 
-    def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> Queuing[BatchDelivery]:
+    def send_batch(
+        self, topic: str, batch: ArrowData, *, partition: int | None = None, timeout: float | timedelta | None = None
+    ) -> Queuing[BatchDelivery]:
         """Queue the rows of Arrow data, as `Producer.send_batch`."""
         self.check_open()
-        return self._adding(self._producer.send_batch(topic, batch, partition=partition))
+        return self._adding(self._producer.send_batch(topic, batch, partition=partition, timeout=timeout))
 
     def _adding(self, call: Queuing[T]) -> Queuing[T]:
         """Count a call that adds records and waits. A commit waits until the call has ended."""
@@ -220,19 +211,28 @@ class Transaction:
         self._adders -= 1
         self._added.set()
 
-    def add_row(self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool = False) -> Delivery:
+    def add_row(
+        self,
+        topic: str,
+        row: Row,
+        size: int,
+        partition: int | None,
+        *,
+        delayed: bool = False,
+        deadline_s: float | None = None,
+    ) -> Delivery:
         """Queue a row that was checked already; `size` is its `row_bytes`."""
         self.check_open()
-        return self._producer.add_row(topic, row, size, partition, delayed=delayed)
+        return self._producer.add_row(topic, row, size, partition, delayed=delayed, deadline_s=deadline_s)
 
     def refused(self, error: Exception, topic: str) -> Delivery:
         """Return the delivery of a record that could not be added and has no caller to raise to."""
         return self._producer.refused(error, topic)
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_room(self, deadline_s: float | None = None) -> None:
         """Wait until the buffer is no longer full, as `Producer.wait_for_room`."""
         self.check_open()
-        await self._producer.wait_for_room()
+        await self._producer.wait_for_room(deadline_s)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send everything now, and return when every record is stored. `commit` does this too.

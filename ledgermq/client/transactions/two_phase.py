@@ -116,26 +116,13 @@ class TwoPhase:
         id: Bytes | None = None,  # noqa: A002  as `Producer.send`
         priority: int | None = None,
         on_delivery: OnDelivery | None = None,
+        timeout: float | timedelta | None = None,
     ) -> Delivery:
         """Queue one record, as `Transaction.send`. Raises TransactionError before `tpc_begin` and
         after `tpc_prepare`.
         """
-        return self._begun().send(
-            topic,
-            value,
-            key,
-            headers,
-            tag,
-            timestamp,
-            partition,
-            ttl,
-            delay,
-            deliver_at,
-            delay_level,
-            id,
-            priority,
-            on_delivery,
-        )
+        record = (value, key, headers, tag, timestamp, partition, ttl, delay, deliver_at, delay_level, id, priority)
+        return self._begun().send(topic, *record, on_delivery, timeout=timeout)
 
     def check_conditional(self, partition: int | None, expect_end: int, *, delayed: bool) -> None:
         """Raise InvalidRecord: a record of a transaction expects no end."""
@@ -152,18 +139,33 @@ class TwoPhase:
         return self._begun().due_us(delay, deliver_at, delay_level, timestamp)
 
     def send_many(
-        self, topic: str, records: Iterable[Record | Any] | AsyncIterable[Record | Any]
+        self,
+        topic: str,
+        records: Iterable[Record | Any] | AsyncIterable[Record | Any],
+        *,
+        timeout: float | timedelta | None = None,
     ) -> Queuing[Deliveries]:
         """Queue many records, as `Transaction.send_many`."""
-        return self._begun().send_many(topic, records)
+        return self._begun().send_many(topic, records, timeout=timeout)
 
-    def send_batch(self, topic: str, batch: ArrowData, *, partition: int | None = None) -> Queuing[BatchDelivery]:
+    def send_batch(
+        self, topic: str, batch: ArrowData, *, partition: int | None = None, timeout: float | timedelta | None = None
+    ) -> Queuing[BatchDelivery]:
         """Queue the rows of Arrow data, as `Transaction.send_batch`."""
-        return self._begun().send_batch(topic, batch, partition=partition)
+        return self._begun().send_batch(topic, batch, partition=partition, timeout=timeout)
 
-    def add_row(self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool = False) -> Delivery:
+    def add_row(
+        self,
+        topic: str,
+        row: Row,
+        size: int,
+        partition: int | None,
+        *,
+        delayed: bool = False,
+        deadline_s: float | None = None,
+    ) -> Delivery:
         """Queue a row that was checked already; `size` is its `row_bytes`."""
-        return self._begun().add_row(topic, row, size, partition, delayed=delayed)
+        return self._begun().add_row(topic, row, size, partition, delayed=delayed, deadline_s=deadline_s)
 
     def refused(self, error: Exception, topic: str) -> Delivery:
         """Return the delivery of a record that could not be added and has no caller to raise to."""
@@ -171,9 +173,9 @@ class TwoPhase:
             return Delivery(Refused(typed(error), TopicPartition(topic, -1)), 0)
         return self._branch.refused(error, topic)
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_room(self, deadline_s: float | None = None) -> None:
         """Wait until the buffer is no longer full, as `Producer.wait_for_room`."""
-        await self._begun().wait_for_room()
+        await self._begun().wait_for_room(deadline_s)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send everything now, and return when every record is stored; `tpc_prepare` does this too.

@@ -1,4 +1,18 @@
-"""The phases of a producer's partition, and what moves it from one to the next. `PartitionQueue` draws them."""
+"""The phases of a producer's partition.
+
+Phases, and what moves a queue from one to the next (`NEXT`):
+
+                   asked             opened
+    UNOPENED ────────────> OPENING ──────────> SENDING <────────── all answered ─┐
+       ^  ^                  │                  │   │                            │
+       │  └─── refused ──────┘                  │   └─ attempt failed ──> DRAINING
+       │                                        │                            │
+       │                                        └─ session broken ─┐         │ session broken
+       └──────────────── all answered ── ENDING <──────────────────┴─────────┘
+
+Numbering decides what a queue without a session does: it opens a new one (UNOPENED), needs none
+(SENDING), or has lost the only one that it may use (OVER).
+"""
 
 from __future__ import annotations
 

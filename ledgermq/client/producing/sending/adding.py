@@ -86,21 +86,32 @@ class Adding(Lifetime):
         buffer.held_bytes = held_bytes
         return batch.deliver_plain(value, size, self._sources.now_us() if due_us is None else due_us)
 
-    def add_row(self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool = False) -> Delivery:
+    def add_row(
+        self,
+        topic: str,
+        row: Row,
+        size: int,
+        partition: int | None,
+        *,
+        delayed: bool = False,
+        deadline_s: float | None = None,
+    ) -> Delivery:
         """Queue a row that was checked already; `size` is its `row_bytes`. `delayed`: its timestamp is
-        a due time.
+        a due time. `deadline_s`: loop time at which it fails; None: after the delivery timeout.
         """
         self._check_takes_records()
-        return self._add_row(topic, row, size, partition, delayed=delayed)
+        return self._add_row(topic, row, size, partition, deadline_s, delayed=delayed)
 
-    def _add_row(self, topic: str, row: Row, size: int, partition: int | None, *, delayed: bool) -> Delivery:
+    def _add_row(
+        self, topic: str, row: Row, size: int, partition: int | None, deadline_s: float | None, *, delayed: bool
+    ) -> Delivery:
         self._check_alive()
         if delayed:
-            return self._delayed_producer().add_row(topic, row, size, partition)
+            return self._delayed_producer().add_row(topic, row, size, partition, deadline_s=deadline_s)
         held = size + ROW_OVERHEAD_BYTES
         self._buffer.admit(held)
         try:
-            delivery = self._topics.topic(topic).add(row, size, partition)
+            delivery = self._topics.topic(topic).add(row, size, partition, deadline_s)
         except BaseException as error:
             self._buffer.release(held)
             if isinstance(error, UnknownPartition | InvalidRecord):
@@ -178,8 +189,8 @@ class Adding(Lifetime):
         return Prepared(topic, row, row_bytes(row), partition, due_us is not None)
 
     def _add_prepared(self, prepared: Prepared) -> Delivery:
-        topic, row, size, partition, is_delayed = prepared
-        return self._add_row(topic, row, size, partition, delayed=is_delayed)
+        topic, row, size, partition, is_delayed, deadline_s = prepared
+        return self._add_row(topic, row, size, partition, deadline_s, delayed=is_delayed)
 
     def _failed_or_raised(self, error: Exception, topic: str) -> Delivery:
         """Return the delivery of a record of `send_many` that cannot be added; raise its error, unless the
@@ -193,18 +204,18 @@ class Adding(Lifetime):
         if isinstance(place := self._topics.topic(topic), TopicQueues):
             place.check_arrow(piece, partition)
 
-    def _add_piece(self, topic: str, piece: Piece, partition: int | None) -> BatchDelivery:
+    def _add_piece(self, topic: str, piece: Piece, partition: int | None, deadline_s: float | None) -> BatchDelivery:
         """Queue rows that fit."""
         held = piece.rows.nbytes + ROW_OVERHEAD_BYTES
         self._buffer.admit(held)
         try:
             place = self._topics.topic(topic)
             if not isinstance(place, TopicQueues):
-                return place.add_arrow(piece, held, partition)
+                return place.add_arrow(piece, held, partition, deadline_s)
             routed = Outcome()
             routed.settle()
             delivery = BatchDelivery(routed)
-            delivery.batches = place.add_arrow(piece, held, partition)
+            delivery.batches = place.add_arrow(piece, held, partition, deadline_s)
         except BaseException:
             self._buffer.release(held)
             raise

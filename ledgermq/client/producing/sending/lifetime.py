@@ -111,7 +111,7 @@ class Lifetime:
         """Return the number of records that are neither stored, nor spilled, nor refused yet."""
         delayed = 0 if self._delayed is None else self._delayed.unanswered_records
         waiting = sum(waiting.record_count for waiting in self._topics.unrouted.values())
-        queued = delayed + waiting + sum(batch.record_count for batch in self._batches())
+        queued = delayed + waiting + sum(b.record_count for b in self._batches() if not b.outcome.settled)
         return queued + self._calls.waiting_records
 
     def _batches(self) -> list[Batch]:

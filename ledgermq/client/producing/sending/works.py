@@ -10,6 +10,7 @@ from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Record, Row
 from ledgermq.client.producing.arrow_rows import Piece
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery
 from ledgermq.client.producing.send_buffer import SendBuffer
+from ledgermq.client.producing.sending.timeouts import deadline_of
 
 RECORDS_PER_STEP = 1000
 """Number of records after which a call lets other tasks run."""
@@ -19,13 +20,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Prepared(NamedTuple):
-    """A record that was checked. `held`: bytes that it takes in the buffer."""
+    """A record that was checked. `held`: bytes that it takes in the buffer. `deadline_s`: as in `Batch`."""
 
     topic: str
     row: Row
     size: int
     partition: int | None
     is_delayed: bool
+    deadline_s: float | None = None
 
     @property
     def held(self) -> int:
@@ -42,31 +44,41 @@ class Adds:
     plain_values: Callable[[str, Sequence[bytes], int], tuple[Delivery, int] | None]
     prepare: Callable[[str, Record], Prepared]
     prepared: Callable[[Prepared], Delivery]
-    piece: Callable[[str, Piece, int | None], BatchDelivery]
+    piece: Callable[[str, Piece, int | None, float | None], BatchDelivery]
     failed_or_raised: Callable[[Exception, str], Delivery]
 
 
 class Work(Protocol[T_co]):
     """Records of a call. `add` adds some of those that are left, as long as they fit below
     `limit_bytes`, and returns None once all are added, the bytes that the next one needs if it does not
-    fit, else 0. `refuse` is called when there was no room for the next one in time.
+    fit, else 0. `refuse` is called when there was no room for the next one in time, which is at most until
+    `deadline_s`, by the loop's time; None: the delivery timeout.
     """
 
     @property
     def result(self) -> T_co: ...
     @property
     def left(self) -> int: ...
+    @property
+    def deadline_s(self) -> float | None: ...
     def keep(self) -> None: ...
     def add(self, buffer: SendBuffer, limit_bytes: int, records_max: int) -> int | None: ...
     def refuse(self, error: Exception) -> None: ...
 
 
 class ManyRecords:
-    """Records of `send_many`."""
+    """Records of `send_many`. `timeout_s`: from now on for those of a list, else from the time when each is taken."""
 
     def __init__(
-        self, adds: Adds, topic: str, records: Iterable[Record | Any], result: Deliveries | None = None
+        self,
+        adds: Adds,
+        topic: str,
+        records: Iterable[Record | Any],
+        result: Deliveries | None = None,
+        timeout_s: float | None = None,
     ) -> None:
+        self._timeout_s = timeout_s
+        self.deadline_s = deadline_of(timeout_s)
         self.result = Deliveries() if result is None else result
         self._adds = adds
         self._topic = topic
@@ -124,26 +136,28 @@ class ManyRecords:
             record = next(self._iterator, _END)
             if record is _END:
                 return False
+            self.deadline_s = deadline_of(self._timeout_s)
         else:
             assert self._sequence is not None, "records are a sequence or an iterator"
             if self._at >= len(self._sequence):
                 return False
             record = self._sequence[self._at]
             self._at += 1
-        if type(record) is bytes:
+        if type(record) is bytes and self.deadline_s is None:
             delivery = self._adds.plain(self._topic, record, limit_bytes)
             if delivery is not None:
                 self.result.add(delivery)
                 return True
         try:
-            self._waiting = self._adds.prepare(self._topic, record if isinstance(record, Record) else Record(record))
+            waiting = self._adds.prepare(self._topic, record if isinstance(record, Record) else Record(record))
+            self._waiting = waiting._replace(deadline_s=self.deadline_s)
         except Exception as error:  # as in `send`
             self.result.add(self._adds.failed_or_raised(error, self._topic))
         return True
 
     def _add_values(self, limit_bytes: int, count_max: int) -> int:
         """Add plain values of a sequence that join a batch at once. Return their number."""
-        if self._sequence is None:
+        if self._sequence is None or self.deadline_s is not None:
             return 0
         if self._at >= self._piece_end:
             piece = self._sequence[self._at : self._at + RECORDS_PER_STEP]
@@ -163,7 +177,10 @@ class ManyRecords:
 class ArrowRows:
     """Rows of `send_batch`; one piece is added at a time."""
 
-    def __init__(self, adds: Adds, topic: str, pieces: Iterable[Piece], partition: int | None) -> None:
+    def __init__(
+        self, adds: Adds, topic: str, pieces: Iterable[Piece], partition: int | None, deadline_s: float | None = None
+    ) -> None:
+        self.deadline_s = deadline_s
         self._adds = adds
         self._topic = topic
         self._pieces = iter(pieces)
@@ -189,7 +206,7 @@ class ArrowRows:
             held: int = piece.rows.nbytes + ROW_OVERHEAD_BYTES
             if not buffer.fits(held, limit_bytes):
                 return held
-            delivery = self._adds.piece(self._topic, piece, self._partition)
+            delivery = self._adds.piece(self._topic, piece, self._partition, self.deadline_s)
             if self._delivery is None:
                 self._delivery = delivery
             else:
