@@ -140,11 +140,12 @@ class Sender(Generic[In]):
         priority: int | None = None,
         on_delivery: OnDelivery | None = None,
         expect_end: int | None = None,
+        *,
         timeout: float | timedelta | None = None,
     ) -> Delivery:
-        """Queue one record. Raises InvalidRecord, and TransactionError for a delay in a transaction; all
-        other errors are raised by the delivery's `result()`. With raise_on_error=False that returns them, and none is
-        raised here. `on_delivery` runs in the client's own thread. This call blocks no longer than `timeout`.
+        """Queue one record. Raises InvalidRecord, and TransactionError for a delay in a transaction; all other errors
+        are raised by the delivery's `result()`. With raise_on_error=False that returns them, and none is raised here.
+        `on_delivery` runs in the client's own thread. This call blocks no longer than `timeout`.
         """
         self._background.home.check_process()
         self._check()

@@ -310,11 +310,13 @@ def test_all_calls_that_send_a_record_have_the_same_parameters() -> None:
     """They are written out in each, as arguments may be given by position."""
     senders = [ledgermq.Producer, ledgermq.Transaction, ledgermq.TwoPhase, ledgermq.sync.Producer]
     [declared, *others] = [[*inspect.signature(kind.send).parameters.values()] for kind in senders]
-    assert len(declared) == 16
+    assert len(declared) == 17
+    assert declared[-1].kind is inspect.Parameter.KEYWORD_ONLY
+    staged = [each for each in declared if each.name != "expect_end"]  # a staged record expects no end
     for kind, found in zip(senders[1:], others, strict=True):
-        taken = declared if kind is ledgermq.sync.Producer else declared[:-1]  # a staged record expects no end
-        assert [(each.name, each.default, _plain(each.annotation)) for each in found] == [
-            (each.name, each.default, _plain(each.annotation)) for each in taken
+        taken = declared if kind is ledgermq.sync.Producer else staged
+        assert [(each.name, each.kind, each.default, _plain(each.annotation)) for each in found] == [
+            (each.name, each.kind, each.default, _plain(each.annotation)) for each in taken
         ]
     fields = [*inspect.signature(ledgermq.Record).parameters.values()]
-    assert [(each.name, each.default) for each in fields] == [(each.name, each.default) for each in declared[2:-2]]
+    assert [(each.name, each.default) for each in fields] == [(each.name, each.default) for each in declared[2:-3]]

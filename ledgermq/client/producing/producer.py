@@ -48,6 +48,7 @@ class Producer(Adding):
         priority: int | None = None,
         on_delivery: OnDelivery | None = None,
         expect_end: int | None = None,
+        *,
         timeout: float | timedelta | None = None,
     ) -> Delivery:
         """Queue one record; returns at once. Await the result for the `SendResult`, or `flush()`

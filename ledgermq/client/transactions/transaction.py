@@ -151,6 +151,7 @@ class Transaction:
         id: Bytes | None = None,  # noqa: A002  as `Producer.send`
         priority: int | None = None,
         on_delivery: OnDelivery | None = None,
+        *,
         timeout: float | timedelta | None = None,
     ) -> Delivery:
         """Queue one record, as `Producer.send`. The delivery is done when the record is staged. Its
@@ -158,8 +159,7 @@ class Transaction:
 
         A record with `delay`, `deliver_at` or `delay_level` comes into its topic when the transaction is
         committed and the record's time has come. A delay counts from this call. Its `handle` is None.
-        Records of transactions take no `id`: it is refused.
-
+        Records of transactions take no `id`: it is refused. With `timeout`, a late record aborts the transaction.
         Raises like `Producer.send`, and TransactionAborted, TransactionError, TransactionFenced.
         """
         self.check_open()

@@ -116,6 +116,7 @@ class TwoPhase:
         id: Bytes | None = None,  # noqa: A002  as `Producer.send`
         priority: int | None = None,
         on_delivery: OnDelivery | None = None,
+        *,
         timeout: float | timedelta | None = None,
     ) -> Delivery:
         """Queue one record, as `Transaction.send`. Raises TransactionError before `tpc_begin` and
