@@ -161,8 +161,7 @@ class Sender(Generic[In]):
             topic, row, partition = prepared(
                 self._inner.settings, topic, value, key, headers, tag, moment, partition, ttl, now_us, delayed=delayed
             )
-            partition = PartitionAt.of(partition, expect_end)
-            size = row_bytes(row)
+            partition, size = PartitionAt.of(partition, expect_end), row_bytes(row)
             if timeout_s is not None or self._inner.settings.when_full == "fail":
                 delivery.inner = self._add_at_once(topic, row, size, partition, delayed, timeout_s)
                 return self._calling(on_delivery, delivery)
