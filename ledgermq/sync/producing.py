@@ -58,7 +58,7 @@ class Inner(Protocol):
         deadline_s: float | None = None,
     ) -> ledgermq.Delivery: ...
     def refused(self, error: Exception, topic: str) -> ledgermq.Delivery: ...
-    async def wait_for_room(self, deadline_s: float | None = None) -> None: ...
+    async def wait_for_room(self, timeout: float | None = None) -> None: ...  # noqa: ASYNC109
     def send_batch(
         self, topic: str, batch: ArrowData, *, partition: int | None = None, timeout: float | timedelta | None = None
     ) -> Queuing[ledgermq.BatchDelivery]: ...
@@ -194,7 +194,7 @@ class Sender(Generic[In]):
             deadline_s = deadline_of(timeout_s)
             if deadline_s is not None:
                 self.hand_over()
-                await self._inner.wait_for_room(deadline_s)
+                await self._inner.wait_for_room(timeout_s)
             return self._inner.add_row(topic, row, size, partition, delayed=delayed, deadline_s=deadline_s)
 
         return self._background.run(add(), timeout_s)

@@ -178,6 +178,7 @@ async def test_the_wait_for_room_counts(cluster: Cluster) -> None:
             lambda: producer.send_many("t", iter([b"y" * 500]), timeout=2),
             lambda: producer.send_many("t", one_by_one(), timeout=2),
             lambda: producer.send_batch("t", pa.table({"value": [b"y" * 500]}), timeout=2),
+            lambda: producer.wait_for_room(timeout=2),
         ):
             begun_s = clock_s()
             with pytest.raises(DeadlineExceeded):

@@ -200,12 +200,12 @@ class Producer(Adding):
 
         return self._calls.begin(rows, partial(self._check_goes_on, self._fresh_starts))
 
-    async def wait_for_room(self, deadline_s: float | None = None) -> None:
-        """Wait until the buffer is no longer full, at most until this loop time; a loop of plain `send` calls should
-        await this now and then. Raises like `send_many`.
+    async def wait_for_room(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  as `send`
+        """Wait until the buffer is no longer full, at most `timeout` seconds; a loop of plain `send` calls should await
+        this now and then. Raises like `send_many`.
         """
         self._check_takes_records()
-        await self._buffer.wait_for_room(deadline_s=deadline_s)
+        await self._buffer.wait_for_room(deadline_s=deadline_of(timeout))
 
     @property
     def spilled(self) -> SpillState | None:

@@ -229,10 +229,10 @@ class Transaction:
         """Return the delivery of a record that could not be added and has no caller to raise to."""
         return self._producer.refused(error, topic)
 
-    async def wait_for_room(self, deadline_s: float | None = None) -> None:
+    async def wait_for_room(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Wait until the buffer is no longer full, as `Producer.wait_for_room`."""
         self.check_open()
-        await self._producer.wait_for_room(deadline_s)
+        await self._producer.wait_for_room(timeout)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send everything now, and return when every record is stored. `commit` does this too.

@@ -174,9 +174,9 @@ class TwoPhase:
             return Delivery(Refused(typed(error), TopicPartition(topic, -1)), 0)
         return self._branch.refused(error, topic)
 
-    async def wait_for_room(self, deadline_s: float | None = None) -> None:
+    async def wait_for_room(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Wait until the buffer is no longer full, as `Producer.wait_for_room`."""
-        await self._begun().wait_for_room(deadline_s)
+        await self._begun().wait_for_room(timeout)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send everything now, and return when every record is stored; `tpc_prepare` does this too.
