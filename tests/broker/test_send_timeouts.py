@@ -178,7 +178,6 @@ async def test_the_wait_for_room_counts(cluster: Cluster) -> None:
             lambda: producer.send_many("t", iter([b"y" * 500]), timeout=2),
             lambda: producer.send_many("t", one_by_one(), timeout=2),
             lambda: producer.send_batch("t", pa.table({"value": [b"y" * 500]}), timeout=2),
-            lambda: producer.wait_for_room(timeout=2),
         ):
             begun_s = clock_s()
             with pytest.raises(DeadlineExceeded):
@@ -187,6 +186,23 @@ async def test_the_wait_for_room_counts(cluster: Cluster) -> None:
         cluster.views["a:1"].resume()
         await (await filling)
         assert b"y" * 500 not in await values_in(cluster)
+
+
+@in_one
+async def test_wait_for_room_ends_in_time(cluster: Cluster) -> None:
+    await cluster.create("t", 1)
+    clock_s = asyncio.get_running_loop().time
+    async with cluster.client() as client, client.producer(buffer_bytes_max=1000) as producer:
+        await producer.send("t", "first")
+        cluster.views["a:1"].pause()
+        large = producer.send("t", b"x" * 2000)
+        begun_s = clock_s()
+        with pytest.raises(DeadlineExceeded, match="no room"):
+            await producer.wait_for_room(timeout=2)
+        assert clock_s() - begun_s < 2.02
+        cluster.views["a:1"].resume()
+        await producer.wait_for_room(timeout=60)
+        assert (await large).offset == 1
 
 
 @in_one
