@@ -80,7 +80,7 @@ class Delivery:
     def __init__(self, sender: _Waits, timeout_s: float | None = None) -> None:
         self._sender = sender
         self.timeout_s = timeout_s
-        """Time after which the record has failed, if it has one of its own."""
+        """Time after which the record has failed; None: the delivery timeout."""
         self.inner: ledgermq.Delivery | None = None
 
     def result(self, timeout_s: float | None = None) -> SendResult:

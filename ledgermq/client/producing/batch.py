@@ -45,7 +45,7 @@ from ledgermq.protocol.records import (
 _new = object.__new__
 
 SHARED_OF_TIME = 0.1
-"""Records with a timeout of their own travel together if none fails earlier by more than this part of its time."""
+"""Records with a separate timeout travel together if none fails earlier by more than this part of its time."""
 LINGERED_OF_TIME = 0.5
 """A batch whose records have a timeout is sent after this part of it at the latest, whatever the linger is."""
 
@@ -168,7 +168,7 @@ class Batch:
         return self.outcome.settled and not self.is_overdue
 
     def end_by(self, deadline_s: float) -> None:
-        """Give its records a time of their own. It takes no values that are not checked one by one."""
+        """Give its records a separate deadline. It takes no values that are not checked one by one."""
         self.deadline_s = deadline_s
         self.close()
 

@@ -140,7 +140,7 @@ class Unrouted:
                 self._buffer.note_failed(entry.fail(error), self.at, entry.records)
 
     def overdue(self, now_s: float) -> float | None:
-        """Fail what has a time of its own that is over. Return the next deadline; None: there is none."""
+        """Fail what has a deadline that has passed. Return the next deadline; None: there is none."""
         if self._deadline_s <= now_s:
             late = [each for each in self._entries if each.deadline_s is not None and each.deadline_s <= now_s]
             self._entries = [each for each in self._entries if each not in late]

@@ -1,4 +1,4 @@
-"""Batches whose records have a time of their own, and what their callers are told when it is over."""
+"""Batches whose records have a deadline, and the errors of those whose deadline has passed."""
 
 from __future__ import annotations
 
