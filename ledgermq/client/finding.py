@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from sys import maxsize
 from typing import Any, Literal, Self, cast
 
 from ledgermq.client.connection.routing import AtOwners
@@ -144,7 +143,19 @@ class Search:
 
     async def all(self) -> list[Message]:
         """Return all messages. Raises what iterating raises; SearchStopped has those that were found before."""
-        return await some_of(self, maxsize)
+        return await self._some(2**63)
+
+    async def _some(self, room: int) -> list[Message]:  # for the gateway: whole answers, until so many bytes
+        found: list[Message] = []
+        try:
+            async for message in self:
+                found.append(message)
+                if (room := room - len(message.value or b"") - len(message.key or b"")) <= 0 and not self._ready:
+                    break
+        except SearchStopped as stopped:
+            stopped.found = found
+            raise
+        return found
 
     def __aiter__(self) -> Self:
         return self
@@ -208,15 +219,10 @@ class Search:
         self._ready.extend(found)
 
     def _check_bounds(self, deadline: float) -> None:
-        loop = asyncio.get_running_loop()
-        if self.read_bytes < self._bytes_max and loop.time() < deadline:
-            return
-        why = (
-            f"{self._timeout_s:g} s have passed (timeout)"
-            if self.read_bytes < self._bytes_max
-            else f"{self.read_bytes} bytes were read (bytes_max)"
-        )
-        raise self._stopped(why)
+        if self.read_bytes >= self._bytes_max:
+            raise self._stopped(f"{self.read_bytes} bytes were read (bytes_max)")
+        if asyncio.get_running_loop().time() >= deadline:
+            raise self._stopped(f"{self._timeout_s:g} s have passed (timeout)")
 
     def _stopped(self, why: str) -> SearchStopped:
         spans = ", ".join(f"{at}: {first} to {end - 1}" for at, (first, end) in self._left.items())
@@ -243,24 +249,6 @@ class Search:
         if left == (first, end) and not answer.messages:
             raise CorruptFrame(f"a broker searched nothing of offsets {first} to {end - 1} of topic {self.topic!r}")
         return left
-
-
-async def some_of(search: Search, bytes_max: int) -> list[Message]:
-    """Return messages of a search, whole answers of brokers, until they have so many bytes; `rest` is right then.
-    Raises what `Search.all` raises.
-    """
-    found: list[Message] = []
-    size = 0
-    try:
-        async for message in search:
-            found.append(message)
-            size += len(message.value or b"") + len(message.key or b"")
-            if size >= bytes_max and not search._ready:
-                break
-    except SearchStopped as stopped:
-        stopped.found = found
-        raise
-    return found
 
 
 class Finding:

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Struct
 
 from ledgermq.client.delayed import RecallOutcome
-from ledgermq.client.finding import some_of
 from ledgermq.errors import SearchStopped
 from ledgermq_gateway.http.call import Answer, Call
 from ledgermq_gateway.http.problems import Problem
@@ -87,7 +86,7 @@ async def find(call: Call) -> Answer:
     call.share.take(READ_BYTES)
     with call.service.streams.one(call.caller.principal):
         try:
-            messages = await some_of(search, call.service.settings.page_bytes_max)
+            messages = await search._some(call.service.settings.page_bytes_max)
             rest = search.rest
         except SearchStopped as error:
             messages, rest = list(error.found), error.rest
