@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from ledgermq.client.client import Client
     from ledgermq.client.connecting import connect
     from ledgermq.client.consuming.consumer import Consumer
-    from ledgermq.client.consuming.message import Message
+    from ledgermq.client.consuming.message import Message, MessageDescription, StoredBy
     from ledgermq.client.consuming.reader import FilterCounts
     from ledgermq.client.delayed import DelayedBundle, DelayedList, DelayedMessage, DelayedRange, RecallOutcome
-    from ledgermq.client.finding import MessageDescription, Search, StoredBy
+    from ledgermq.client.finding import Search
     from ledgermq.client.groups.admin.descriptions import GroupDescription, GroupSummary, MemberDescription
     from ledgermq.client.groups.admin.group_admin import GroupAdmin
     from ledgermq.client.groups.admin.resets import Like, PlannedReset, Shift
@@ -234,7 +234,7 @@ _MODULES = {
     "client.client": ("Client",),
     "client.connecting": ("connect",),
     "client.consuming.consumer": ("Consumer",),
-    "client.consuming.message": ("Message",),
+    "client.consuming.message": ("Message", "MessageDescription", "StoredBy"),
     "client.paging.pages": ("Page",),
     "client.consuming.reader": ("FilterCounts",),
     "client.delayed": ("DelayedBundle", "DelayedList", "DelayedMessage", "DelayedRange", "RecallOutcome"),
@@ -252,7 +252,7 @@ _MODULES = {
         "TopicDescription",
         "TopicPartition",
     ),
-    "client.finding": ("MessageDescription", "Search", "StoredBy"),
+    "client.finding": ("Search",),
     "client.groups.admin.descriptions": ("GroupDescription", "GroupSummary", "MemberDescription"),
     "client.groups.admin.group_admin": ("GroupAdmin",),
     "client.groups.admin.resets": ("Like", "PlannedReset", "Shift"),

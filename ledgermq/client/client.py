@@ -23,7 +23,7 @@ from ledgermq.client.connection.connections import CallerConnector, Connections
 from ledgermq.client.connection.routing import Routing
 from ledgermq.client.connection.target import Embedding
 from ledgermq.client.consuming.consumer import Consumer
-from ledgermq.client.consuming.message import TABLE_SCHEMA, Message
+from ledgermq.client.consuming.message import TABLE_SCHEMA, Message, MessageDescription
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.context import ClientContext, Made
 from ledgermq.client.delayed import Delayed, DelayedList, RecallOutcome
@@ -33,7 +33,6 @@ from ledgermq.client.finding import (
     TIMEOUT_S,
     Finding,
     GivenKey,
-    MessageDescription,
     Order,
     Partitions,
     Place,

@@ -10,17 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal, Self, cast
 
 from ledgermq.client.connection.routing import AtOwners
-from ledgermq.client.consuming.message import Message, messages_of
+from ledgermq.client.consuming.message import Message, MessageDescription, description_of, messages_of
 from ledgermq.client.consuming.start import Position, Wanted, check_known, check_position, check_start, wishes
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition, check_partition
 from ledgermq.client.messages.message_id import MessageId
-from ledgermq.client.messages.record import as_bytes, datetime_of
+from ledgermq.client.messages.record import as_bytes
 from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import (
     CorruptFrame,
@@ -47,43 +45,6 @@ Place = Wanted | Mapping[int, int]
 """Where a search begins or ends: as `start` of a consumer, and an offset, if one partition is searched."""
 Partitions = Iterable[int] | Literal["key", "all"]
 Order = Literal["newest", "oldest"]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBy:
-    """The batch in which a message was stored. `broker`: the one that stored it, in this epoch of its
-    ownership. `producer_id`: a hash of the id of the producer's session, which itself is secret; None: it
-    was not idempotent. `sequence`: of the batch's first record.
-    """
-
-    broker: str
-    epoch: int
-    base_offset: int
-    record_count: int
-    producer_id: bytes | None
-    producer_epoch: int
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class MessageDescription:
-    """A message, and the objects that hold it, by their keys below the root. `segment`, `position`: the
-    segment, and where the message's batch begins there; None: compaction has removed the segment.
-    `parquet_file`: None: it is not compacted yet. Times are None if they are not known. `stored_by`: None
-    once the segment is removed.
-    """
-
-    message: Message
-    segment: str | None
-    position: int | None
-    stored_at: datetime | None
-    parquet_file: str | None
-    compacted_at: datetime | None
-    stored_by: StoredBy | None
-
-    @property
-    def id(self) -> MessageId:
-        return self.message.id
 
 
 class Search:
@@ -300,7 +261,7 @@ class Finding:
             raise OffsetOutOfRange(
                 f"message {message_id} was cleaned: topic {topic!r} keeps the latest message of each key only"
             )
-        return _description(found[0], answer.messages[0])
+        return description_of(found[0], answer.messages[0])
 
     async def ask(self, request: pb.FindMessagesRequest, deadline: float | None = None) -> pb.FindMessagesResponse:
         """Call the owner. `deadline`: a time of the loop's clock; the client's `timeout_s` bounds it, too.
@@ -383,17 +344,3 @@ def _messages(answer: pb.FindMessagesResponse, topic: str, partition: int) -> li
     if rows.num_rows != len(answer.messages):
         raise CorruptFrame(f"a look-up answered {rows.num_rows} records for {len(answer.messages)} offsets")
     return messages_of(rows, topic, partition, [found.offset for found in answer.messages])
-
-
-def _description(message: Message, found: pb.FoundMessage) -> MessageDescription:
-    by, stored_by = found.stored_by, None
-    if found.HasField("stored_by"):
-        of_batch = by.broker, by.epoch, by.base_offset, by.record_count
-        stored_by = StoredBy(*of_batch, by.producer_id or None, by.producer_epoch, by.sequence)
-    segment, position = (found.segment, found.position) if found.segment else (None, None)
-    stored, compacted = _time_of(found.stored_ms), _time_of(found.compacted_ms)
-    return MessageDescription(message, segment, position, stored, found.file or None, compacted, stored_by)
-
-
-def _time_of(ms: int) -> datetime | None:
-    return datetime_of(ms * 1000) if ms else None

@@ -16,9 +16,9 @@ from typing import Literal
 
 from ledgermq.client.admin.topics import Admin
 from ledgermq.client.consuming.consumer import Consumer
-from ledgermq.client.consuming.message import Message
+from ledgermq.client.consuming.message import Message, MessageDescription
 from ledgermq.client.context import ClientContext
-from ledgermq.client.finding import BYTES_MAX, Finding, MessageDescription
+from ledgermq.client.finding import BYTES_MAX, Finding
 from ledgermq.client.groups.admin.descriptions import GroupDescription
 from ledgermq.client.groups.admin.group_admin import GroupAdmin
 from ledgermq.client.groups.retry_topics import OFFSET, PARTITION, TOPIC, failures_of

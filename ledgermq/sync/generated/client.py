@@ -10,10 +10,10 @@ import pyarrow as pa
 from ledgermq.client.client import READ_BYTES_MAX
 from ledgermq.client.client import Client as AsyncClient
 from ledgermq.client.consuming.consumer import Consumer as AsyncConsumer
-from ledgermq.client.consuming.message import Message
+from ledgermq.client.consuming.message import Message, MessageDescription
 from ledgermq.client.consuming.start import Start
 from ledgermq.client.delayed import DelayedList, RecallOutcome
-from ledgermq.client.finding import BYTES_MAX, MAX, TIMEOUT_S, GivenKey, MessageDescription, Order, Partitions, Place
+from ledgermq.client.finding import BYTES_MAX, MAX, TIMEOUT_S, GivenKey, Order, Partitions, Place
 from ledgermq.client.groups.assignment import GivenRule, Topics
 from ledgermq.client.groups.handlers.handler import BatchFunction, Handler, HandlerFunction
 from ledgermq.client.messages.descriptions import PartitionHolder
