@@ -2089,18 +2089,22 @@ class CreateTokenResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class RevokeTokenRequest(_message.Message):
-    __slots__ = ("token_id", "forwarded")
+    __slots__ = ("token_id", "nonce", "forwarded")
     TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     token_id: str
+    nonce: bytes
     forwarded: bool
-    def __init__(self, token_id: _Optional[str] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, token_id: _Optional[str] = ..., nonce: _Optional[bytes] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class RevokeTokenResponse(_message.Message):
-    __slots__ = ("existed",)
+    __slots__ = ("existed", "is_exact")
     EXISTED_FIELD_NUMBER: _ClassVar[int]
+    IS_EXACT_FIELD_NUMBER: _ClassVar[int]
     existed: bool
-    def __init__(self, existed: _Optional[bool] = ...) -> None: ...
+    is_exact: bool
+    def __init__(self, existed: _Optional[bool] = ..., is_exact: _Optional[bool] = ...) -> None: ...
 
 class ListTokensRequest(_message.Message):
     __slots__ = ()

@@ -26,8 +26,8 @@ class Access:
         return self._background.run(self._inner.grant(principal, operations, name, deny=deny))
 
     def revoke(self, *rule_ids: str) -> Sequence[str]:
-        """Remove access rules, and return the ids of those that existed; all of them if the first answer was lost,
-        for then it is not known. Raises Unauthorized, Unavailable.
+        """Remove access rules, and return the ids of those that this call has removed. The others did not exist.
+        Raises InvalidRequest, Unauthorized, Unavailable.
         """
         return self._background.run(self._inner.revoke(*rule_ids))
 

@@ -95,8 +95,8 @@ class Access:
         return answer.granted[0]
 
     async def revoke(self, *rule_ids: str) -> Sequence[str]:
-        """Remove access rules, and return the ids of those that existed; all of them if the first answer was lost,
-        for then it is not known. Raises Unauthorized, Unavailable.
+        """Remove access rules, and return the ids of those that this call has removed. The others did not exist.
+        Raises InvalidRequest, Unauthorized, Unavailable.
         """
         return list((await self._change(pb.ChangeRulesRequest(revoke=rule_ids))).revoked)
 
@@ -142,15 +142,17 @@ class Access:
         """Remove a token; calls that begin afterwards are refused everywhere. Return False if there is no
         such token. Raises InvalidRequest, Unauthorized, Unavailable.
         """
+        request = pb.RevokeTokenRequest(token_id=token_id, nonce=self._sources.new_id())
         attempts = 0
 
         async def revoke(at: Connection) -> pb.RevokeTokenResponse:
             nonlocal attempts
             attempts += 1
-            return await at.revoke_token(pb.RevokeTokenRequest(token_id=token_id))
+            return await at.revoke_token(request)
 
         answer = await self._ask(revoke)
-        return answer.existed or attempts > 1  # an earlier attempt of this call may have removed it
+        # A broker of an earlier release does not know whether an earlier attempt of this call removed it.
+        return answer.existed or (attempts > 1 and not answer.is_exact)
 
     async def list_tokens(self) -> Sequence[TokenDescription]:
         """Return all tokens, without what they are. Raises Unauthorized, Unavailable."""

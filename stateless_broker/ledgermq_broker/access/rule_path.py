@@ -20,6 +20,7 @@ from ledgermq_broker.access.state.records import (
     ACCESS_CHANGES_KEY,
     StoredRule,
     StoredToken,
+    absent_before,
     encode_rule,
     encode_token,
     knows_change,
@@ -82,14 +83,17 @@ class RulePath:
         for rule_id in request.revoke:
             if len(rule_id) > ID_CHARS_MAX:
                 raise InvalidRequest(f"a rule's id has 16 characters, not {len(rule_id)}")
+        named = list(dict.fromkeys(request.revoke))
         revoked: list[str] = []
 
         def decide(catalog: Catalog) -> list[Change]:
             if knows_change(catalog.others, ACCESS_CHANGES_KEY, request.nonce):
-                revoked[:] = request.revoke  # which of them existed then is not stored
+                were_absent = absent_before(catalog.others, ACCESS_CHANGES_KEY, request.nonce)
+                revoked[:] = [rule_id for place, rule_id in enumerate(named) if place not in were_absent]
                 return []
             now = {key for key in catalog.others if key.startswith(b"acl/")}
-            revoked[:] = [rule_id for rule_id in dict.fromkeys(request.revoke) if rule_key(rule_id) in now]
+            revoked[:] = [rule_id for rule_id in named if rule_key(rule_id) in now]
+            absent = [place for place, rule_id in enumerate(named) if rule_key(rule_id) not in now]
             new = {rule.id: rule for rule in granted if rule_key(rule.id) not in now or rule.id in revoked}
             if len(now) - len(revoked) + len(new) > RULES_MAX:
                 raise ResourceExhausted(
@@ -101,7 +105,7 @@ class RulePath:
             }
             gone: list[Change] = [(rule_key(rule_id), None) for rule_id in revoked if rule_id not in made]
             stored = ((rule_key(rule_id), encode_rule(rule)) for rule_id, rule in made.items())
-            return [*stored, *gone, *noted_change(catalog.others, ACCESS_CHANGES_KEY, request.nonce)]
+            return [*stored, *gone, *noted_change(catalog.others, ACCESS_CHANGES_KEY, request.nonce, absent)]
 
         async def here() -> pb.ChangeRulesResponse:
             await self.put(decide)
@@ -140,16 +144,23 @@ class RulePath:
     async def revoke_token(self, request: pb.RevokeTokenRequest) -> pb.RevokeTokenResponse:
         if not is_token_id(request.token_id):
             raise InvalidRequest("a token's id has 12 hexadecimal digits; `ledgermq token list` shows it")
+        check_nonce(request.nonce)
+        key = token_key(request.token_id)
         existed = False
 
         def decide(catalog: Catalog) -> list[Change]:
             nonlocal existed
-            existed = existed or token_key(request.token_id) in catalog.others
-            return [(token_key(request.token_id), None)] if token_key(request.token_id) in catalog.others else []
+            if knows_change(catalog.others, ACCESS_CHANGES_KEY, request.nonce):
+                existed = not absent_before(catalog.others, ACCESS_CHANGES_KEY, request.nonce)
+                return []
+            is_there = key in catalog.others
+            existed = is_there or (existed and not request.nonce)
+            gone: list[Change] = [(key, None)] if is_there else []
+            return [*gone, *noted_change(catalog.others, ACCESS_CHANGES_KEY, request.nonce, () if is_there else (0,))]
 
         async def here() -> pb.RevokeTokenResponse:
             await self.put(decide)
-            return pb.RevokeTokenResponse(existed=existed)
+            return pb.RevokeTokenResponse(existed=existed, is_exact=bool(request.nonce))
 
         return await self._at_controller.run(request, here, lambda line, passed: line.revoke_token(passed))
 

@@ -5,7 +5,7 @@
     token/<token id>    TokenRecord     what is known of a static token; never the token
     quota/<subject>     QuotaRecord     limits; the subject is a principal, a space and a client id or none
     quota-changes       QuotaChanges    nonces of the newest changes of quotas, removals too, oldest first
-    access-changes      QuotaChanges    nonces of the newest changes of rules, and ids of the newest tokens
+    access-changes      QuotaChanges    nonces of the newest changes of rules and tokens, ids of new tokens
 
 A record without a value deletes its key. `Unreadable` stands for a record that this release cannot
 read: a rule may deny something, so a broker that meets it must not let calls through. A quota that cannot
@@ -14,7 +14,7 @@ be read bounds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -185,26 +185,45 @@ def decode_quota(key: bytes, value: bytes) -> tuple[Subject, StoredQuota] | Unre
 
 def knows_change(records: Mapping[bytes, tuple[int, bytes]], key: bytes, nonce: bytes) -> bool:
     """Return whether a change of this kind is an earlier attempt of one that was made."""
-    return bool(nonce) and nonce in _changes_of(records, key)
+    return bool(nonce) and nonce in _changes_of(records, key).nonces
 
 
 def noted_change(
-    records: Mapping[bytes, tuple[int, bytes]], key: bytes, nonce: bytes
+    records: Mapping[bytes, tuple[int, bytes]], key: bytes, nonce: bytes, absent: Collection[int] = ()
 ) -> list[tuple[bytes, bytes | None]]:
-    """Return the record that remembers this change; none for a client of an earlier release."""
+    """Return the record that remembers this change; none for a client of an earlier release. `absent`: the places
+    of the names in the request that do not exist, for the answer to a repetition.
+    """
     if not nonce:
         return []
-    nonces = with_nonce(_changes_of(records, key), nonce, CHANGES_KEPT)
-    return [(key, fmt.QuotaChanges(version=VERSION, nonces=nonces).SerializeToString(deterministic=True))]
+    before = _changes_of(records, key)
+    nonces = with_nonce(tuple(before.nonces), nonce, CHANGES_KEPT)
+    kept = [entry for entry in before.absent if entry.nonce in nonces]
+    if absent:
+        places = sum(1 << place for place in absent).to_bytes(max(absent) // 8 + 1, "little")
+        kept.append(fmt.Absent(nonce=nonce, places=places))
+    record = fmt.QuotaChanges(version=VERSION, nonces=nonces, absent=kept)
+    return [(key, record.SerializeToString(deterministic=True))]
 
 
-def _changes_of(records: Mapping[bytes, tuple[int, bytes]], key: bytes) -> tuple[bytes, ...]:
-    """Return the nonces of the newest changes of a kind, oldest first; none if the record cannot be read."""
+def absent_before(records: Mapping[bytes, tuple[int, bytes]], key: bytes, nonce: bytes) -> Collection[int]:
+    """Return the places of the names in a request that did not exist when its change was made. None are known after
+    a broker of an earlier release has written the record.
+    """
+    for entry in _changes_of(records, key).absent:
+        if entry.nonce == nonce:
+            bits = int.from_bytes(entry.places, "little")
+            return {place for place in range(bits.bit_length()) if bits >> place & 1}
+    return ()
+
+
+def _changes_of(records: Mapping[bytes, tuple[int, bytes]], key: bytes) -> fmt.QuotaChanges:
+    """Return the newest changes of a kind, oldest first; none if the record cannot be read."""
     try:
         record = fmt.QuotaChanges.FromString(records[key][1])
     except (KeyError, DecodeError):
-        return ()
-    return tuple(record.nonces) if record.version == VERSION else ()
+        return fmt.QuotaChanges()
+    return record if record.version == VERSION else fmt.QuotaChanges()
 
 
 def quota_set_of(records: Mapping[bytes, tuple[int, bytes]], before: QuotaSet | None = None) -> QuotaSet:

@@ -2,7 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -77,9 +77,19 @@ class QuotaRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., requests: _Optional[int] = ..., connections: _Optional[int] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ..., open_transactions: _Optional[int] = ..., calls: _Optional[int] = ...) -> None: ...
 
 class QuotaChanges(_message.Message):
-    __slots__ = ("version", "nonces")
+    __slots__ = ("version", "nonces", "absent")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NONCES_FIELD_NUMBER: _ClassVar[int]
+    ABSENT_FIELD_NUMBER: _ClassVar[int]
     version: int
     nonces: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, version: _Optional[int] = ..., nonces: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    absent: _containers.RepeatedCompositeFieldContainer[Absent]
+    def __init__(self, version: _Optional[int] = ..., nonces: _Optional[_Iterable[bytes]] = ..., absent: _Optional[_Iterable[_Union[Absent, _Mapping]]] = ...) -> None: ...
+
+class Absent(_message.Message):
+    __slots__ = ("nonce", "places")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    places: bytes
+    def __init__(self, nonce: _Optional[bytes] = ..., places: _Optional[bytes] = ...) -> None: ...
