@@ -41,7 +41,8 @@ APIS = (
     *("Produce", "Fetch", "ListOffsets", "Metadata", "ApiVersions", "InitProducerId", "OffsetForLeaderEpoch"),
     *("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"),
     *("DescribeGroups", "ListGroups", "DeleteGroups", "OffsetDelete", "CreateTopics", "DeleteTopics"),
-    *("SaslHandshake", "SaslAuthenticate", "CreatePartitions"),
+    *("SaslHandshake", "SaslAuthenticate", "CreatePartitions", "DescribeConfigs", "DescribeCluster"),
+    *("IncrementalAlterConfigs", "AlterConfigs", "DeleteRecords"),
 )
 """What the broker serves; add a name, then `--definitions`."""
 

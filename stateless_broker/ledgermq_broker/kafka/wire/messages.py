@@ -8,6 +8,8 @@ from typing import Protocol, Self
 
 from ledgermq.buffers import Buffer
 from ledgermq_broker.kafka.wire.generated import (
+    alter_configs_request,
+    alter_configs_response,
     api_versions_request,
     api_versions_response,
     create_partitions_request,
@@ -16,8 +18,14 @@ from ledgermq_broker.kafka.wire.generated import (
     create_topics_response,
     delete_groups_request,
     delete_groups_response,
+    delete_records_request,
+    delete_records_response,
     delete_topics_request,
     delete_topics_response,
+    describe_cluster_request,
+    describe_cluster_response,
+    describe_configs_request,
+    describe_configs_response,
     describe_groups_request,
     describe_groups_response,
     fetch_request,
@@ -26,6 +34,8 @@ from ledgermq_broker.kafka.wire.generated import (
     find_coordinator_response,
     heartbeat_request,
     heartbeat_response,
+    incremental_alter_configs_request,
+    incremental_alter_configs_response,
     init_producer_id_request,
     init_producer_id_response,
     join_group_request,
@@ -119,6 +129,11 @@ OFFSET_DELETE = _api(offset_delete_request, offset_delete_response)
 CREATE_TOPICS = _api(create_topics_request, create_topics_response)
 CREATE_PARTITIONS = _api(create_partitions_request, create_partitions_response)
 DELETE_TOPICS = _api(delete_topics_request, delete_topics_response)
+DELETE_RECORDS = _api(delete_records_request, delete_records_response)
+DESCRIBE_CONFIGS = _api(describe_configs_request, describe_configs_response)
+INCREMENTAL_ALTER_CONFIGS = _api(incremental_alter_configs_request, incremental_alter_configs_response)
+ALTER_CONFIGS = _api(alter_configs_request, alter_configs_response)
+DESCRIBE_CLUSTER = _api(describe_cluster_request, describe_cluster_response)
 SASL_HANDSHAKE = _api(sasl_handshake_request, sasl_handshake_response)
 SASL_AUTHENTICATE = _api(sasl_authenticate_request, sasl_authenticate_response)
 
@@ -144,6 +159,11 @@ APIS = (
     CREATE_TOPICS,
     DELETE_TOPICS,
     CREATE_PARTITIONS,
+    DELETE_RECORDS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    ALTER_CONFIGS,
+    DESCRIBE_CLUSTER,
     SASL_HANDSHAKE,
     SASL_AUTHENTICATE,
 )
