@@ -25,10 +25,21 @@ from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.record import Bytes, Headers, pairs_of, value_of
+from ledgermq.client.producing.batch import SHARED_OF_TIME
 from ledgermq.client.producing.delivery import Delivery, SendResult, again
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings.values import ConsumerSettings
-from ledgermq.errors import Closed, InvalidConfig, InvalidRequest, LedgerMQError, NoReply, Unavailable, UnknownTopic
+from ledgermq.errors import (
+    Closed,
+    DeadlineExceeded,
+    InvalidConfig,
+    InvalidRequest,
+    LedgerMQError,
+    NoReply,
+    OutcomeUnknown,
+    Unavailable,
+    UnknownTopic,
+)
 from ledgermq.runtime.tasks import end, retrieve_error
 
 REPLY_TO, IN_REPLY_TO = "ledgermq.reply-to", "ledgermq.in-reply-to"
@@ -82,14 +93,24 @@ class Requests:
                 try:
                     pairs = [(REPLY_TO, inbox.address(number)), *pairs_of(headers)]
                     ttl_s = max(TTL_S_MIN, deadline_s - clock_s())
-                    sent = self._sender().send(topic, value, key, pairs, tag, partition=partition, ttl=ttl_s)
+                    left_s = max(0.0, deadline_s - clock_s())
+                    sent = self._sender().send(
+                        topic, value, key, pairs, tag, partition=partition, ttl=ttl_s, timeout=left_s
+                    )
                     sent.call_when_done(_reported)
-                    await sent
+                    try:
+                        await sent
+                    except (DeadlineExceeded, OutcomeUnknown) as error:
+                        # Its time may end a little before that of the request: a batch has one deadline.
+                        if clock_s() < deadline_s - SHARED_OF_TIME * timeout_s:
+                            raise
+                        if isinstance(error, DeadlineExceeded):
+                            raise NoReply(f"{_no_reply(topic, timeout_s)}, as it was not stored: {error}") from error
                     return await reply
                 finally:
                     inbox.forget(number)
         except TimeoutError:
-            raise NoReply(f"no reply to a request in topic {topic!r} within {timeout_s:g} s") from None
+            raise NoReply(_no_reply(topic, timeout_s)) from None
 
     def reply(self, message: Message, value: Any, headers: Headers | None = None) -> Delivery:
         partition, inbox, number = _address_of(message.headers)
@@ -201,6 +222,10 @@ async def _opened_inbox(context: ClientContext, partitions: int) -> _Inbox:
         await consumer.close()
         raise
     return _Inbox(name, partition, consumer, context)
+
+
+def _no_reply(topic: str, timeout_s: float) -> str:
+    return f"no reply to a request in topic {topic!r} within {timeout_s:g} s"
 
 
 def _reported(result: SendResult) -> None:

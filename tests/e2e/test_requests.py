@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ledgermq
 import ledgermq.sync
+from ledgermq.client.producing.producer import Producer
 from ledgermq.client.requests import IN_REPLY_TO, REPLIES_TOPIC, REPLY_TO
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, InvalidRequest, NoReply, Unavailable, UnknownTopic
 from tests.broker.cluster import Cluster, in_cluster
@@ -191,6 +193,58 @@ async def test_errors_of_the_request_itself_are_raised_at_once(cluster: Cluster)
         await client.close()
         with pytest.raises(Unavailable, match="the client was closed"):
             await waiting
+
+
+@pytest.mark.parametrize("stands_still", [False, True])
+@in_cluster("a:1", heartbeat_interval_ms=2000, holding_ms=12_000)
+async def test_nothing_is_left_of_a_request_whose_time_is_over(cluster: Cluster, stands_still: bool) -> None:
+    """The producer would try to store it for two minutes, and closing the client would wait for that."""
+    clock_s = asyncio.get_running_loop().time
+    async with client_of(cluster) as answering, AsyncExitStack() as stack:
+        await answering.create_topic("t", 1)
+        asking = await stack.enter_async_context(client_of(cluster))
+        async with echoing(answering):
+            assert (await asking.request("t", b"12")).value == b"21"
+        if stands_still:
+            cluster.views["a:1"].pause()
+        else:
+            await cluster.stop("a:1", graceful=False)
+        begun_s = clock_s()
+        with pytest.raises(NoReply, match="no reply to a request in topic 't' within 3 s"):
+            await asking.request("t", b"late", timeout=3)
+        assert 2.7 <= clock_s() - begun_s < 3.1
+        begun_s = clock_s()
+        await stack.aclose()
+        assert clock_s() - begun_s < 15
+        if stands_still:
+            cluster.views["a:1"].resume()
+        else:
+            await cluster.start("a:1")
+            assert await cluster.read_all("t", 0) == [b"12"]
+
+
+@in_cluster("a:1", heartbeat_interval_ms=2000, holding_ms=12_000)
+async def test_the_reply_to_a_request_that_is_in_doubt_still_counts(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time to be stored ends a little before that of the request."""
+    true = Producer.send
+
+    def hurried(self: Producer, *given: Any, **named: Any) -> ledgermq.Delivery:
+        named["timeout"] = named["timeout"] * 0.92 if "timeout" in named else None
+        return true(self, *given, **named)
+
+    async with client_of(cluster) as asking, client_of(cluster) as answering:
+        await answering.create_topic("t", 1)
+        async with echoing(answering):
+            await asking.request("t", b"first")
+            monkeypatch.setattr(Producer, "send", hurried)
+            cluster.views["a:1"].pause()
+            waiting = asyncio.create_task(asking.request("t", b"12", timeout=20))
+            await asyncio.sleep(18.6)
+            assert not waiting.done()
+            cluster.views["a:1"].resume()
+            assert (await waiting).value == b"21"
 
 
 @in_cluster("a:1")
