@@ -79,7 +79,7 @@ class GatewaySettings:
     keepalive_ms: int = _number(75_000, "How long an idle connection stays open; more than load balancers wait.", 1)
     write_timeout_ms: int = _number(30_000, "A reader that takes nothing for so long loses its connection.", 1)
     wait_ms_max: int = _number(50_000, "Longest wait that a request may ask for.", 0, 600_000)
-    delivery_timeout_ms: int = _number(10_000, "Longest time until a record is stored; then its call fails.", 1)
+    delivery_timeout_ms: int = _number(10_000, "Longest time of a call until its records are stored; then it fails.", 1)
     connections_max: int = _number(
         2_000,
         "Most connections at a time, and at most half of the files that the process may open. A further one takes"

@@ -65,9 +65,10 @@ class StoredRecords(Struct, omit_defaults=True, kw_only=True):
 
 async def post_records(call: Call) -> Answer:
     topic = call.names["topic"]
+    until_s = asyncio.get_running_loop().time() + call.service.settings.delivery_timeout_ms / 1000
     described = await call.caller.topic(topic)
     if call.content_type == ARROW:
-        return await _post_arrow(call, topic)
+        return await _post_arrow(call, topic, until_s)
     now_us, most = call.service.sources.now_us(), call.service.settings.records_max
     try:
         if call.content_type == JSON:
@@ -83,7 +84,7 @@ async def post_records(call: Call) -> Answer:
     keyed = KEY_HEADER in call.headers
     if keyed:
         records = _with_ids(call, described, records)
-    return await _store(call, topic, records, keyed=keyed)
+    return await _store(call, topic, records, until_s, keyed=keyed)
 
 
 async def _check_partitions(caller: Caller, described: TopicDescription, records: Sequence[Record]) -> TopicDescription:
@@ -133,8 +134,12 @@ def _with_ids(call: Call, described: TopicDescription, records: Sequence[Record]
     return [record._replace(id=f"{prefix}.{number}") for number, record in enumerate(records)]
 
 
-async def _store(call: Call, topic: str, records: Sequence[Record], *, keyed: bool) -> Answer:
-    deliveries = await call.caller.producer.send_many(topic, records)
+def _left_s(until_s: float) -> float:
+    return max(0.0, until_s - asyncio.get_running_loop().time())
+
+
+async def _store(call: Call, topic: str, records: Sequence[Record], until_s: float, *, keyed: bool) -> Answer:
+    deliveries = await call.caller.producer.send_many(topic, records, timeout=_left_s(until_s))
     results: Sequence[SendResult] = await deliveries
     failed = next((result for result in results if result.error is not None), None)
     if failed is not None:
@@ -157,12 +162,12 @@ def _shown(result: SendResult) -> Any:
     return {"error": {"code": problem_of(result.error).code, "detail": result.error.message}}
 
 
-async def _post_arrow(call: Call, topic: str) -> Answer:
+async def _post_arrow(call: Call, topic: str, until_s: float) -> Answer:
     if KEY_HEADER in call.headers:
         raise Problem("IDEMPOTENCY_NOT_AVAILABLE", "an Arrow body takes no Idempotency-Key: send JSON")
     try:
         table = table_of_arrow(call.body, call.service.settings.records_max)
-        queued = await call.caller.producer.send_batch(topic, table)
+        queued = await call.caller.producer.send_batch(topic, table, timeout=_left_s(until_s))
         results = await queued
     except LedgerMQError:
         call.caller.forget(topic)

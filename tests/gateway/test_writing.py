@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from typing import Any
@@ -9,8 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.json_records import fields_of
+from ledgermq_gateway.callers import Caller
 from tests.gateway.world import World, world
+
+
+def ipc(table: pa.Table) -> bytes:
+    """The table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
 
 
 async def stored(at: World, topic: str, count: int) -> list[Any]:
@@ -75,12 +86,9 @@ async def test_lines_bytes_and_arrow() -> None:
         )
         assert answer.json()["results"] == [{"partition": 0, "offset": 2}], answer.text
         table = pa.table({"value": ["c", "d"], "key": [b"x", None]})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
         answer = await at.http.post(
             "/v1/topics/t/records",
-            content=sink.getvalue().to_pybytes(),
+            content=ipc(table),
             headers={"Content-Type": "application/vnd.apache.arrow.stream"},
         )
         assert answer.status_code == 200, answer.text
@@ -230,6 +238,32 @@ async def test_a_key_is_refused_where_it_promises_nothing() -> None:
         assert int(late.headers["retry-after"]) >= 1
         assert late.json()["retry_after_ms"] > 0
         assert (await at.http.post("/v1/topics/t/records", json={"records": [{"value": "b"}]})).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["json", "arrow"])
+async def test_the_look_up_of_the_topic_counts_in_the_time_of_the_call(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A call whose time is over stores nothing, as its program may have given up."""
+    true = Caller.topic
+
+    async def slow(self: Caller, name: str, *, anew: bool = False) -> TopicDescription:
+        await asyncio.sleep(0.3)
+        return await true(self, name, anew=anew)
+
+    async with world(delivery_timeout_ms=200) as at:
+        await at.http.post("/v1/topics", json={"name": "t", "partitions": 1})
+        monkeypatch.setattr(Caller, "topic", slow)
+        if kind == "json":
+            answer = await at.http.post("/v1/topics/t/records", json={"records": [{"value": "a"}, {"value": "b"}]})
+            assert [result["error"]["code"] for result in answer.json()["results"]] == ["DEADLINE_EXCEEDED"] * 2
+        else:
+            body = ipc(pa.table({"value": ["a", "b"]}))
+            answer = await at.http.post(
+                "/v1/topics/t/records", content=body, headers={"Content-Type": "application/vnd.apache.arrow.stream"}
+            )
+        assert (answer.status_code, answer.json()["code"]) == (504, "DEADLINE_EXCEEDED"), answer.text
+        await stored(at, "t", 0)
 
 
 async def test_a_delayed_record_answers_a_handle() -> None:
