@@ -106,7 +106,7 @@ class Broker:
         self.version = version("ledgermq")
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         interval_s = settings.heartbeat_interval_s(store.url)
-        self._settings = settings
+        self.settings = settings
         self._constants = constants or BrokerConstants()
         self._counts = counts
         self._functions = functions or NoFilterFunctions()
@@ -250,7 +250,7 @@ class Broker:
         """Apply the live settings of `settings` (see `settings.LIVE`). The others take effect at
         the next start.
         """
-        self._settings = settings
+        self.settings = settings
         self.context.take_limits(_bundle_limits(settings, self.context.store.url))
         self.ownership.times = self._times(settings, self.membership.interval_s)
         self.controller.limits = from_settings(TopicLimits, settings)
@@ -266,7 +266,7 @@ class Broker:
                 group.create_task(self.controller.run(), name="controller")
                 group.create_task(self.rules.run(), name="access rules")
                 group.create_task(self.backlogs.run(), name="backlog quotas")
-                group.create_task(self.context.write_gate.run(self._settings.reserve_bytes), name="write gate")
+                group.create_task(self.context.write_gate.run(self.settings.reserve_bytes), name="write gate")
         except BaseExceptionGroup as failed:
             log.error("broker failed", error=str(failed.exceptions[0]))
             await self.ownership.stop()
@@ -274,7 +274,7 @@ class Broker:
                 self.failed.set_result(failed.exceptions[0])
 
     def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
-        settings = self._settings
+        settings = self.settings
         checks = BatchChecks(run_blocking, self._check_backlog, self.context.append_now_us)
         window = FairWindow(shared_within_s(self.context.store.url))
         produce_path = ProducePath(self.metadata, self.ownership, checks, self.context.metrics, window)
@@ -297,7 +297,7 @@ class Broker:
         )
         parts = BrokerParts(
             address=self.address,
-            settings=lambda: self._settings,
+            settings=lambda: self.settings,
             constants=self._constants,
             counts=self._counts,
             context=self.context,
@@ -346,7 +346,7 @@ class Broker:
             DeletionPath(self.metadata, self.ownership),
             OffsetPath(self.metadata, self.ownership, lambda: self._store_clock.now_us() or 0),
             TopicPath(
-                self.metadata, self.ownership, self.controller, at_controller, lambda: self._settings.auto_create_topics
+                self.metadata, self.ownership, self.controller, at_controller, lambda: self.settings.auto_create_topics
             ),
             ClusterPath(
                 self.context.ledger(keys.METADATA_BUNDLE), self.version, self.membership, self.directory, self.ownership
@@ -382,7 +382,7 @@ class Broker:
     def _features(self) -> tuple[str, ...]:
         """Decide whether rules are enforced, if that depends on the other brokers; return what this broker has."""
         others = [heartbeat for name, heartbeat in self.membership.present().items() if name != self.broker_id]
-        if self._settings.security == "auto" and any(ENFORCING in heartbeat.features for heartbeat in others):
+        if self.settings.security == "auto" and any(ENFORCING in heartbeat.features for heartbeat in others):
             self.rules.enforced, self.rules.undecided = True, False
         return (*ANNOUNCED, ENFORCING) if self.rules.enforced and not self.rules.undecided else ANNOUNCED
 

@@ -96,7 +96,12 @@ class KafkaClient:
         self.address = address
         broker = cluster.brokers[address]
         parts = Parts(
-            broker.door, cluster.brokers_of(address), broker.context.sources, run_inline, lambda: BATCH_MEMORY_MAX
+            broker.door,
+            cluster.brokers_of(address),
+            broker.context.sources,
+            run_inline,
+            lambda: BATCH_MEMORY_MAX,
+            lambda: broker.settings,
         )
         self.connection = Connection(parts, "kafka:client", self._take, self._cut)
         self._task = asyncio.create_task(self.connection.run())

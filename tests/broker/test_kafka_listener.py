@@ -47,7 +47,15 @@ class World:
         self.port = await self.listener.listen("127.0.0.1", 0)
         brokers = KafkaCluster.brokers_of(self.cluster, "a:1")  # type: ignore[arg-type]
         await self.listener.serve(
-            Parts(broker.door, brokers, broker.context.sources, run_inline, lambda: BATCH_MEMORY_MAX, CallMeter())
+            Parts(
+                broker.door,
+                brokers,
+                broker.context.sources,
+                run_inline,
+                lambda: BATCH_MEMORY_MAX,
+                lambda: broker.settings,
+                CallMeter(),
+            )
         )
         return self
 

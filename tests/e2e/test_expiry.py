@@ -190,7 +190,7 @@ async def test_brokers_set_both_for_topics_that_do_not(cluster: Cluster) -> None
             await asyncio.sleep(waited_s)
             assert [await read(client, topic) for topic in ("t", "own", "none")] == expected
         broker = cluster.brokers["a:1"]
-        broker.apply(broker._settings.model_copy(update={"message_ttl_ms": None, "message_ttl_ms_max": None}))
+        broker.apply(broker.settings.model_copy(update={"message_ttl_ms": None, "message_ttl_ms_max": None}))
         assert await read(client, "t") == [0, 1], "neither is over without them"
 
 

@@ -55,6 +55,7 @@ from ledgermq_broker.kafka.wire.messages import (
 from ledgermq_broker.kafka.wire.primitives import Reader
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.ports.call_meter import OK, CallMeter
+from ledgermq_broker.settings.processes import BrokerSettings
 
 QUEUED_FRAMES_MAX = 16
 QUEUED_BYTES_MAX = MIB
@@ -72,13 +73,16 @@ Send = Callable[[Sequence[Buffer]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What all connections of a listener share. `batch_memory_max()`: what converting one batch may take."""
+    """What all connections of a listener share. `batch_memory_max()`: what converting one batch may take.
+    `settings()`: of the broker, as they are now.
+    """
 
     door: Door
     brokers: Brokers
     sources: Sources
     run_blocking: RunBlocking
     batch_memory_max: Callable[[], int]
+    settings: Callable[[], BrokerSettings]
     meter: CallMeter = field(default_factory=CallMeter)
 
 
@@ -134,7 +138,7 @@ class Connection:
         self._answers: asyncio.Queue[_Answer] = asyncio.Queue(BEGUN_MAX)
         self._caller: _Caller | None = None
         self._account: Account | None = None
-        self._handlers = handlers(parts.brokers, parts.sources)
+        self._handlers = handlers(parts.brokers, parts.sources, parts.settings)
         self._client_host = "/" + peer.removeprefix("kafka:").rpartition(":")[0]
         self.has_asked = False
         """Whether it has sent a request that could be read."""

@@ -62,6 +62,7 @@ class KafkaPort:
                 broker.context.sources,
                 asyncio.to_thread,
                 lambda: settings.produce_memory_bytes_max,
+                lambda: broker.settings,
                 meter,
             )
         )

@@ -76,6 +76,7 @@ answered in version 0 with what is served.
 | | `subscribe` with rebalances (range, cooperative-sticky), commits |
 | aiokafka 0.14, kafka-python 3 | idempotent producer; `assign`; end offsets, by time; members of groups, commits |
 | | creating and deleting topics, adding partitions, also by librdkafka |
+| librdkafka 2, kafka-python 3 | describing the settings of topics and brokers |
 | all three | SASL PLAIN through TLS; wrong, expired and other topics' tokens refused |
 | librdkafka 2 | OAUTHBEARER with an identity provider's tokens, again on the same connection |
 | Java 4.1 | `ProducerPerformance`, `VerifiableProducer`, console producer and consumer by partition, `GetOffsetShell` |
@@ -100,6 +101,10 @@ answered in version 0 with what is served.
   `retention.bytes` and the bounds of timestamps above 2⁵³ mean −1, no bound; `compression.type` of
   `gzip` and `snappy` means `lz4`. A topic has one replica, whatever is asked. Settings are
   changed with `ledgermq topic alter`.
+- **Settings that are described** are those in force: of a topic all of ours, with the default that
+  would count without them, to programs that may describe the topic. Where a setting of the brokers
+  is the default, it stands by our name and counts as the broker's. What is accepted without effect
+  is not kept, so it is not shown. A broker shows the dozen names that programs look for, read-only.
 - **Deleted topics** can be brought back for `topic.delete.grace.ms`, a day by default, and keep
   their name until then: creating the topic again gets `TOPIC_ALREADY_EXISTS`. Where programs delete
   and create a topic in turn, set `topic.delete.grace.ms=0` on it: then creating it waits, 10 s at

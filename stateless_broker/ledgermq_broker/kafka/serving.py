@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ledgermq.sources import Sources
 from ledgermq_broker.kafka.brokers import Brokers
-from ledgermq_broker.kafka.handlers.admin import topics
+from ledgermq_broker.kafka.handlers.admin import configs, topics
 from ledgermq_broker.kafka.handlers.asked import Asked, Handler
 from ledgermq_broker.kafka.handlers.groups import committed, listing, membership
 from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
 from ledgermq_broker.kafka.handlers.offsets import OffsetsHandler
 from ledgermq_broker.kafka.handlers.produce import init_producer_id
 from ledgermq_broker.kafka.wire.messages import INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH, Api
+from ledgermq_broker.settings.processes import BrokerSettings
 
 
-def handlers(brokers: Brokers, sources: Sources) -> Mapping[Api, Handler]:
-    """Return the handler of each API."""
+def handlers(brokers: Brokers, sources: Sources, settings: Callable[[], BrokerSettings]) -> Mapping[Api, Handler]:
+    """Return the handler of each API. `settings()`: of this broker, as they are now."""
     metadata, offsets = MetadataHandler(brokers), OffsetsHandler()
 
     async def new_producer(asked: Asked) -> Any:
@@ -32,4 +33,5 @@ def handlers(brokers: Brokers, sources: Sources) -> Mapping[Api, Handler]:
         **committed.answers(),
         **listing.answers(),
         **topics.answers(brokers, sources),
+        **configs.answers(brokers, settings),
     }

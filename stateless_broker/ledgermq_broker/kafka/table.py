@@ -15,6 +15,7 @@ from ledgermq_broker.kafka.wire.messages import (
     CREATE_TOPICS,
     DELETE_GROUPS,
     DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,
     FETCH,
     FIND_COORDINATOR,
@@ -91,6 +92,13 @@ TABLE: Sequence[Served] = (
     ),
     Served(DELETE_TOPICS, 1, 6, "`ledgermq topic undelete` brings a topic back while its grace lasts"),
     Served(CREATE_PARTITIONS, 0, 3, "Assignments only have to be as many as the partitions that are added"),
+    Served(
+        DESCRIBE_CONFIGS,
+        1,
+        4,
+        "Topics, and a few names of the broker that is asked, which are read-only. 5,000 resources in a request, no"
+        " documentation",
+    ),
     Served(
         SASL_HANDSHAKE,
         1,

@@ -12,7 +12,7 @@ from ledgermq_broker.kafka.wire.messages import API_VERSIONS, FETCH, PRODUCE, SA
 def test_each_api_of_the_table_has_a_handler() -> None:
     unused: Any = None
     of_connections = {API_VERSIONS, FETCH, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE}
-    assert handlers(unused, unused).keys() | of_connections == {served.api for served in TABLE}
+    assert handlers(unused, unused, unused).keys() | of_connections == {served.api for served in TABLE}
 
 
 def test_versions_of_the_table_are_described() -> None:

@@ -15,13 +15,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ledgermq.errors import InvalidRequest, LedgerMQError, TopicBeingDeleted, UnknownTopic
+from ledgermq.errors import InvalidRequest, LedgerMQError, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
-from ledgermq.protocol.status import error_from_proto
 from ledgermq.sources import Sources
 from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.handlers.admin.changes import Changes, topic_code
+from ledgermq_broker.kafka.handlers.admin.living import living_topic
 from ledgermq_broker.kafka.handlers.admin.topic_settings import outside, taken
 from ledgermq_broker.kafka.handlers.asked import Asked, Handler
 from ledgermq_broker.kafka.wire.errors import Code
@@ -32,7 +32,6 @@ from ledgermq_broker.kafka.wire.generated import create_topics_response as creat
 from ledgermq_broker.kafka.wire.generated import delete_topics_request as unwanted
 from ledgermq_broker.kafka.wire.generated import delete_topics_response as deleted
 from ledgermq_broker.kafka.wire.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, Api
-from ledgermq_ledger import keys
 
 DEFAULT = -1
 SET_ON_THE_TOPIC = 1
@@ -120,8 +119,7 @@ async def _grow(asked: Asked, brokers: Brokers, sources: Sources) -> grown.Creat
         try:
             if times[topic.name] > 1:
                 raise InvalidRequest(f"topic {topic.name!r} stands {times[topic.name]} times in the request")
-            state = unwanted.DeleteTopicState(name=topic.name)
-            info = await changes.make(lambda state=state: _living(asked.api, state, brokers))  # type: ignore[misc]
+            info = await changes.make(lambda name=topic.name: living_topic(asked.api, name))  # type: ignore[misc]
             found.error_code, found.error_message = _no_growth(topic, len(info.partitions))
             if not found.error_code:
                 wish = pb.AlterTopicRequest(
@@ -185,11 +183,4 @@ async def _living(api: BrokerApi, wanted: unwanted.DeleteTopicState, brokers: Br
             if info.topic_id == number:
                 return info
         raise UnknownTopic(f"no topic has the id {wanted.topic_id.hex()}: list the topics again")
-    if keys.is_internal(wanted.name):
-        raise UnknownTopic(f"topic {wanted.name!r} does not exist")
-    request = pb.DescribeTopicsRequest(topics=[wanted.name], fresh=True)
-    [info] = (await api.describe_topics(request)).topics
-    if info.HasField("error"):
-        error = error_from_proto(info.error)
-        raise UnknownTopic(error.message) if isinstance(error, TopicBeingDeleted) else error
-    return info
+    return await living_topic(api, wanted.name)

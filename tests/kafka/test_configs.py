@@ -1,0 +1,61 @@
+"""Unmodified administration clients of the Kafka protocol read and change settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.kafka
+
+DEADLINE_S = 60.0
+
+
+def described(admin: Any, kind: Any, name: str) -> dict[str, Any]:
+    from confluent_kafka.admin import ConfigResource
+
+    [future] = admin.describe_configs([ConfigResource(kind, name)], request_timeout=DEADLINE_S).values()
+    found: dict[str, Any] = future.result(DEADLINE_S)
+    return found
+
+
+def test_librdkafka_reads_settings(bootstrap: str) -> None:
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient, ConfigSource, NewTopic, ResourceType
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    [future] = admin.create_topics([NewTopic("described", 1, 1, config={"retention.ms": "3600000"})]).values()
+    future.result(DEADLINE_S)
+    found = described(admin, ResourceType.TOPIC, "described")
+    assert (found["retention.ms"].value, found["retention.ms"].source) == (
+        "3600000",
+        ConfigSource.DYNAMIC_TOPIC_CONFIG.value,
+    )
+    assert found["retention.ms"].synonyms["log.retention.ms"].value == "-1"
+    assert (found["cleanup.policy"].value, found["cleanup.policy"].is_default) == ("delete", True)
+    assert not any(one.is_sensitive or one.is_read_only for one in found.values())
+    [node] = admin.list_topics(timeout=DEADLINE_S).brokers
+    found = described(admin, ResourceType.BROKER, str(node))
+    assert (found["num.partitions"].value, found["num.partitions"].is_read_only) == ("2", True)
+    with pytest.raises(KafkaException) as caught:
+        described(admin, ResourceType.TOPIC, "unknown")
+    assert caught.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_kafka_python_reads_settings(bootstrap: str) -> None:
+    from kafka.admin import ConfigResource, KafkaAdminClient, NewTopic
+
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    admin.create_topics([NewTopic("described-too", 1, 1, topic_configs={"cleanup.policy": "compact"})])
+    found = admin.describe_configs([ConfigResource("TOPIC", "described-too")], include_synonyms=True)
+    policy = found["topic"]["described-too"]["cleanup.policy"]
+    assert (policy["value"], policy["config_source"], policy["config_type"]) == (
+        "compact",
+        "DYNAMIC_TOPIC_CONFIG",
+        "LIST",
+    )
+    assert [one["value"] for one in policy["synonyms"]] == ["compact", "delete"]
+    node = admin.describe_cluster()["brokers"][0]["broker_id"]
+    found = admin.describe_configs([ConfigResource("BROKER", str(node))], config_filter="all")
+    assert found["broker"][str(node)]["default.replication.factor"]["value"] == "1"
+    admin.close()
