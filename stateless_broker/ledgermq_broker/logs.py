@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import structlog
 
@@ -24,19 +25,59 @@ _call: ContextVar[dict[str, Any]] = ContextVar("ledgermq_call")
 # Libraries that log too much, signatures of requests among it.
 _QUIET = ("aiohttp", "asyncio", "botocore", "grpc", "py4j", "urllib3")
 
+# No values of a line, but how `logging` shows it.
+_OF_LOGGING = ("exc_info", "stack_info", "stacklevel")
+
 _GRPC_CALLS = "grpc._cython.cygrpc"
 
 LogFormat = Literal["console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
+class Event(str):
+    """What a line says. As the message of a log record it is followed by the line's values, for a program that
+    embeds a broker: formatters of `logging` print no extras.
+    """
+
+    __slots__ = ("_values",)
+
+    def __new__(cls, event: str, values: Mapping[str, Any] | None = None) -> Self:
+        return super().__new__(cls, event)
+
+    def __init__(self, event: str, values: Mapping[str, Any] | None = None) -> None:
+        self._values = values or {}
+
+    def __str__(self) -> str:
+        return " ".join([str.__str__(self), *(f"{name}={_shown(value)}" for name, value in self._values.items())])
+
+
+def _shown(value: Any) -> str:
+    """Return a value as one word, or in quotes."""
+    text = str(value)
+    return text if text and text.isprintable() and not set(text) & set(" =\"'") else repr(text)
+
+
+def _as_event(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    values = {name: value for name, value in event.items() if name not in ("event", *_OF_LOGGING)}
+    event["event"] = Event(event["event"], values)
+    return event
+
+
+def plain_event(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Take the values out of the text of a line again, where a formatter adds them itself."""
+    record = event.get("_record")
+    if record is not None and isinstance(record.msg, Event):
+        event["event"] = str.__str__(record.msg)
+    return event
+
+
 def get_logger(name: str) -> Any:
     """Return a structlog logger whose events become records of the standard logger `name`, with
-    their values as extras.
+    their values as extras, and in the text.
     """
     return structlog.wrap_logger(
         get_log(name),
-        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
+        processors=[structlog.stdlib.filter_by_level, _as_event, structlog.stdlib.render_to_log_kwargs],
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
@@ -94,6 +135,7 @@ _LOST_LINES = LostLines()
 def configure_logs(log_format: LogFormat, level: LogLevel, *more: logging.Handler) -> None:
     """Log everything of this process to stderr, and to the `more` handlers. May be called again."""
     shared: list[structlog.typing.Processor] = [
+        plain_event,
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
         add_ids,

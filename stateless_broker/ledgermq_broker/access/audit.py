@@ -22,7 +22,7 @@ import structlog
 
 from ledgermq.errors import InvalidConfig
 from ledgermq_broker.access.audit_sums import AuditSums, Decision, Sum
-from ledgermq_broker.logs import add_ids, current_call, get_logger
+from ledgermq_broker.logs import add_ids, current_call, get_logger, plain_event
 
 LOGGER = "ledgermq.audit"
 NAME_CHARS_MAX = 300
@@ -150,6 +150,7 @@ def open_audit_file(path: Path | None) -> None:
     except OSError as error:
         raise InvalidConfig(f"audit_file {path}: {error.strerror or error}") from error
     shared: list[structlog.typing.Processor] = [
+        plain_event,
         structlog.stdlib.ExtraAdder(),
         add_ids,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

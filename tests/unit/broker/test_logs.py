@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import pickle
+import re
 from collections.abc import Iterator
 
 import pytest
 
+import ledgermq
 from ledgermq_broker import logs
 
 
@@ -122,3 +125,39 @@ def test_an_answer_whose_line_is_gone_is_no_error(out: Out, level: logs.LogLevel
     assert len(found) == lines
     assert (found[-1]["level"], "ValueError: a bug" in found[-1]["exception"]) == ("error", True)
     assert all(line["level"] == "info" and "exception" not in line for line in found[:-1])
+
+
+async def test_a_program_that_embeds_a_broker_sees_the_values_of_its_lines(
+    capsys: pytest.CaptureFixture[str], restored: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    logging.basicConfig(level=logging.INFO)
+    async with ledgermq.connect("memory://values-of-lines") as client:
+        await client.create_topic("t", partitions=1)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "bundle opened" in line]
+    assert lines
+    assert all(re.search(r"INFO:ledgermq_broker\S*:bundle opened .*\bbundle=\d+", line) for line in lines), lines
+
+
+def test_values_in_the_text_of_a_line_stay_on_it(caplog: pytest.LogCaptureFixture) -> None:
+    log = logs.get_logger("ledgermq-test")
+    log.warning("100 % lost", path="a b", name_of="x\ny", empty="", count=3, none=None, exc_info=False)
+    [record] = caplog.records
+    assert record.getMessage() == "100 % lost path='a b' name_of='x\\ny' empty='' count=3 none=None"
+    assert (record.msg, record.__dict__["count"]) == ("100 % lost", 3)
+    copied = pickle.loads(pickle.dumps(record.msg))
+    assert (copied, str(copied)) == (record.msg, record.getMessage())
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_formatters_that_add_the_values_do_not_repeat_them(out: Out, log_format: logs.LogFormat) -> None:
+    logs.configure_logs(log_format, "info")
+    logs.get_logger("ledgermq-test").info("bundle opened", bundle=3)
+    text = out.getvalue()
+    assert text.count("bundle") == 2, text
+    if log_format == "json":
+        assert {k: v for k, v in json.loads(text).items() if k != "timestamp"} == {
+            "event": "bundle opened",
+            "level": "info",
+            "bundle": 3,
+        }

@@ -34,11 +34,11 @@ def test_a_reload_applies_what_is_in_force_and_logs_by_name(file: Path, caplog: 
     file.write_text("flush_spacing_ms = 7\nbundles = 9\nport = 1234\n")
     live.reload()
     assert [(found.flush_spacing_ms, found.bundles, found.port) for found in applied] == [(7, 5, 9650)]
-    refused = [record.__dict__["setting"] for record in caplog.records if record.message == "setting needs a restart"]
+    refused = [record.__dict__["setting"] for record in caplog.records if record.msg == "setting needs a restart"]
     assert refused == ["port", "bundles"]
     live.reload()
     assert len(applied) == 1, "nothing is new"
-    assert [r.__dict__["setting"] for r in caplog.records if r.message == "setting needs a restart"] == [
+    assert [r.__dict__["setting"] for r in caplog.records if r.msg == "setting needs a restart"] == [
         "port",
         "bundles",
     ] * 2
@@ -62,4 +62,4 @@ def test_a_file_that_is_wrong_changes_nothing(file: Path, text: str, caplog: pyt
     file.write_text(text)
     live.reload()
     assert live.in_force.flush_spacing_ms == 5
-    assert [record.message for record in caplog.records] == ["settings not reloaded"]
+    assert [record.msg for record in caplog.records] == ["settings not reloaded"]
