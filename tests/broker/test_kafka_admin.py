@@ -12,7 +12,8 @@ from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import create_partitions_request as cp
 from ledgermq_broker.kafka.wire.generated import create_topics_request as c
 from ledgermq_broker.kafka.wire.generated import delete_topics_request as d
-from ledgermq_broker.kafka.wire.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from ledgermq_broker.kafka.wire.generated import describe_cluster_request as dcl
+from ledgermq_broker.kafka.wire.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CLUSTER
 from tests.broker.access import RULES, change, token
 from tests.broker.kafka_world import KafkaClient, KafkaCluster, in_kafka_cluster
 
@@ -258,3 +259,20 @@ async def test_partitions_are_added_and_never_taken_away(cluster: KafkaCluster) 
     assert await grow(("t", 1, None), ("u", -1, None)) == [few, few]
     assert await grow(("t", 5, None), ("t", 6, None)) == [Code.INVALID_REQUEST]
     assert await counts() == [4, 3]
+
+
+@in_kafka_cluster("a:1", "b:1", "c:1", kafka=["a:1", "b:1"])
+async def test_the_cluster_is_described_as_metadata_does(cluster: KafkaCluster) -> None:
+    client = cluster.connect("b:1")
+    metadata = await client.metadata()
+    for version in (0, 1, 2):
+        found = await client.call(DESCRIBE_CLUSTER, version, dcl.DescribeClusterRequest())
+        assert (found.error_code, found.error_message, found.cluster_id) == (Code.NONE, None, metadata.cluster_id)
+        assert found.controller_id == cluster.brokers_of("b:1").me
+        assert [(one.broker_id, one.host, one.port) for one in found.brokers] == [
+            (one.node_id, one.host, one.port) for one in metadata.brokers
+        ]
+    assert {one.host for one in found.brokers} == {"a.example", "b.example"}
+    for kind, code in ((2, Code.MISMATCHED_ENDPOINT_TYPE), (3, Code.UNSUPPORTED_ENDPOINT_TYPE)):
+        found = await client.call(DESCRIBE_CLUSTER, 2, dcl.DescribeClusterRequest(endpoint_type=kind))
+        assert (found.error_code, found.brokers) == (code, [])

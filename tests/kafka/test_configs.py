@@ -35,6 +35,8 @@ def test_librdkafka_reads_settings(bootstrap: str) -> None:
     assert (found["cleanup.policy"].value, found["cleanup.policy"].is_default) == ("delete", True)
     assert not any(one.is_sensitive or one.is_read_only for one in found.values())
     [node] = admin.list_topics(timeout=DEADLINE_S).brokers
+    cluster = admin.describe_cluster(include_authorized_operations=True).result(DEADLINE_S)
+    assert ([one.id for one in cluster.nodes], cluster.controller.id) == ([node], node)
     found = described(admin, ResourceType.BROKER, str(node))
     assert (found["num.partitions"].value, found["num.partitions"].is_read_only) == ("2", True)
     with pytest.raises(KafkaException) as caught:
@@ -55,7 +57,9 @@ def test_kafka_python_reads_settings(bootstrap: str) -> None:
         "LIST",
     )
     assert [one["value"] for one in policy["synonyms"]] == ["compact", "delete"]
-    node = admin.describe_cluster()["brokers"][0]["broker_id"]
+    cluster = admin.describe_cluster()
+    [node] = [one["broker_id"] for one in cluster["brokers"]]
+    assert cluster["controller_id"] == node
     found = admin.describe_configs([ConfigResource("BROKER", str(node))], config_filter="all")
     assert found["broker"][str(node)]["default.replication.factor"]["value"] == "1"
     admin.close()

@@ -76,7 +76,7 @@ answered in version 0 with what is served.
 | | `subscribe` with rebalances (range, cooperative-sticky), commits |
 | aiokafka 0.14, kafka-python 3 | idempotent producer; `assign`; end offsets, by time; members of groups, commits |
 | | creating and deleting topics, adding partitions, also by librdkafka |
-| librdkafka 2, kafka-python 3 | describing the settings of topics and brokers |
+| librdkafka 2, kafka-python 3 | describing the cluster, and the settings of topics and brokers |
 | all three | SASL PLAIN through TLS; wrong, expired and other topics' tokens refused |
 | librdkafka 2 | OAUTHBEARER with an identity provider's tokens, again on the same connection |
 | Java 4.1 | `ProducerPerformance`, `VerifiableProducer`, console producer and consumer by partition, `GetOffsetShell` |

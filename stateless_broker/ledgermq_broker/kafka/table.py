@@ -15,6 +15,7 @@ from ledgermq_broker.kafka.wire.messages import (
     CREATE_TOPICS,
     DELETE_GROUPS,
     DELETE_TOPICS,
+    DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,
     FETCH,
@@ -98,6 +99,12 @@ TABLE: Sequence[Served] = (
         4,
         "Topics, and a few names of the broker that is asked, which are read-only. 5,000 resources in a request, no"
         " documentation",
+    ),
+    Served(
+        DESCRIBE_CLUSTER,
+        0,
+        2,
+        "The brokers of Metadata; the broker that is asked stands for the controller. No operations are named",
     ),
     Served(
         SASL_HANDSHAKE,
