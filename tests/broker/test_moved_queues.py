@@ -20,6 +20,7 @@ from ledgermq_broker.queues.stored.view import read_shares
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.shares import NO_PRINCIPAL
 from ledgermq_ledger.root.damage import CollectingDamage
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 from tests.broker.cluster import cluster_of, in_cluster
@@ -161,7 +162,7 @@ async def test_nothing_is_leased_or_answered_between_the_seal_and_the_open(clust
     old, new = await queues_of(cluster, SOURCE), await queues_of(cluster, TARGET)
     for queues, kind in ((old, NotOwner), (new, Unavailable)):
         for call in (
-            queues.begun(key, lambda: source.list_offset(topic_of(cluster), 0, "earliest")),
+            queues.begun(key, lambda: source.list_offset(topic_of(cluster), 0, "earliest"), NO_PRINCIPAL),
             queues.answer(key, [span_of(leased[0])]),
             queues.reset(key, 0),
             queues.reset(key, None),
