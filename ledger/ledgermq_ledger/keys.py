@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ledgermq.errors import InvalidTopicName
-from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
+from ledgermq.protocol.names import NAME_CHARS_MAX, is_new_name
 from ledgermq_ledger.object_store.contract import PASSING
 
 CLUSTER = "cluster.json"
@@ -81,7 +81,7 @@ def check_topic_name(name: str) -> str:
     """
     if not name or len(name) > NAME_CHARS_MAX:
         raise InvalidTopicName(f"a topic name has 1 to {NAME_CHARS_MAX} characters, this one has {len(name)}")
-    if name in (".", "..") or not is_name(name):
+    if not is_new_name(name):
         raise InvalidTopicName(
             f"topic name {name!r}: use letters, digits, '.', '_' and '-'; '.' and '..' are not allowed"
         )

@@ -21,5 +21,10 @@ def is_name(text: str) -> bool:
     return _NAME.match(text) is not None
 
 
+def is_new_name(text: str) -> bool:
+    """Return whether a topic or group may be made with this name: paths of URLs cannot name "." and ".."."""
+    return text not in (".", "..") and is_name(text)
+
+
 def is_host(given: object) -> bool:
     return isinstance(given, str) and _HOST.fullmatch(given) is not None

@@ -39,7 +39,7 @@ from ledgermq_offsets.deadlines import Deadlines
 from ledgermq_offsets.expiry import expire, forget_removed, is_due
 from ledgermq_offsets.group import Group, Member
 from ledgermq_offsets.limits import MEMBER_BYTES, GroupLimits
-from ledgermq_offsets.names import check_group_name, check_member_name
+from ledgermq_offsets.names import check_group_name, check_member_name, check_new_group_name
 from ledgermq_offsets.records import (
     Entry,
     FloorEntry,
@@ -442,7 +442,7 @@ class GroupCoordinator:
         """
         if checked:
             check_room(self.state.shares, len(self.state.groups), principal, self._limits)
-        group = Group(name)
+        group = Group(check_new_group_name(name) if checked else name)
         group.begin(self.state.floor + 1, now_ms)
         group.principal = principal
         return group

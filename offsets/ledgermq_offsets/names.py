@@ -6,7 +6,7 @@ They allow the letters of topic names, so that a key of the log needs no escapes
 from __future__ import annotations
 
 from ledgermq.errors import InvalidGroupName, InvalidRequest
-from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
+from ledgermq.protocol.names import NAME_CHARS_MAX, is_name, is_new_name
 
 
 def check_group_name(name: str) -> str:
@@ -15,6 +15,15 @@ def check_group_name(name: str) -> str:
         raise InvalidGroupName(
             f"group name {name[:300]!r}: 1 to {NAME_CHARS_MAX} letters, digits, '.', '_' and '-' are allowed"
         )
+    return name
+
+
+def check_new_group_name(name: str) -> str:
+    """Return the name of a group that is not known yet. Raises InvalidGroupName for "." and "..", too: groups that
+    an earlier release has made may have these names.
+    """
+    if not is_new_name(check_group_name(name)):
+        raise InvalidGroupName(f"group name {name!r}: paths of URLs cannot name '.' and '..', choose another name")
     return name
 
 

@@ -170,6 +170,9 @@ async def test_bad_input_gets_a_typed_error_and_changes_nothing(cluster: Cluster
             await commit(cluster, commit_of(name, ("t", 0, 1)))
         with pytest.raises(InvalidGroupName):
             await ask(cluster, lambda line, name=name: line.describe_group(pb.DescribeGroupRequest(group=name)))  # type: ignore[misc]
+    for name in (".", ".."):
+        with pytest.raises(InvalidGroupName):
+            await commit(cluster, commit_of(name, ("t", 0, 1)))
     with pytest.raises(UnknownMember):
         await commit(cluster, commit_of("g", ("t", 0, 2), member="nobody", epoch=epoch))
     with pytest.raises(InvalidRequest):

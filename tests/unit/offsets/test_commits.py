@@ -6,8 +6,16 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq.errors import GroupNotEmpty, InvalidRequest, ResourceExhausted, UnknownGroup, UnknownMember
+from ledgermq.errors import (
+    GroupNotEmpty,
+    InvalidGroupName,
+    InvalidRequest,
+    ResourceExhausted,
+    UnknownGroup,
+    UnknownMember,
+)
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_offsets import coordinator
 from ledgermq_offsets.limits import GroupLimits
 from tests.worlds.coordinators import Catalog, Consumer, Desk, settle
 
@@ -57,6 +65,27 @@ def test_a_commit_is_told_with_all_that_it_said(desk: Desk, alone: Consumer) -> 
     )
     everything = desk.coordinator.committed(pb.FetchCommittedRequest(group="g")).partitions
     assert list(everything) == [found]
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_no_group_begins_with_a_name_that_urls_cannot_have(
+    desk: Desk, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that an earlier release has made goes on."""
+    with pytest.raises(InvalidGroupName, match="choose another name"):
+        desk.commit(outside(desk, 0, 1, name))
+    with pytest.raises(InvalidGroupName, match="choose another name"):
+        Consumer(desk, name, "m").join()
+    assert not desk.coordinator.state.groups
+    with monkeypatch.context() as earlier:
+        earlier.setattr(coordinator, "check_new_group_name", lambda name: name)
+        assert desk.commit(outside(desk, 0, 1, name)) == [""]
+    assert desk.commit(outside(desk, 0, 2, name)) == [""]
+    member = Consumer(desk, name, "m")
+    member.join()
+    settle([member])
+    assert desk.commit(member.commit_request({(1, 0): 3})) == [""]
+    assert desk.committed(name, "t", 0).offset == 3
 
 
 @pytest.mark.parametrize(
