@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.kafka.handlers.admin import configs
+from ledgermq_broker.kafka.handlers.admin import alterations, configs
 from ledgermq_broker.kafka.handlers.admin.configs import BROKER, RESOURCES_MAX, TOPIC
 from ledgermq_broker.kafka.handlers.asked import Asked
 from ledgermq_broker.kafka.wire.errors import Code
+from ledgermq_broker.kafka.wire.generated import alter_configs_request as ac
 from ledgermq_broker.kafka.wire.generated import describe_configs_request as dc
-from ledgermq_broker.kafka.wire.messages import DESCRIBE_CONFIGS
+from ledgermq_broker.kafka.wire.generated import incremental_alter_configs_request as ia
+from ledgermq_broker.kafka.wire.messages import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from ledgermq_ledger.topics.settings import NAMES
 from tests.broker.access import RULES, change, token
 from tests.broker.kafka_world import KafkaClient, KafkaCluster, in_kafka_cluster
 
 ON_THE_TOPIC, ON_THE_BROKER, BY_DEFAULT = 1, 4, 5
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 HOUR_MS = 60 * 60 * 1000
 
 
@@ -152,3 +155,136 @@ async def test_rules_judge_who_may_read_settings(cluster: KafkaCluster) -> None:
     found = (await handler(Asked(admitted.api, request, 4))).results
     denied = Code.TOPIC_AUTHORIZATION_FAILED
     assert [one.error_code for one in found] == [Code.NONE, denied, denied, Code.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def stepping(
+    *wanted: tuple[str, *tuple[tuple[str, int, str | None], ...]], kind: int = TOPIC, validate_only: bool = False
+) -> ia.IncrementalAlterConfigsRequest:
+    """Each with its name, then its operations: name, number, value."""
+    resources = [
+        ia.AlterConfigsResource(kind, name, [ia.AlterableConfig(*one) for one in ops]) for name, *ops in wanted
+    ]
+    return ia.IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
+
+
+def replacing(
+    *wanted: tuple[str, *tuple[tuple[str, str | None], ...]], kind: int = TOPIC, validate_only: bool = False
+) -> ac.AlterConfigsRequest:
+    resources = [
+        ac.AlterConfigsResource(kind, name, [ac.AlterableConfig(*one) for one in pairs]) for name, *pairs in wanted
+    ]
+    return ac.AlterConfigsRequest(resources=resources, validate_only=validate_only)
+
+
+async def alter(client: KafkaClient, *wanted: Any, version: int = 1, **more: Any) -> list[Code]:
+    answer = await client.call(INCREMENTAL_ALTER_CONFIGS, version, stepping(*wanted, **more))
+    return [Code(one.error_code) for one in answer.responses]
+
+
+async def replace(client: KafkaClient, *wanted: Any, version: int = 2, **more: Any) -> list[Code]:
+    answer = await client.call(ALTER_CONFIGS, version, replacing(*wanted, **more))
+    return [Code(one.error_code) for one in answer.responses]
+
+
+async def set_on(cluster: KafkaCluster, name: str) -> dict[str, str]:
+    request = pb.DescribeTopicsRequest(topics=[name], fresh=True)
+    [info] = (await cluster.brokers["a:1"].service.describe_topics(request)).topics
+    return dict(info.settings)
+
+
+@in_kafka_cluster("a:1", "b:1")
+async def test_single_settings_are_set_and_unset_by_the_words_of_creating(cluster: KafkaCluster) -> None:
+    await cluster.create("t", retention_ms="5", max_message_bytes="9")
+    client = cluster.connect("b:1")
+    for version in (0, 1):
+        steps = (("retention.ms", DELETE, None), ("compression.type", SET, "gzip"), ("segment.bytes", SET, "1"))
+        assert await alter(client, ("t", *steps), version=version) == [Code.NONE]
+        assert await set_on(cluster, "t") == {"max.message.bytes": "9", "compression.type": "lz4"}
+    longest = ("retention.ms", SET, str(2**63 - 1))
+    assert await alter(client, ("t", longest, ("flush.ms", DELETE, None))) == [Code.NONE]
+    assert (await set_on(cluster, "t"))["retention.ms"] == "-1"
+    assert await values(client, TOPIC, "t", keys=["retention.ms"]) == {"retention.ms": ("-1", ON_THE_TOPIC)}
+    assert await alter(client, ("t", ("flush.ms", SET, "1"))) == [Code.NONE]
+
+
+@in_kafka_cluster("a:1", topic_delete_grace_ms=HOUR_MS)
+async def test_what_cannot_be_changed_says_why_and_changes_nothing(cluster: KafkaCluster) -> None:
+    for name in ("t", "u", "v", "w", "x", "fine"):
+        await cluster.create(name, retention_ms="5")
+    await cluster.create("gone")
+    await cluster.brokers["a:1"].service.delete_topic(pb.DeleteTopicRequest(name="gone"))
+    client, fine = cluster.connect("a:1"), ("retention.bytes", SET, "7")
+    wrong, unknown = Code.INVALID_CONFIG, Code.UNKNOWN_TOPIC_OR_PARTITION
+    refused = [
+        (("t", fine, ("cleanup.policy", APPEND, "compact")), wrong),
+        (("u", fine, ("cleanup.policy", SUBTRACT, "delete")), wrong),
+        (("v", fine, ("retention.ms", SET, None)), wrong),
+        (("w", fine, ("no.such", DELETE, None)), wrong),
+        (("x", fine, ("retention.ms", SET, "long")), wrong),
+        (("gone", fine), unknown),
+        (("never", fine), unknown),
+        (("__metadata", fine), unknown),
+    ]
+    codes = await alter(client, *(wanted for wanted, _ in refused), ("fine", fine))
+    assert codes == [code for _, code in refused] + [Code.NONE]
+    again = Code.INVALID_REQUEST
+    assert await alter(client, ("t", fine, ("retention.bytes", DELETE, None))) == [again]
+    assert await alter(client, ("t", fine), ("t", ("retention.ms", SET, "8"))) == [again]
+    assert await replace(client, ("t", ("retention.ms", "8"), ("retention.ms", "9"))) == [again]
+    assert await replace(client, ("t", ("retention.ms", None)), ("u", ("no.such", "1"))) == [wrong, wrong]
+    for name in ("t", "u", "v", "w", "x"):
+        assert await set_on(cluster, name) == {"retention.ms": "5"}
+    me = str(cluster.brokers_of("a:1").me)
+    for kind in (BROKER, 8, 32):
+        assert await alter(client, (me, ("num.partitions", SET, "1")), kind=kind) == [again]
+        assert await replace(client, (me, ("num.partitions", "1")), kind=kind) == [again]
+
+
+@in_kafka_cluster("a:1", "b:1")
+async def test_validating_a_change_changes_nothing(cluster: KafkaCluster) -> None:
+    await cluster.create("t", retention_ms="5")
+    for address in cluster.brokers:
+        client = cluster.connect(address)
+        step, bad = ("retention.ms", SET, "8"), ("priority.levels", SET, "9")
+        assert await alter(client, ("t", step), validate_only=True) == [Code.NONE]
+        assert await alter(client, ("t", bad), validate_only=True) == [Code.INVALID_CONFIG]
+        assert await replace(client, ("t", ("max.message.bytes", "8")), validate_only=True) == [Code.NONE]
+        assert await set_on(cluster, "t") == {"retention.ms": "5"}
+
+
+@in_kafka_cluster("a:1", "b:1")
+async def test_replacing_unsets_the_rest_and_never_a_hold_that_is_not_named(cluster: KafkaCluster) -> None:
+    await cluster.create("t", retention_ms="5", max_message_bytes="9")
+    client = cluster.connect("b:1")
+    for version in (0, 1, 2):
+        wanted = (("retention.ms", f"{version}"), ("min.insync.replicas", "2"))
+        assert await replace(client, ("t", *wanted), version=version) == [Code.NONE]
+        assert await set_on(cluster, "t") == {"retention.ms": f"{version}"}
+    assert await replace(client, ("t",)) == [Code.NONE]
+    assert await set_on(cluster, "t") == {}
+    assert await alter(client, ("t", ("legal.hold", SET, "TRUE"))) == [Code.NONE]
+    assert await replace(client, ("t", ("retention.ms", "7"))) == [Code.POLICY_VIOLATION]
+    assert await set_on(cluster, "t") == {"legal.hold": "TRUE"}
+    assert await replace(client, ("t", ("retention.ms", "7"), ("legal.hold", "true"))) == [Code.NONE]
+    assert await set_on(cluster, "t") == {"legal.hold": "true", "retention.ms": "7"}
+    assert await replace(client, ("t", ("legal.hold", "false"))) == [Code.NONE]
+    assert await set_on(cluster, "t") == {"legal.hold": "false"}
+
+
+@in_kafka_cluster("a:1", **RULES)
+async def test_rules_judge_who_may_change_settings(cluster: KafkaCluster) -> None:
+    broker = cluster.brokers["a:1"]
+    for name in ("mine", "seen", "theirs"):
+        await broker.service.create_topic(pb.CreateTopicRequest(name=name))
+    await change(cluster, grant=["allow user:ann alter mine", "allow user:ann describe seen"])
+    admitted = await broker.door.admit("Bearer " + (await token(cluster, "ann")).text)
+    handlers = alterations.answers(broker.context.sources)
+    denied, names = Code.TOPIC_AUTHORIZATION_FAILED, ("mine", "seen", "theirs")
+    for op in ("retention.ms", "flush.ms"):
+        for validate_only in (True, False):
+            steps = stepping(*((name, (op, SET, "7")) for name in names), validate_only=validate_only)
+            whole = replacing(*((name, (op, "7")) for name in names), validate_only=validate_only)
+            for api, request in ((INCREMENTAL_ALTER_CONFIGS, steps), (ALTER_CONFIGS, whole)):
+                found = (await handlers[api](Asked(admitted.api, request, 1))).responses
+                assert [one.error_code for one in found] == [Code.NONE, denied, denied]
+    assert await set_on(cluster, "seen") == await set_on(cluster, "theirs") == {}

@@ -63,3 +63,67 @@ def test_kafka_python_reads_settings(bootstrap: str) -> None:
     found = admin.describe_configs([ConfigResource("BROKER", str(node))], config_filter="all")
     assert found["broker"][str(node)]["default.replication.factor"]["value"] == "1"
     admin.close()
+
+
+def test_librdkafka_changes_settings(bootstrap: str) -> None:
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import (
+        AdminClient,
+        AlterConfigOpType,
+        ConfigEntry,
+        ConfigResource,
+        NewTopic,
+        ResourceType,
+    )
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    settings = {"retention.ms": "5", "max.message.bytes": "99"}
+    [future] = admin.create_topics([NewTopic("altered", 1, 1, config=settings)]).values()
+    future.result(DEADLINE_S)
+
+    def step(name: str, kind: AlterConfigOpType, value: str | None = None, **more: bool) -> int:
+        entry = ConfigEntry(name, value, incremental_operation=kind)
+        resource = ConfigResource(ResourceType.TOPIC, "altered", incremental_configs=[entry])
+        [future] = admin.incremental_alter_configs([resource], **more).values()
+        try:
+            future.result(DEADLINE_S)
+        except KafkaException as error:
+            return int(error.args[0].code())
+        return 0
+
+    def in_force(name: str) -> str | None:
+        value: str | None = described(admin, ResourceType.TOPIC, "altered")[name].value
+        return value
+
+    assert step("retention.ms", AlterConfigOpType.SET, "7", validate_only=True) == 0
+    assert in_force("retention.ms") == "5"
+    assert step("retention.ms", AlterConfigOpType.SET, "7") == 0
+    assert in_force("retention.ms") == "7"
+    assert step("retention.ms", AlterConfigOpType.DELETE) == 0
+    assert (in_force("retention.ms"), in_force("max.message.bytes")) == ("-1", "99")
+    assert step("cleanup.policy", AlterConfigOpType.APPEND, "compact") == KafkaError.INVALID_CONFIG
+    assert step("no.such", AlterConfigOpType.SET, "1") == KafkaError.INVALID_CONFIG
+    whole = ConfigResource(ResourceType.TOPIC, "altered", set_config={"retention.bytes": "12"})
+    with pytest.deprecated_call():
+        [future] = admin.alter_configs([whole]).values()
+    future.result(DEADLINE_S)
+    assert (in_force("retention.bytes"), in_force("max.message.bytes")) == ("12", "1048576")
+
+
+def test_kafka_python_changes_settings(bootstrap: str) -> None:
+    from kafka.admin import ConfigResource, KafkaAdminClient, NewTopic
+
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    admin.create_topics([NewTopic("altered-too", 1, 1, topic_configs={"retention.ms": "5"})])
+
+    def modified() -> dict[str, str]:
+        found = admin.describe_configs([ConfigResource("TOPIC", "altered-too")])["topic"]["altered-too"]
+        return {name: one["value"] for name, one in found.items()}
+
+    admin.alter_configs([ConfigResource("TOPIC", "altered-too", {"retention.bytes": ("SET", "8")})])
+    assert modified() == {"retention.ms": "5", "retention.bytes": "8"}
+    admin.alter_configs([ConfigResource("TOPIC", "altered-too", {"retention.ms": ("DELETE", None)})])
+    assert modified() == {"retention.bytes": "8"}
+    admin.alter_configs([ConfigResource("TOPIC", "altered-too", {"retention.ms": "9"})], incremental=False)
+    assert modified() == {"retention.ms": "9", "retention.bytes": "8"}  # it names those that are set
+    admin.close()

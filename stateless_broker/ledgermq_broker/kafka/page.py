@@ -76,7 +76,7 @@ answered in version 0 with what is served.
 | | `subscribe` with rebalances (range, cooperative-sticky), commits |
 | aiokafka 0.14, kafka-python 3 | idempotent producer; `assign`; end offsets, by time; members of groups, commits |
 | | creating and deleting topics, adding partitions, also by librdkafka |
-| librdkafka 2, kafka-python 3 | describing the cluster, and the settings of topics and brokers |
+| librdkafka 2, kafka-python 3 | describing the cluster, topics' and brokers' settings; changing topics' |
 | all three | SASL PLAIN through TLS; wrong, expired and other topics' tokens refused |
 | librdkafka 2 | OAUTHBEARER with an identity provider's tokens, again on the same connection |
 | Java 4.1 | `ProducerPerformance`, `VerifiableProducer`, console producer and consumer by partition, `GetOffsetShell` |
@@ -99,8 +99,9 @@ answered in version 0 with what is served.
   topic (`min.insync.replicas`, `unclean.leader.election.enable`, `segment.*`, `flush.*` and others)
   are accepted without effect; every other name gets `INVALID_CONFIG`. `retention.ms`,
   `retention.bytes` and the bounds of timestamps above 2⁵³ mean −1, no bound; `compression.type` of
-  `gzip` and `snappy` means `lz4`. A topic has one replica, whatever is asked. Settings are
-  changed with `ledgermq topic alter`.
+  `gzip` and `snappy` means `lz4`. A topic has one replica, whatever is asked. The same
+  holds where settings are changed. `AlterConfigs`, which replaces all settings, never ends a legal
+  hold by leaving it out. Settings of brokers are not changed by requests.
 - **Settings that are described** are those in force: of a topic all of ours, with the default that
   would count without them, to programs that may describe the topic. Where a setting of the brokers
   is the default, it stands by our name and counts as the broker's. What is accepted without effect

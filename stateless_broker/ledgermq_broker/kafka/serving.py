@@ -7,7 +7,7 @@ from typing import Any
 
 from ledgermq.sources import Sources
 from ledgermq_broker.kafka.brokers import Brokers
-from ledgermq_broker.kafka.handlers.admin import cluster, configs, topics
+from ledgermq_broker.kafka.handlers.admin import alterations, cluster, configs, topics
 from ledgermq_broker.kafka.handlers.asked import Asked, Handler
 from ledgermq_broker.kafka.handlers.groups import committed, listing, membership
 from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
@@ -33,6 +33,7 @@ def handlers(brokers: Brokers, sources: Sources, settings: Callable[[], BrokerSe
         **committed.answers(),
         **listing.answers(),
         **topics.answers(brokers, sources),
+        **alterations.answers(sources),
         **cluster.answers(brokers),
         **configs.answers(brokers, settings),
     }

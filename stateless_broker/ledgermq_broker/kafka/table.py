@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import api_versions_response as answered
 from ledgermq_broker.kafka.wire.messages import (
+    ALTER_CONFIGS,
     API_VERSIONS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -21,6 +22,7 @@ from ledgermq_broker.kafka.wire.messages import (
     FETCH,
     FIND_COORDINATOR,
     HEARTBEAT,
+    INCREMENTAL_ALTER_CONFIGS,
     INIT_PRODUCER_ID,
     JOIN_GROUP,
     LEAVE_GROUP,
@@ -99,6 +101,18 @@ TABLE: Sequence[Served] = (
         4,
         "Topics, and a few names of the broker that is asked, which are read-only. 5,000 resources in a request, no"
         " documentation",
+    ),
+    Served(
+        ALTER_CONFIGS,
+        0,
+        2,
+        "Topics only. Unsets what the request does not name; a legal hold has to be named, else error 44",
+    ),
+    Served(
+        INCREMENTAL_ALTER_CONFIGS,
+        0,
+        1,
+        "Topics only; brokers get error 42. Set and delete; append and subtract get error 40",
     ),
     Served(
         DESCRIBE_CLUSTER,

@@ -40,6 +40,10 @@ ENDLESS = frozenset(
         "retention.ms",
     }
 )
+SET, DELETE = 0, 1
+"""Kafka's numbers of what happens to a setting; others change a list."""
+Change = tuple[dict[str, str], list[str]]
+"""The settings of ours to set, and those to unset."""
 CODECS = {"uncompressed": "none", "gzip": "lz4", "snappy": "lz4"}
 
 
@@ -52,6 +56,20 @@ def taken(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
         if name not in IGNORED:
             found[name] = inside(name, value)
     return found
+
+
+def changed(configs: Iterable[tuple[str, int, str | None]]) -> Change:
+    """Return what these operations do. Raises InvalidConfig."""
+    wanted: dict[str, str] = {}
+    unset: list[str] = []
+    for name, operation, value in configs:
+        if operation == SET:
+            wanted |= taken([(name, value)])
+        elif operation != DELETE:
+            raise InvalidConfig(f"topic setting {name!r}: a list is set as a whole, not added to or taken from")
+        elif name not in IGNORED:
+            unset.append(name)
+    return wanted, unset
 
 
 def inside(name: str, value: str) -> str:
