@@ -7,13 +7,20 @@ from typing import Any
 
 from ledgermq.sources import Sources
 from ledgermq_broker.kafka.brokers import Brokers
-from ledgermq_broker.kafka.handlers.admin import alterations, cluster, configs, topics
+from ledgermq_broker.kafka.handlers.admin import alterations, configs, topics
 from ledgermq_broker.kafka.handlers.asked import Asked, Handler
 from ledgermq_broker.kafka.handlers.groups import committed, listing, membership
 from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
 from ledgermq_broker.kafka.handlers.offsets import OffsetsHandler
 from ledgermq_broker.kafka.handlers.produce import init_producer_id
-from ledgermq_broker.kafka.wire.messages import INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH, Api
+from ledgermq_broker.kafka.wire.messages import (
+    DESCRIBE_CLUSTER,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
+    Api,
+)
 from ledgermq_broker.settings.processes import BrokerSettings
 
 
@@ -25,6 +32,7 @@ def handlers(brokers: Brokers, sources: Sources, settings: Callable[[], BrokerSe
         return init_producer_id(sources, asked.message)
 
     return {
+        DESCRIBE_CLUSTER: lambda asked: metadata.cluster(asked.message),
         METADATA: lambda asked: metadata.answer(asked.api, asked.message, asked.version),
         LIST_OFFSETS: lambda asked: offsets.list_offsets(asked.api, asked.message, asked.version),
         OFFSET_FOR_LEADER_EPOCH: lambda asked: offsets.epochs(asked.api, asked.message, asked.version),
@@ -34,6 +42,5 @@ def handlers(brokers: Brokers, sources: Sources, settings: Callable[[], BrokerSe
         **listing.answers(),
         **topics.answers(brokers, sources),
         **alterations.answers(sources),
-        **cluster.answers(brokers),
         **configs.answers(brokers, settings),
     }

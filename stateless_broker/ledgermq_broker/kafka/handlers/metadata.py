@@ -1,4 +1,4 @@
-"""Answer ApiVersions and Metadata.
+"""Answer Metadata and DescribeCluster.
 
 A topic that is unknown here is asked for at the controller once, as by our own clients. Topics of
 the system stay hidden. A caller that may see nothing still gets the brokers.
@@ -14,12 +14,16 @@ from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.wire.errors import Area, Code, code_of
+from ledgermq_broker.kafka.wire.generated import describe_cluster_request as asked_cluster
+from ledgermq_broker.kafka.wire.generated import describe_cluster_response as described
 from ledgermq_broker.kafka.wire.generated import metadata_request as asked
 from ledgermq_broker.kafka.wire.generated import metadata_response as answered
 from ledgermq_ledger import keys
 
 TOPICS_PER_CALL = 1000
 NO_TOPIC = bytes(16)
+OF_BROKERS, OF_CONTROLLERS = 1, 2
+"""Kinds of endpoints."""
 
 
 class MetadataHandler:
@@ -37,6 +41,22 @@ class MetadataHandler:
             controller_id=self._brokers.me,
             topics=await self._topics(api, request, version),
         )
+
+    async def cluster(self, request: asked_cluster.DescribeClusterRequest) -> described.DescribeClusterResponse:
+        """Return what Metadata says of brokers. No operations are named, since rules are others here."""
+        kind = request.endpoint_type
+        answer = described.DescribeClusterResponse(endpoint_type=kind, cluster_id=self._brokers.cluster_id)
+        if kind != OF_BROKERS:
+            is_known = kind == OF_CONTROLLERS
+            answer.error_code = Code.MISMATCHED_ENDPOINT_TYPE if is_known else Code.UNSUPPORTED_ENDPOINT_TYPE
+            answer.error_message = f"only brokers ({OF_BROKERS}) have endpoints here, not type {kind}"
+            return answer
+        answer.controller_id = self._brokers.me
+        answer.brokers = [
+            described.DescribeClusterBroker(broker_id=one.node, host=one.host, port=one.port, rack=one.rack)
+            for one in self._brokers.present()
+        ]
+        return answer
 
     async def _topics(
         self, api: BrokerApi, request: asked.MetadataRequest, version: int

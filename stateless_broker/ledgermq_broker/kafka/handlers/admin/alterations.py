@@ -27,7 +27,7 @@ from ledgermq_broker.kafka.wire.messages import ALTER_CONFIGS, INCREMENTAL_ALTER
 from ledgermq_ledger.topics.settings import NAMES
 
 TIMEOUT_MS = 20_000
-"""The requests have no time-out of their own; clients wait 30 s and more."""
+"""The requests name none; clients wait 30 s and more."""
 HOLD = "legal.hold"
 
 
