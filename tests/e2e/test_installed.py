@@ -12,10 +12,12 @@ import sys
 import tarfile
 import zipfile
 from dataclasses import dataclass
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
 
+from infra.package_page import description_of
 from tests.docs.pages import blocks_of
 from tests.release.packages import CLONE, build, make_environment, pip, run
 
@@ -93,6 +95,15 @@ def test_the_wheel_brings_these_top_level_modules_alone(built: Path) -> None:
     with zipfile.ZipFile(wheel_of(built)) as wheel:
         tops = {name.split("/")[0] for name in wheel.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == TOP_LEVEL
+
+
+def test_a_package_index_can_show_what_the_wheel_says_of_itself(built: Path) -> None:
+    with zipfile.ZipFile(wheel_of(built)) as wheel:
+        name = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        said = message_from_bytes(wheel.read(name))
+    assert said["Author"] == "LedgerMQ maintainers"
+    assert said["Description-Content-Type"].startswith("text/markdown")
+    assert str(said.get_payload()).rstrip() == description_of((CLONE / "README.md").read_text()).rstrip()
 
 
 def test_readmes_program_and_the_command_line_beside_a_users_files(installed: Installed) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from infra.package_page import description_of
+
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -63,6 +65,18 @@ def test_the_metadata_are_those_of_pyproject() -> None:
     """
     installed = {str(Requirement(text)) for text in distribution("ledgermq").requires or () if "extra ==" not in text}
     assert installed == {str(Requirement(text)) for text in PYPROJECT["project"]["dependencies"]}
+
+
+def test_the_description_of_the_package_has_no_link_that_leads_nowhere() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert "](docs/tutorial.md)" in readme
+    description = description_of(readme)
+    assert not re.search(r"\]\((?!https?://)", description), "a package index has no files beside the page"
+    assert "The tutorial (docs/tutorial.md) takes twenty minutes" in description
+    code = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+    assert code.findall(description) == code.findall(readme)
+    page = "[a\nb](x.md#part) ![c](d.png) [e](https://example.org/f)"
+    assert description_of(page).startswith("a\nb (x.md) *c (d.png)* [e](https://example.org/f)\n")
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
