@@ -1,4 +1,4 @@
-"""Unmodified administration clients of the Kafka protocol create and delete topics."""
+"""Unmodified administration clients of the Kafka protocol create and delete topics, and delete records."""
 
 from __future__ import annotations
 
@@ -90,4 +90,53 @@ def test_kafka_python_creates_and_deletes_topics(bootstrap: str) -> None:
     admin.create_topics([NewTopic("of-kafka-python", 3, 1)])  # without a grace, the name is free soon
     [found] = admin.describe_topics(["of-kafka-python"])
     assert len(found["partitions"]) == 3
+    admin.close()
+
+
+def test_librdkafka_deletes_records(bootstrap: str) -> None:
+    from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Producer, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    settings = {"held": {"legal.hold": "true"}, "cut": {}}
+    for name, config in settings.items():
+        [future] = admin.create_topics([NewTopic(name, 2, 1, config=config)]).values()
+        future.result(DEADLINE_S)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for name in settings:
+        for row in range(5):
+            producer.produce(name, b"%d" % row, partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+
+    def deleted(topic: str, offset: int) -> int:
+        [future] = admin.delete_records([TopicPartition(topic, 0, offset)]).values()
+        return int(future.result(DEADLINE_S).low_watermark)
+
+    def refused(topic: str, offset: int) -> int:
+        with pytest.raises(KafkaException) as caught:
+            deleted(topic, offset)
+        return int(caught.value.args[0].code())
+
+    assert [deleted("cut", 2), deleted("cut", 1), deleted("cut", OFFSET_END)] == [2, 2, 5]
+    assert refused("cut", 6) == KafkaError.OFFSET_OUT_OF_RANGE
+    assert refused("held", 1) == KafkaError.POLICY_VIOLATION
+
+
+def test_kafka_python_deletes_records(bootstrap: str) -> None:
+    from kafka import KafkaProducer, TopicPartition
+    from kafka.admin import KafkaAdminClient, NewTopic
+    from kafka.errors import OffsetOutOfRangeError
+
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    admin.create_topics([NewTopic("cut-too", 1, 1)])
+    producer = KafkaProducer(bootstrap_servers=bootstrap)
+    for row in range(5):
+        producer.send("cut-too", b"%d" % row, partition=0)
+    producer.flush(DEADLINE_S)
+    producer.close()
+    at = TopicPartition("cut-too", 0)
+    assert admin.delete_records({at: 3})[at]["low_watermark"] == 3
+    with pytest.raises(OffsetOutOfRangeError):
+        admin.delete_records({at: 6})
+    assert admin.delete_records({at: -1})[at]["low_watermark"] == 5
     admin.close()

@@ -77,6 +77,7 @@ answered in version 0 with what is served.
 | aiokafka 0.14, kafka-python 3 | idempotent producer; `assign`; end offsets, by time; members of groups, commits |
 | | creating and deleting topics, adding partitions, also by librdkafka |
 | librdkafka 2, kafka-python 3 | describing the cluster, topics' and brokers' settings; changing topics' |
+| | deleting records, up to an offset and to the end |
 | all three | SASL PLAIN through TLS; wrong, expired and other topics' tokens refused |
 | librdkafka 2 | OAUTHBEARER with an identity provider's tokens, again on the same connection |
 | Java 4.1 | `ProducerPerformance`, `VerifiableProducer`, console producer and consumer by partition, `GetOffsetShell` |

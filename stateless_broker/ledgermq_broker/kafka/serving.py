@@ -7,7 +7,7 @@ from typing import Any
 
 from ledgermq.sources import Sources
 from ledgermq_broker.kafka.brokers import Brokers
-from ledgermq_broker.kafka.handlers.admin import alterations, configs, topics
+from ledgermq_broker.kafka.handlers.admin import alterations, configs, records, topics
 from ledgermq_broker.kafka.handlers.asked import Asked, Handler
 from ledgermq_broker.kafka.handlers.groups import committed, listing, membership
 from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
@@ -40,6 +40,7 @@ def handlers(brokers: Brokers, sources: Sources, settings: Callable[[], BrokerSe
         **membership.answers(brokers),
         **committed.answers(),
         **listing.answers(),
+        **records.answers(),
         **topics.answers(brokers, sources),
         **alterations.answers(sources),
         **configs.answers(brokers, settings),

@@ -15,6 +15,7 @@ from ledgermq_broker.kafka.wire.messages import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_GROUPS,
+    DELETE_RECORDS,
     DELETE_TOPICS,
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
@@ -94,6 +95,12 @@ TABLE: Sequence[Served] = (
         " when its grace is over: error 36 until then",
     ),
     Served(DELETE_TOPICS, 1, 6, "`ledgermq topic undelete` brings a topic back while its grace lasts"),
+    Served(
+        DELETE_RECORDS,
+        0,
+        2,
+        "In force for every reader when it is answered. Keyed topics and a legal hold get error 44",
+    ),
     Served(CREATE_PARTITIONS, 0, 3, "Assignments only have to be as many as the partitions that are added"),
     Served(
         DESCRIBE_CONFIGS,
