@@ -103,7 +103,9 @@ def test_a_package_index_can_show_what_the_wheel_says_of_itself(built: Path) -> 
         said = message_from_bytes(wheel.read(name))
     assert said["Author"] == "LedgerMQ maintainers"
     assert said["Description-Content-Type"].startswith("text/markdown")
-    assert str(said.get_payload()).rstrip() == description_of((CLONE / "README.md").read_text()).rstrip()
+    text = said.get_payload(decode=True)
+    assert isinstance(text, bytes)
+    assert text.decode().rstrip() == description_of((CLONE / "README.md").read_text()).rstrip()
 
 
 def test_readmes_program_and_the_command_line_beside_a_users_files(installed: Installed) -> None:
