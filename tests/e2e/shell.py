@@ -50,6 +50,19 @@ class Shell:
         )
         return Done(done.returncode, done.stdout.decode(errors="backslashreplace"), done.stderr.decode())
 
+    def completed(self, folder: Path, typed: str) -> list[str]:
+        """Return what bash completes. `folder`: for a program that waits longer than a shell does, because a busy
+        machine needs more than a second to ask the cluster for names.
+        """
+        patient = folder / "ledgermq"
+        changed = "import ledgermq.cli.completion as c, ledgermq.cli.main as m; c.COMPLETION_TIMEOUT_S = 100; m.main()"
+        patient.write_text(changed)
+        words = {"_LEDGERMQ_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+        environment = {**os.environ, "LEDGERMQ_TARGET": self.address, **words}
+        return subprocess.run(
+            [sys.executable, patient], env=environment, capture_output=True, text=True, timeout=120, check=False
+        ).stdout.split()
+
     def json(self, *arguments: object, stdin: str = "") -> Any:
         return self(*arguments, "--output", "json", stdin=stdin).json()
 

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -304,18 +305,11 @@ def test_a_root_url_as_target_needs_no_broker(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_shell_completes_commands_and_topic_names(shell: Shell) -> None:
+def test_the_shell_completes_commands_and_topic_names(shell: Shell, tmp_path: Path) -> None:
     shell("produce", "completed-name", stdin="x\n")
-
-    def complete(typed: str) -> list[str]:
-        words = {"_LEDGERMQ_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
-        environment = {**os.environ, "LEDGERMQ_TARGET": shell.address, **words}
-        return subprocess.run(
-            [LEDGERMQ], env=environment, capture_output=True, text=True, timeout=120, check=False
-        ).stdout.split()
+    complete = partial(shell.completed, tmp_path)
 
     def completes(typed: str, name: str) -> None:
-        """A busy machine may not have the answer of the cluster within the second that a shell waits."""
         wait_until(lambda: complete(f"ledgermq {typed} completed-") == [name])
 
     assert complete("ledgermq prod") == ["produce"]
