@@ -10,6 +10,7 @@ import pytest
 
 from ledgermq_broker.admission import connection_cut
 from ledgermq_broker.admission.connection_cut import OPEN_FILES, ConnectionCut, cut_connections
+from tests.virtual_time import virtual
 from tests.waiting import until
 
 
@@ -56,6 +57,7 @@ async def test_a_peer_without_a_connection_is_none(peer: str) -> None:
     assert cut_connections([peer]) == 0
 
 
+@virtual
 async def test_those_of_one_turn_of_the_loop_are_broken_in_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[set[str]] = []
     monkeypatch.setattr(connection_cut, "cut_connections", lambda peers: searches.append(set(peers)) or len(peers))
