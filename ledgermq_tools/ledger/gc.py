@@ -4,7 +4,7 @@ and compactors running.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -50,6 +50,7 @@ async def gc(
     no LedgerMQ process puts are only listed. Brokers and compactors may run meanwhile.
     """
     from ledgermq_ledger.garbage.sweep import Swept, find_removable, sweep
+    from ledgermq_ledger.garbage.topics import find_kept
     from ledgermq_ledger.keys import METADATA_BUNDLE
     from ledgermq_ledger.log.ledger_ref import LedgerRef
     from ledgermq_ledger.parquet.compaction import Compaction
@@ -60,20 +61,27 @@ async def gc(
     async with opened(root, sources) as store:
         cluster = await fitting_cluster_of(store)
         grace_ms = cluster.parquet_min_age_ms if chosen_ms is None else chosen_ms
+        catalog = await read_catalog(LedgerRef(store, METADATA_BUNDLE, cluster, sources))
         if dry_run:
-            catalog = await read_catalog(LedgerRef(store, METADATA_BUNDLE, cluster, sources))
             found = await find_removable(store, cluster, catalog, grace_ms)
             swept = Swept(found, failures=found.failures)
         else:
             with find_engine("local")(sources) as engine:
                 swept = await sweep(Compaction(store, cluster, sources, engine), grace_ms=grace_ms)
-    show(sweep_report(store.url, swept, dry_run=dry_run, keys=output is OutputFormat.JSON), output)
+        kept = []
+        try:
+            kept = await find_kept(store, catalog)
+        except LedgerMQError as error:
+            swept.failures.setdefault("removed topics", error)
+    show(sweep_report(store.url, swept, kept, dry_run=dry_run, keys=output is OutputFormat.JSON), output)
     if swept.failures:
         raise typer.Exit(exit_code(next(iter(swept.failures.values()))))
 
 
-def sweep_report(url: str, swept: Any, *, dry_run: bool, keys: bool) -> Report:
-    """Return the report. `keys`: list every object, not only the number of each kind."""
+def sweep_report(url: str, swept: Any, kept: Sequence[Any], *, dry_run: bool, keys: bool) -> Report:
+    """Return the report. `kept`: of topics that can be brought back. `keys`: list every object, not only the number of
+    each kind.
+    """
     found = swept.found
     gone = {each.key for each in (found.removable if dry_run else swept.removed)}
     facts = {
@@ -82,7 +90,7 @@ def sweep_report(url: str, swept: Any, *, dry_run: bool, keys: bool) -> Report:
         "bytes": sum(each.size for each in found.removable if each.key in gone),
         "within_grace": len(found.waiting),
         "not_removed": len(found.removable) - len(gone),
-        "kept_to_undelete": sum(each.objects for each in found.kept),
+        "kept_to_undelete": sum(each.objects for each in kept),
         "archived": found.archived,
         "fences_kept": found.fences_kept,
         "foreign": len(found.foreign),
@@ -91,8 +99,8 @@ def sweep_report(url: str, swept: Any, *, dry_run: bool, keys: bool) -> Report:
     tables = [Rows("kinds", ("kind", "objects", "bytes"), kinds)] if kinds else []
     if found.waiting:
         tables.append(Rows("waiting", ("kind", "objects", "bytes", "may_go_from", "all_from"), [*_waiting(found)]))
-    if found.kept:
-        tables.append(Rows("kept", ("topic", "objects", "bytes", "until"), [*_kept(found)]))
+    if kept:
+        tables.append(Rows("kept", ("topic", "objects", "bytes", "until"), [*_kept(kept)]))
     if keys:
         rows = [
             {name: getattr(each, name) for name in ("key", "size", "modified_ms", "why")}
@@ -115,9 +123,9 @@ def _waiting(found: Any) -> Iterator[dict[str, Any]]:
         yield row | {"may_go_from": time_text(min(times)), "all_from": time_text(max(times)), "free_ms": max(times)}
 
 
-def _kept(found: Any) -> Iterator[dict[str, Any]]:
+def _kept(kept: Sequence[Any]) -> Iterator[dict[str, Any]]:
     """Return by topic what a deletion left so that the topic can be brought back, and until when it is kept."""
-    for each in found.kept:
+    for each in kept:
         row = {"topic": each.topic, "objects": each.objects, "bytes": each.bytes}
         yield row | {"until": time_text(each.until_ms), "until_ms": each.until_ms}
 

@@ -74,7 +74,7 @@ class Kept:
 @dataclass(slots=True)
 class Found:
     """`waiting`: objects that are removed later, so they are not yet in `removable`. `archived`:
-    how many of the Parquet files are moved to an archive. `kept`: of topics that can be brought back.
+    how many of the Parquet files are moved to an archive.
 
     `fences_kept`: slots below the trim slot that stay forever, because each keeps a fenced writer
     out: claims, void segments. `foreign`: objects that are not LedgerMQ's; never removed.
@@ -87,7 +87,6 @@ class Found:
     fences_kept: int = 0
     foreign: list[str] = field(default_factory=list)
     failures: dict[str, LedgerMQError] = field(default_factory=dict)
-    kept: list[Kept] = field(default_factory=list)
 
     def add(self, candidates: Iterable[Removable], now_ms: int, grace_ms: int) -> set[str]:
         """Divide them by their age; return the keys of those that wait."""

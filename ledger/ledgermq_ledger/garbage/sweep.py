@@ -286,7 +286,6 @@ class _Search:
     async def _removed_topics(self) -> None:
         self._add(await topics.find_versions(self._store, self._catalog))
         self._add(await topics.find(self._store, self._catalog))
-        self.found.kept = await topics.find_kept(self._store, self._catalog)
 
     async def _staged_rows(self) -> None:
         self._add(await staged_rows.find(self._store))
