@@ -1,7 +1,8 @@
 """Batches whose records have a time of their own, among others that have not, in one partition: against a broker's
 own judgement, with every fault of `tests.property.test_partition_queue`.
 
-Each is told within its time, and truly. No other record is lost, stored twice, or left in doubt because of it.
+Each send ends within its time, with what is true of its record. No other record is lost, stored twice, or left in
+doubt because of it.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ class Calls:
 
     @property
     def waiting_records(self) -> int:
-        """Records that wait for room, as far as their number is known."""
+        """Records that wait for room, where their number is known."""
         return sum(call.work.left for call in self.unawaited if call.work is not None and not call.is_ended)
 
     def raise_unseen(self) -> None:

@@ -92,7 +92,7 @@ class ManyRecords:
 
     @property
     def left(self) -> int:
-        """Records that are not added yet, as far as their number is known."""
+        """Records that are not added yet, where their number is known."""
         ahead = 0 if self._sequence is None else len(self._sequence) - self._at
         return ahead + (self._waiting is not None)
 
