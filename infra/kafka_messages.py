@@ -42,7 +42,8 @@ APIS = (
     *("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"),
     *("DescribeGroups", "ListGroups", "DeleteGroups", "OffsetDelete", "CreateTopics", "DeleteTopics"),
     *("SaslHandshake", "SaslAuthenticate", "CreatePartitions", "DescribeConfigs", "DescribeCluster"),
-    *("IncrementalAlterConfigs", "AlterConfigs", "DeleteRecords"),
+    *("IncrementalAlterConfigs", "AlterConfigs", "DeleteRecords", "AddPartitionsToTxn", "AddOffsetsToTxn"),
+    *("TxnOffsetCommit", "EndTxn", "DescribeTransactions", "ListTransactions"),
 )
 """What the broker serves; add a name, then `--definitions`."""
 

@@ -8,6 +8,10 @@ from typing import Protocol, Self
 
 from ledgermq.buffers import Buffer
 from ledgermq_broker.kafka.wire.generated import (
+    add_offsets_to_txn_request,
+    add_offsets_to_txn_response,
+    add_partitions_to_txn_request,
+    add_partitions_to_txn_response,
     alter_configs_request,
     alter_configs_response,
     api_versions_request,
@@ -28,6 +32,10 @@ from ledgermq_broker.kafka.wire.generated import (
     describe_configs_response,
     describe_groups_request,
     describe_groups_response,
+    describe_transactions_request,
+    describe_transactions_response,
+    end_txn_request,
+    end_txn_response,
     fetch_request,
     fetch_response,
     find_coordinator_request,
@@ -46,6 +54,8 @@ from ledgermq_broker.kafka.wire.generated import (
     list_groups_response,
     list_offsets_request,
     list_offsets_response,
+    list_transactions_request,
+    list_transactions_response,
     metadata_request,
     metadata_response,
     offset_commit_request,
@@ -64,6 +74,8 @@ from ledgermq_broker.kafka.wire.generated import (
     sasl_handshake_response,
     sync_group_request,
     sync_group_response,
+    txn_offset_commit_request,
+    txn_offset_commit_response,
 )
 from ledgermq_broker.kafka.wire.primitives import Put, Reader
 
@@ -134,6 +146,12 @@ DESCRIBE_CONFIGS = _api(describe_configs_request, describe_configs_response)
 INCREMENTAL_ALTER_CONFIGS = _api(incremental_alter_configs_request, incremental_alter_configs_response)
 ALTER_CONFIGS = _api(alter_configs_request, alter_configs_response)
 DESCRIBE_CLUSTER = _api(describe_cluster_request, describe_cluster_response)
+ADD_PARTITIONS_TO_TXN = _api(add_partitions_to_txn_request, add_partitions_to_txn_response)
+ADD_OFFSETS_TO_TXN = _api(add_offsets_to_txn_request, add_offsets_to_txn_response)
+TXN_OFFSET_COMMIT = _api(txn_offset_commit_request, txn_offset_commit_response)
+END_TXN = _api(end_txn_request, end_txn_response)
+DESCRIBE_TRANSACTIONS = _api(describe_transactions_request, describe_transactions_response)
+LIST_TRANSACTIONS = _api(list_transactions_request, list_transactions_response)
 SASL_HANDSHAKE = _api(sasl_handshake_request, sasl_handshake_response)
 SASL_AUTHENTICATE = _api(sasl_authenticate_request, sasl_authenticate_response)
 
@@ -164,6 +182,12 @@ APIS = (
     INCREMENTAL_ALTER_CONFIGS,
     ALTER_CONFIGS,
     DESCRIBE_CLUSTER,
+    ADD_PARTITIONS_TO_TXN,
+    ADD_OFFSETS_TO_TXN,
+    TXN_OFFSET_COMMIT,
+    END_TXN,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
     SASL_HANDSHAKE,
     SASL_AUTHENTICATE,
 )
