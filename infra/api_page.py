@@ -113,7 +113,7 @@ def _attributes(kind: type) -> str:
     elif hasattr(kind, "_fields"):
         annotations = inspect.get_annotations(kind)
         rows += [(name, _annotation(annotations.get(name, "")), "") for name in kind._fields]
-    rows += _set_by_init(kind)
+    rows += [row for base in kind.__mro__ if base.__module__.startswith("ledgermq") for row in _set_by_init(base)]
     if not rows:
         return ""
     lines = ["| attribute | type | |", "|---|---|---|"]

@@ -52,16 +52,43 @@ TWINS = (
         "What a client has in short of its `topics`. Every call ends within the client's `timeout_s`.",
     ),
     Twin(
-        "Client",
-        "client",
-        "client",
+        "MakingProducers",
+        "front.producers",
+        "generated.producers",
+        "The calls of a client that make producers, or send.",
+        part_of="Client",
+        inner=("Making",),
+    ),
+    Twin(
+        "MakingConsumers",
+        "front.consumers",
+        "generated.consumers",
+        "The calls of a client that make consumers, or read.",
+        callbacks=("consumer",),
+        part_of="Client",
+        inner=("Making",),
+    ),
+    Twin(
+        "Handling",
+        "front.handling",
+        "generated.handling",
+        "The calls of a client that declare and run handlers.",
         direct=("handler", "queue_handler", "handlers"),
-        callbacks=("consumer", "handler", "queue_handler"),
+        callbacks=("handler", "queue_handler"),
         notes={
             "handler": "the function, and those of `on_failure` and `retry`, run in threads.",
             "queue_handler": "the function, and `on_failure`, run in threads.",
         },
+        part_of="Client",
     ),
+    Twin(
+        "LookingUp",
+        "front.looking_up",
+        "generated.looking_up",
+        "The calls of a client about single messages.",
+        part_of="Client",
+    ),
+    Twin("Client", "client", "client"),
     Twin(
         "Access",
         "admin.access",
@@ -217,8 +244,9 @@ def _by_hand(module: str, name: str) -> set[str]:
 
 def _writer(twin: Twin) -> ClassWriter:
     module = Module(f"{CLIENT}.{twin.module}", _tree(f"{CLIENT}.{twin.module}"))
-    by_hand = set() if twin.is_whole else _by_hand(f"{SYNC}.{twin.home}", twin.name)
-    internal = {name.partition(".")[2] for name in INTERNAL | ONLY_ASYNC if name.startswith(f"{twin.name}.")}
+    shown = next((each for each in TWINS if each.name == twin.part_of), twin)
+    by_hand = set() if shown.is_whole else _by_hand(f"{SYNC}.{shown.home}", shown.name)
+    internal = {name.partition(".")[2] for name in INTERNAL | ONLY_ASYNC if name.startswith(f"{shown.name}.")}
     twins = {f"from {CLIENT}.{each.module} import {each.name}": each for each in TWINS}
     return ClassWriter(twin, module, by_hand | internal, twins)
 

@@ -60,12 +60,19 @@ class Twin:
     """Whether the class is made with the client's sources, too."""
     has_init: bool = True
     """Whether `__init__` is generated."""
+    part_of: str = ""
+    """The class that programs see in place of this one, a base of it, and whose module by hand counts for both."""
     inner: tuple[str, ...] = ()
     """Bases that the twin does not have: what they define is written by hand, or is no part of the API."""
 
     @property
     def is_whole(self) -> bool:
         return bool(self.text)
+
+    @property
+    def shown(self) -> str:
+        """The class that programs see."""
+        return self.part_of or self.name
 
     @property
     def class_name(self) -> str:
@@ -330,7 +337,7 @@ class ClassWriter:
             return ""
         adapted = re.sub(r"\bawait |\basync (?=with|for|def)", "", _text(method.body[0]))
         if note or OF_ASYNCIO.search(adapted):
-            return f'"""See `ledgermq.{self._twin.name}.{method.name}`{"; " + note if note else "."}"""'
+            return f'"""See `ledgermq.{self._twin.shown}.{method.name}`{"; " + note if note else "."}"""'
         return f'"""{adapted}"""'
 
 

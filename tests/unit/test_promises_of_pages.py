@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ledgermq.client import client, finding, requests
+from ledgermq.client import finding, requests
 from ledgermq.client.client import Client
 from ledgermq.client.consuming import lanes
 from ledgermq.client.consuming.consumer import Consumer
+from ledgermq.client.front import consumers
 from ledgermq.client.groups import refusals, retry_creation, retry_topics
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import handler_settings
@@ -171,7 +172,7 @@ PROMISES = (
     Promise("operations.md", "all but the first 100 are summed up", topic_totals.TOPICS_MAX, 100),
     Promise("priority.md", "A topic has at most ten.", levels.LEVELS_MAX, 10),
     Promise("priority.md", "It waits for at most 64 messages of each other level", lanes.PIECE_RECORDS, 64),
-    Promise("python.md", "at most `bytes_max` (1 GiB) plus the batch", client.READ_BYTES_MAX, GIB),
+    Promise("python.md", "at most `bytes_max` (1 GiB) plus the batch", consumers.READ_BYTES_MAX, GIB),
     Promise(
         "python.md",
         "`records_max` (1,000,000) and `bytes_max` (1 GiB)",

@@ -1,0 +1,1 @@
+"""The calls of a client, by what they make."""
