@@ -28,9 +28,10 @@ from ledgermq_broker.timed.state.blocks import (
     end_of,
 )
 from ledgermq_broker.timed.state.bundle_timers import BundleTimers
-from ledgermq_broker.timed.state.cut import batches, range_blocks
 from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as fmt
 from ledgermq_broker.timed.state.limits import DAY_US, MINUTE_US, TimerLimits
+from ledgermq_broker.timed.state.memory.cut import batches, range_blocks
+from ledgermq_broker.timed.state.memory.waiting import Waiting
 from ledgermq_broker.timed.state.places import Range, RangeId, flush_horizon, place
 from ledgermq_broker.timed.state.records import (
     Entry,
@@ -42,7 +43,6 @@ from ledgermq_broker.timed.state.records import (
     WatermarkEntry,
     encode,
 )
-from ledgermq_broker.timed.state.waiting import Waiting
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
 from tests.fuzz.mutation import mutate_fields

@@ -13,8 +13,9 @@ from ledgermq.errors import LedgerMQError
 from ledgermq_broker.timed.state import places
 from ledgermq_broker.timed.state.blocks import START, end_of
 from ledgermq_broker.timed.state.bundle_timers import BundleTimers
+from ledgermq_broker.timed.state.memory.waiting import Waiting
 from ledgermq_broker.timed.state.places import Range, RangeId
-from ledgermq_broker.timed.state.waiting import Waiting
+from ledgermq_broker.timed.state.recalls import Recalls
 from tests.property import timer_life
 from tests.property.timer_life import live, live_through_an_outage
 
@@ -83,7 +84,7 @@ def a_range_is_over_with_its_first_message(patch: pytest.MonkeyPatch) -> None:
 
 
 def rows_of_one_time_are_in_any_order(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("ledgermq_broker.timed.state.rows._BY_KEY", [("due", "ascending"), ("offset", "descending")])
+    patch.setattr("ledgermq_broker.timed.state.memory.rows._BY_KEY", [("due", "ascending"), ("offset", "descending")])
 
 
 def recalled_messages_are_delivered(patch: pytest.MonkeyPatch) -> None:
@@ -98,7 +99,7 @@ def recalled_after_delivery(patch: pytest.MonkeyPatch) -> None:
 
 
 def recalls_count_for_any_topic(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BundleTimers, "is_recalled", lambda self, message, topic_id: message in self.recalls)
+    patch.setattr(Recalls, "holds", lambda self, message, topic_id: message in self.known)
 
 
 MUTANTS: list[Mutate] = [

@@ -18,12 +18,13 @@ import pyarrow as pa
 from ledgermq.errors import ResourceExhausted
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq_broker.timed.state.blocks import Block, Id, Key, Source, decode_block, encode_block
-from ledgermq_broker.timed.state.bundle_timers import BundleTimers, RecallAnswer
-from ledgermq_broker.timed.state.cut import Moved, batches, range_blocks
+from ledgermq_broker.timed.state.bundle_timers import BundleTimers
 from ledgermq_broker.timed.state.limits import DAY_US, MINUTE_US, RECALLS_FREE_TIMES, SECOND_US, TimerLimits
+from ledgermq_broker.timed.state.memory.cut import Moved, batches, range_blocks
+from ledgermq_broker.timed.state.memory.rows import rows_of
+from ledgermq_broker.timed.state.memory.waiting import Waiting
 from ledgermq_broker.timed.state.places import PLACES, Placement, RangeId, flush_horizon, place
-from ledgermq_broker.timed.state.rows import rows_of
-from ledgermq_broker.timed.state.waiting import Waiting
+from ledgermq_broker.timed.state.recalls import RecallAnswer
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
 
@@ -435,9 +436,8 @@ def keys_of(source: Source, block: Block, above: Key) -> list[Key]:
     """Return the keys of a block's rows, one by one."""
     keys = []
     for row, due in enumerate(block.records["timestamp"].view(pa.int64()).to_pylist()):
-        message = Id(source.offset, row)
-        if block.ids is not None:
-            message = Id(block.ids.offsets[row].as_py(), block.ids.rows[row].as_py())
+        ids = block.ids
+        message = Id(source.offset, row) if ids is None else Id(ids.offsets[row].as_py(), ids.rows[row].as_py())
         keys.append(Key(max(due, block.floor_us), *message))
     return [key for key in keys if key > above]
 

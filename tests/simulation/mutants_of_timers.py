@@ -25,12 +25,13 @@ from ledgermq_broker.timed.mover import LogStarts, Mover
 from ledgermq_broker.timed.partition import TimerPartition, TimerParts
 from ledgermq_broker.timed.state import limits
 from ledgermq_broker.timed.state.blocks import Block, Id, Key, encode_block
-from ledgermq_broker.timed.state.bundle_timers import BundleTimers, RecallAnswer
-from ledgermq_broker.timed.state.cut import batches
+from ledgermq_broker.timed.state.bundle_timers import BundleTimers
+from ledgermq_broker.timed.state.memory.cut import batches
+from ledgermq_broker.timed.state.memory.rows import Rows
+from ledgermq_broker.timed.state.memory.waiting import Waiting
 from ledgermq_broker.timed.state.places import RangeId
+from ledgermq_broker.timed.state.recalls import RecallAnswer, Recalls
 from ledgermq_broker.timed.state.records import FlushedEntry, RangeEntry
-from ledgermq_broker.timed.state.rows import Rows
-from ledgermq_broker.timed.state.waiting import Waiting
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_ledger.log.producers import ProducerSession
@@ -182,12 +183,12 @@ def too_late_by_a_watermark_that_is_not_durable(patch: Patch) -> None:
 @mutant("timers")
 def recalls_forgotten_when_they_are_due(patch: Patch) -> None:
     """The tombstone of a recall goes at the message's time."""
-    real = BundleTimers._expired
+    real = Recalls.expired
 
-    def expired(self: BundleTimers, finished_us: int, at_most: int) -> list[Id]:
+    def expired(self: Recalls, finished_us: int, at_most: int) -> list[Id]:
         return real(self, finished_us + self._kept_us, at_most)
 
-    patch.setattr(BundleTimers, "_expired", expired)
+    patch.setattr(Recalls, "expired", expired)
 
 
 @mutant("timers")
@@ -199,7 +200,7 @@ def recalls_of_late_messages_by_the_time_of_the_sender(patch: Patch) -> None:
 @mutant("timers")
 def recalls_of_any_topic(patch: Patch) -> None:
     """Who may produce to one topic recalls the messages of others in its bundle."""
-    patch.setattr(BundleTimers, "is_recalled", lambda self, message, topic_id: message in self.recalls)
+    patch.setattr(Recalls, "holds", lambda self, message, topic_id: message in self.known)
 
 
 @mutant("timers")
@@ -208,11 +209,11 @@ def recalls_ignored_when_messages_move(patch: Patch) -> None:
     real = Deliverer._live
 
     def live(self: Deliverer, rows: Rows) -> Rows:
-        recalled, self._held.timers._recalled_rows = self._held.timers._recalled_rows, {}
+        recalled, self._held.timers._recalls.rows = self._held.timers._recalls.rows, {}
         try:
             return real(self, rows)
         finally:
-            self._held.timers._recalled_rows = recalled
+            self._held.timers._recalls.rows = recalled
 
     patch.setattr(Deliverer, "_live", live)
 

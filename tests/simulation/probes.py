@@ -29,7 +29,8 @@ from ledgermq_broker.timed.deliverer import Deliverer
 from ledgermq_broker.timed.held import Held
 from ledgermq_broker.timed.intake import Intake
 from ledgermq_broker.timed.partition import TimerPartition
-from ledgermq_broker.timed.state.bundle_timers import BundleTimers, RecallAnswer
+from ledgermq_broker.timed.state.bundle_timers import BundleTimers
+from ledgermq_broker.timed.state.recalls import RecallAnswer
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.plan_chain import PlanOvertaken, fence_of
 from ledgermq_ledger.log.writer import Append, LedgerWriter

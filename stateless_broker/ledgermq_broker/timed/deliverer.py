@@ -20,9 +20,9 @@ from ledgermq_broker.timed.counts import TimerCounts
 from ledgermq_broker.timed.flow import Flow
 from ledgermq_broker.timed.held import Held, exists_in
 from ledgermq_broker.timed.state.blocks import end_of
-from ledgermq_broker.timed.state.cut import batches
-from ledgermq_broker.timed.state.rows import Rows
-from ledgermq_broker.timed.state.waiting import Chunk
+from ledgermq_broker.timed.state.memory.cut import batches
+from ledgermq_broker.timed.state.memory.merged import Chunk
+from ledgermq_broker.timed.state.memory.rows import Rows
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.root.store_clock import StoreClock

@@ -19,8 +19,9 @@ from ledgermq_broker.timed.pace import Pace
 from ledgermq_broker.timed.state.blocks import Key, Source
 from ledgermq_broker.timed.state.bundle_timers import BundleTimers
 from ledgermq_broker.timed.state.limits import TimerLimits
+from ledgermq_broker.timed.state.memory.merged import Chunk
+from ledgermq_broker.timed.state.memory.waiting import Waiting
 from ledgermq_broker.timed.state.places import RangeId
-from ledgermq_broker.timed.state.waiting import Chunk, Waiting
 from ledgermq_ledger.topics.catalog import Catalog
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from ledgermq.sources import Sources
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.internal.bundle_log import batch_of
 from ledgermq_broker.timed.state.blocks import Block, Source, decode_block
-from ledgermq_broker.timed.state.cut import Moved
+from ledgermq_broker.timed.state.memory.cut import Moved
 from ledgermq_broker.timed.state.places import RangeId
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.timed.held import Held
 from ledgermq_broker.timed.state.blocks import Id
-from ledgermq_broker.timed.state.rows import Rows
+from ledgermq_broker.timed.state.memory.rows import Rows
 from ledgermq_ledger.topics.catalog import Catalog
 
 MESSAGES_MAX = 1000

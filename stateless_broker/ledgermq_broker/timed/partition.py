@@ -30,8 +30,9 @@ from ledgermq_broker.timed.listing import listed
 from ledgermq_broker.timed.mover import LogStarts, Mover
 from ledgermq_broker.timed.pace import Pace
 from ledgermq_broker.timed.state.blocks import Id
-from ledgermq_broker.timed.state.bundle_timers import BundleTimers, RecallAnswer
+from ledgermq_broker.timed.state.bundle_timers import BundleTimers
 from ledgermq_broker.timed.state.limits import DAY_US, TimerLimits
+from ledgermq_broker.timed.state.recalls import RecallAnswer
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.root.store_clock import StoreClock

@@ -25,8 +25,9 @@ from ledgermq_broker.timed.intake import Sent, check_due
 from ledgermq_broker.timed.partition import TimerPartition, TimerParts
 from ledgermq_broker.timed.send_path import SendPath
 from ledgermq_broker.timed.state.blocks import OFFSET_END, ROW_END, Id
-from ledgermq_broker.timed.state.bundle_timers import BundleTimers, RecallAnswer
+from ledgermq_broker.timed.state.bundle_timers import BundleTimers
 from ledgermq_broker.timed.state.limits import TimerLimits
+from ledgermq_broker.timed.state.recalls import RecallAnswer
 from ledgermq_broker.timed.stored.check import add_timers
 from ledgermq_ledger import keys
 from ledgermq_ledger.root.store_clock import StoreClock

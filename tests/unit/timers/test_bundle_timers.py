@@ -10,12 +10,13 @@ import pytest
 
 from ledgermq.errors import QuotaExceeded, ResourceExhausted
 from ledgermq_broker.timed.state.blocks import START, Id, Key, Source, end_of
-from ledgermq_broker.timed.state.bundle_timers import BundleTimers, RecallAnswer
-from ledgermq_broker.timed.state.cut import Moved
+from ledgermq_broker.timed.state.bundle_timers import BundleTimers
 from ledgermq_broker.timed.state.limits import MINUTE_US, RECALL_TOPICS_MAX, SECOND_US, TimerLimits
+from ledgermq_broker.timed.state.memory.cut import Moved
+from ledgermq_broker.timed.state.memory.rows import rows_of
 from ledgermq_broker.timed.state.places import Range, RangeId
+from ledgermq_broker.timed.state.recalls import RecallAnswer
 from ledgermq_broker.timed.state.records import Flushed, Piece, RecallEntry, encode
-from ledgermq_broker.timed.state.rows import rows_of
 from ledgermq_ledger.log.log_record import LogRecord
 from tests.unit.timers.test_waiting import intake_block, range_block
 

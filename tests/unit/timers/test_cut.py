@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.protocol.records import SCHEMA, encode_batch
-from ledgermq_broker.timed.state import cut
 from ledgermq_broker.timed.state.blocks import START, Block, Key, Source, decode_block, encode_block
-from ledgermq_broker.timed.state.cut import batches, range_blocks
+from ledgermq_broker.timed.state.memory import cut
+from ledgermq_broker.timed.state.memory.cut import batches, range_blocks
+from ledgermq_broker.timed.state.memory.rows import rows_of
 from ledgermq_broker.timed.state.places import Group, Range, RangeId
-from ledgermq_broker.timed.state.rows import rows_of
 from ledgermq_ledger.keys import PartitionId
 from tests.property.timer_life import batch_of
 

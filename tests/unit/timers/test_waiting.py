@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgermq.protocol.records import encode_batch
-from ledgermq_broker.timed.state import waiting
 from ledgermq_broker.timed.state.blocks import START, Block, Id, Ids, Key, Source, decode_block, encode_block, end_of
-from ledgermq_broker.timed.state.cut import batches
+from ledgermq_broker.timed.state.memory import merged, waiting
+from ledgermq_broker.timed.state.memory.cut import batches
+from ledgermq_broker.timed.state.memory.merged import MISSING_MAX, Chunk
+from ledgermq_broker.timed.state.memory.waiting import BLOCK_BYTES, Waiting
 from ledgermq_broker.timed.state.places import RangeId
-from ledgermq_broker.timed.state.waiting import BLOCK_BYTES, MISSING_MAX, Chunk, Waiting
 from ledgermq_ledger.keys import PartitionId
 from tests.property.timer_life import batch_of, keys_of
 
@@ -201,7 +202,7 @@ def test_a_look_at_the_first_rows_keeps_what_was_read_for_a_delivery() -> None:
 
 
 def test_rows_that_are_cut_out_at_a_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "CUT_BLOCKS", 8)
+    monkeypatch.setattr(merged, "CUT_BLOCKS", 8)
     found = Waiting()
     blocks = {Source(None, n): intake_block([10 + n + 50 * row for row in range(20)]) for n in range(50)}
     for source, block in blocks.items():
@@ -297,11 +298,11 @@ def test_chunks_are_those_of_a_sorted_list(
     blocks: list[tuple[list[int], int]], moved: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting, "MERGED_ROWS", data.draw(st.sampled_from([1, 4, 65_536])))
-        patch.setattr(waiting, "TURNS_OF_BLOCK", data.draw(st.sampled_from([-1, 0, 4])))
-        patch.setattr(waiting, "CUT_BYTES", data.draw(st.sampled_from([1, 500, 10**6])))
-        patch.setattr(waiting, "CUT_BLOCKS", data.draw(st.sampled_from([1, 3, 2_048])))
-        patch.setattr(waiting, "MISSING_MAX", data.draw(st.sampled_from([1, 2, 64])))
+        patch.setattr(merged, "MERGED_ROWS", data.draw(st.sampled_from([1, 4, 65_536])))
+        patch.setattr(merged, "TURNS_OF_BLOCK", data.draw(st.sampled_from([-1, 0, 4])))
+        patch.setattr(merged, "CUT_BYTES", data.draw(st.sampled_from([1, 500, 10**6])))
+        patch.setattr(merged, "CUT_BLOCKS", data.draw(st.sampled_from([1, 3, 2_048])))
+        patch.setattr(merged, "MISSING_MAX", data.draw(st.sampled_from([1, 2, 64])))
         found = Waiting()
         stored = {Source(None, n): intake_block(dues, floor) for n, (dues, floor) in enumerate(blocks)}
         keys = [Key(*row) for row in moved]

@@ -23,29 +23,20 @@ in docs/design.md, chapter 17.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
-from itertools import zip_longest
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledgermq.errors import ResourceExhausted
 from ledgermq_broker.timed.state.blocks import START, Block, Id, Key, end_of
-from ledgermq_broker.timed.state.cut import Moved
-from ledgermq_broker.timed.state.limits import (
-    EXPIRED_AT_ONCE_MAX,
-    FULL_RETRY_MS,
-    LOAD_LEAD_US,
-    RECALL_TOPICS_MAX,
-    RECALLS_FREE_TIMES,
-    TimerLimits,
-)
+from ledgermq_broker.timed.state.limits import EXPIRED_AT_ONCE_MAX, LOAD_LEAD_US, TimerLimits
+from ledgermq_broker.timed.state.memory.cut import Moved
+from ledgermq_broker.timed.state.memory.rows import Rows
 from ledgermq_broker.timed.state.places import Range, RangeId
+from ledgermq_broker.timed.state.recalls import RecallAnswer, Recalled, Recalls
 from ledgermq_broker.timed.state.records import (
     Entry,
     Flushed,
@@ -57,54 +48,29 @@ from ledgermq_broker.timed.state.records import (
     decode,
     encode,
 )
-from ledgermq_broker.timed.state.rows import Rows
 from ledgermq_ledger.log.log_record import Decision
 from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
 
 T = TypeVar("T")
 
 
-class RecallAnswer(Enum):
-    RECALLED = "recalled"
-    """Final when the decision's records are durable; without records, when all earlier ones are."""
-    TOO_LATE = "too late"
-    """The message was delivered, or will be."""
-    FORGOTTEN = "forgotten"
-    """It was due long ago: whether it was delivered or recalled is no longer known."""
-    WAIT = "wait"
-    """A delivery that covers it is in flight: ask again when that has an outcome."""
-
-
-class Recalled(NamedTuple):
-    """`topic_ids`: none means any topic, as an earlier release wrote it. `principals`: see `RecallEntry`."""
-
-    due_us: int
-    topic_ids: tuple[int, ...]
-    principals: tuple[int, ...] = ()
-
-    def by_topic(self) -> dict[int, int]:
-        """Return which principal named each topic first; 0: not known."""
-        return dict(zip_longest(self.topic_ids, self.principals, fillvalue=NO_PRINCIPAL))
-
-
 class BundleTimers:
-    """`recalls`: of recalled messages, the due time and the topics by which they were named. A recall counts
-    only for a message of such a topic, because access rules judge by the topic that a caller names.
-    """
+    """`watermark`, `flushed`, `ranges`: the values of the log. The rules of recalls are in `Recalls`."""
 
     def __init__(self, limits: TimerLimits) -> None:
         self.watermark = START
         self.flushed = Flushed()
         self.ranges: dict[RangeId, Range] = {}
-        self.recalls: dict[Id, Recalled] = {}
-        self._recalled_rows: dict[int, set[int]] = {}
-        """Rows of `recalls` by offset."""
-        self._expiring: list[tuple[int, Id]] = []
-        """Heap of `recalls` by due time; it may have those that are gone."""
-        self._recalls_of: Counter[int] = Counter()
-        """By topic: the recalls that were named by it."""
-        self.recall_shares = Shares("recalls", "topics named for recalled messages")
-        self._limits = limits
+        self._recalls = Recalls(limits)
+
+    @property
+    def recalls(self) -> Mapping[Id, Recalled]:
+        """Return the recalled messages that are remembered."""
+        return self._recalls.known
+
+    @property
+    def recall_shares(self) -> Shares:
+        return self._recalls.shares
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Apply one record of the log. Raises DataDamaged, FormatNotSupported."""
@@ -134,10 +100,10 @@ class BundleTimers:
         removed = [number for number, block in rows.blocks.items() if not exists(block.topic_id)]
         if removed:
             rows = rows.filter(pc.invert(pc.is_in(rows.of, pa.array(removed, pa.uint32()))))
-        if not self._recalled_rows or not len(rows):
+        if not self._recalls.rows or not len(rows):
             return rows
         offsets = pc.unique(rows.ids.offsets).to_pylist()
-        hit = [offset for offset in offsets if offset in self._recalled_rows]
+        hit = [offset for offset in offsets if offset in self._recalls.rows]
         if not hit:
             return rows
         suspects = pc.indices_nonzero(pc.is_in(rows.ids.offsets, pa.array(hit, pa.int64())))
@@ -145,7 +111,7 @@ class BundleTimers:
         recalled = [
             at
             for at, (offset, row) in zip(suspects.to_pylist(), ids, strict=True)
-            if row in self._recalled_rows[offset]
+            if row in self._recalls.rows[offset]
             and self.is_recalled(Id(offset, row), rows.blocks[rows.of[at].as_py()].topic_id)
         ]
         positions = pa.array(range(len(rows)), pa.int64())
@@ -153,8 +119,7 @@ class BundleTimers:
 
     def is_recalled(self, message: Id, topic_id: int) -> bool:
         """Return whether a message of this topic is recalled."""
-        recalled = self.recalls.get(message)
-        return recalled is not None and (not recalled.topic_ids or topic_id in recalled.topic_ids)
+        return self._recalls.holds(message, topic_id)
 
     def horizon_of(self, offset: int) -> int | None:
         """Return the horizon of the flushed piece that has this block of the intake; None: it was not
@@ -204,7 +169,7 @@ class BundleTimers:
         """
         last_us = self.flushed.last_us
         ends_flushed = last_us is not None and self.watermark < end_of(last_us) <= end_of(to_us)
-        return bool(ends_flushed or self._finished(end_of(to_us)) or self._expired(to_us, 1))
+        return bool(ends_flushed or self._finished(end_of(to_us)) or self._recalls.expired(to_us, 1))
 
     def intake_start(self) -> int:
         """Return the log start of the intake: all below it is delivered or moved."""
@@ -241,7 +206,7 @@ class BundleTimers:
         assert not passed, f"the watermark {to} of timed messages would pass ranges that are not loaded: {passed}"
         entries: list[Entry] = [WatermarkEntry(to)]
         entries += [RangeEntry(range_id, None) for range_id in self._finished(to)]
-        entries += [RecallEntry(message, None) for message in self._expired(to.due_us, EXPIRED_AT_ONCE_MAX)]
+        entries += [RecallEntry(message, None) for message in self._recalls.expired(to.due_us, EXPIRED_AT_ONCE_MAX)]
         return self._decided(entries, None)
 
     def flushed_to(
@@ -315,63 +280,14 @@ class BundleTimers:
         caller has named too many topics for this one; QuotaExceeded: the principal has its share of them. What other
         principals have named keeps none from recalling a message.
         """
-        if self.is_recalled(message, topic_id):
-            return Decision([], RecallAnswer.RECALLED)
-        key = Key(due_us, *message)
-        if self.watermark.due_us - due_us >= self._kept_us:
-            return Decision([], RecallAnswer.FORGOTTEN)
-        if key <= durable:
-            return Decision([], RecallAnswer.TOO_LATE)
-        if key <= max(delivering_to, self.watermark):
-            return Decision([], RecallAnswer.WAIT)
-        expired = self._expired(self.watermark.due_us, EXPIRED_AT_ONCE_MAX)
-        if len(self.recalls) - len(expired) >= self._limits.recalls_max:
-            raise ResourceExhausted(
-                f"{len(self.recalls)} recalled messages of this bundle wait for their due time, which is the maximum; "
-                "repeat the call later",
-                retry_after_ms=FULL_RETRY_MS,
-            )
-        free = self._limits.recalls_max - len(self.recalls)
-        if self._recalls_of[topic_id] >= RECALLS_FREE_TIMES * max(1, free):
-            raise ResourceExhausted(
-                f"{self._recalls_of[topic_id]} recalled messages of this topic wait for their due time in this bundle,"
-                f" which has room for {free} more of all topics; repeat the call later",
-                retry_after_ms=FULL_RETRY_MS,
-            )
-        where = "this bundle"
-        self.recall_shares.check(principal, 1, free, where=where, retry_after_ms=FULL_RETRY_MS)
-        before = self.recalls.get(message, Recalled(due_us, ()))
-        named = before.by_topic()
-        if sum(other == principal for other in named.values()) >= RECALL_TOPICS_MAX:
-            raise ResourceExhausted(
-                f"message {message.offset}, row {message.row} was recalled as one of {RECALL_TOPICS_MAX} other topics,"
-                " which is the maximum; check the handles"
-            )
-        entries: list[Entry] = [RecallEntry(old, None) for old in expired if old != message]
-        named[topic_id] = principal
-        topic_ids = tuple(sorted(named))
-        principals = tuple(named[each] for each in topic_ids) if any(named.values()) else ()
-        recalled = RecallEntry(message, max(due_us, before.due_us), topic_ids, principals)
-        return self._decided([*entries, recalled], RecallAnswer.RECALLED)
-
-    @property
-    def _kept_us(self) -> int:
-        return self._limits.recall_kept_ms * 1000
+        entries, answer = self._recalls.recall(
+            message, due_us, topic_id, principal, watermark=self.watermark, delivering_to=delivering_to, durable=durable
+        )
+        return self._decided(entries, answer)
 
     def _finished(self, to: Key) -> list[RangeId]:
         """Return the near ranges that have nothing above a watermark."""
         return [r for r in self.ranges if not r.far and end_of(self.ranges[r].to_us - 1) <= to]
-
-    def _expired(self, finished_us: int, at_most: int) -> list[Id]:
-        """Return recalls whose tombstones are not needed any longer when the watermark is here."""
-        found: dict[Id, int] = {}
-        while self._expiring and len(found) < at_most and finished_us - self._expiring[0][0] >= self._kept_us:
-            due_us, message = heapq.heappop(self._expiring)
-            if message in self.recalls and self.recalls[message].due_us == due_us:
-                found[message] = due_us
-        for message, due_us in found.items():  # they go when the decision is applied
-            heapq.heappush(self._expiring, (due_us, message))
-        return list(found)
 
     def _unfinished(self) -> Flushed:
         """Return the flushed pieces from the first one on that has something in memory."""
@@ -411,22 +327,4 @@ class BundleTimers:
                 else:
                     self.ranges[range_id] = found
             case RecallEntry(message, due_us, topic_ids, principals):
-                self._take_recall(message, None if due_us is None else Recalled(due_us, topic_ids, principals))
-
-    def _take_recall(self, message: Id, recalled: Recalled | None) -> None:
-        before = self.recalls.get(message)
-        if before is not None:
-            self._recalls_of.subtract(before.topic_ids)
-            self.recall_shares.add_all(before.principals, -1)
-        if recalled is not None:
-            due_us = recalled.due_us
-            self.recalls[message] = recalled
-            self._recalls_of.update(recalled.topic_ids)
-            self.recall_shares.add_all(recalled.principals)
-            self._recalled_rows.setdefault(message.offset, set()).add(message.row)
-            heapq.heappush(self._expiring, (due_us, message))
-        elif self.recalls.pop(message, None) is not None:
-            rows = self._recalled_rows[message.offset]
-            rows.discard(message.row)
-            if not rows:
-                del self._recalled_rows[message.offset]
+                self._recalls.take(message, None if due_us is None else Recalled(due_us, topic_ids, principals))

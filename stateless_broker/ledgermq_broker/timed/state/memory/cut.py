@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from ledgermq.protocol.records import SCHEMA, serialized_batch
 from ledgermq_broker.timed.state.blocks import Block, encode_block
+from ledgermq_broker.timed.state.memory.rows import Rows
 from ledgermq_broker.timed.state.places import Group, Range, RangeId
-from ledgermq_broker.timed.state.rows import Rows
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
 

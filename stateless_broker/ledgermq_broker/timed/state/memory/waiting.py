@@ -13,10 +13,8 @@ How a broker uses it (one term, one bundle; no call waits):
 
 The index of a row of the intake takes 16 bytes, that of a row of a range 28, a block some `BLOCK_BYTES` more.
 
-Rows of many blocks are merged ahead of the chunks that need them: the more blocks, the more rows at a time,
-up to some `MERGED_ROWS`. The merge is derived from the index, and dropped when the index changes below its end.
-Where rows of many blocks come in turns, each chunk would need nearly all of these bodies. Then the rows of the
-merge are cut out once: each block is read once for a merge, however many chunks it makes.
+Rows of many blocks are merged ahead of the chunks that need them (`merged`): the more blocks, the more rows at a
+time. The merge is derived from the index, and dropped when the index changes below its end.
 
 Invariants: rows leave in order of their keys, each once, and never before their time. Bodies are dropped in
 the reverse order.
@@ -27,44 +25,20 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right, insort
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledgermq_broker.timed.state.blocks import DUE_MAX_US, Block, Id, Key, Source, end_of
-from ledgermq_broker.timed.state.columns import int64_view
-from ledgermq_broker.timed.state.cut import Gathering
-from ledgermq_broker.timed.state.rows import Index, Part, Rows, index_of, merge
+from ledgermq_broker.timed.state.blocks import DUE_MAX_US, Block, Id, Key, Source
+from ledgermq_broker.timed.state.memory.merged import Chunk, Merged, enough, merged_of, stop_of
+from ledgermq_broker.timed.state.memory.rows import Part, Rows, index_of, merge
+from ledgermq_broker.timed.state.memory.waiter import Waiter, body_bytes, with_bodies, without_bodies
 
 BLOCK_BYTES = 1536
 """Memory of a block in the index apart from its rows."""
-MERGED_ROWS = 65_536
-"""Rows that are merged ahead at most, about."""
-MERGED_ROWS_MIN = 4096
-MERGED_ROWS_OF_BLOCK = 64
-"""Rows that are merged ahead for each block, at least. A block costs about as much as so many rows, whatever
-is taken of it. A merge holds the event loop up, so blocks that follow one another are merged few at a time.
-"""
-CUT_BYTES, CUT_BLOCKS = 8 * 1024 * 1024, 2_048
-"""Rows that are cut out of their blocks at a time have at most these bytes, and come from so many blocks, about."""
-TURNS_OF_BLOCK = 4
-"""Rows are cut out if their block changes so many times for each block, on average."""
-MISSING_MAX = 64
-"""Blocks to read that a chunk names at most, unless a single message needs more."""
 FLUSHED_BLOCKS_MAX = 2_000
 """Blocks that one piece of a flush covers at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Rows that are delivered next. `to`: the watermark after them. `missing`: blocks whose bodies were
-    dropped, some of them: read them, call `restore`, and ask for the chunk again. Then `rows` has no use.
-    """
-
-    rows: Rows
-    to: Key
-    missing: tuple[Source, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,69 +50,6 @@ class FlushPiece:
     missing: tuple[Source, ...]
 
 
-class _Waiter:
-    """A block with rows in memory: [at, stop) of its index."""
-
-    __slots__ = ("at", "block", "body_bytes", "index", "number", "source", "stop", "topic_id")
-
-    def __init__(self, number: int, source: Source, index: Index, block: Block) -> None:
-        self.number = number
-        self.source = source
-        self.index = index
-        self.at = 0
-        self.stop = len(index)
-        self.block: Block | None = block
-        self.body_bytes = _body_bytes(block)
-        self.topic_id = block.topic_id
-
-    @property
-    def head(self) -> Key:
-        return self.index.key(self.at)
-
-
-@dataclass(slots=True)
-class _Merged:
-    """The first rows that are due up to `to_us`, from `at` on not taken. `is_all`: there are no others.
-    `sums`: sizes of all rows up to each one. `end`: the last key. `gathering`: what they are cut out by,
-    until they are.
-    """
-
-    to_us: int
-    rows: Rows
-    waiters: dict[int, _Waiter]
-    is_all: bool
-    sums: memoryview[int]
-    end: Key
-    gathering: Gathering | None
-    at: int = 0
-
-    def gather(self) -> tuple[Source, ...]:
-        """Cut the rows out of their blocks; return those blocks whose bodies are missing for that."""
-        assert self.gathering is not None
-        lacking = [self.waiters[number] for number in self.gathering.lacking]
-        for waiter in lacking:
-            if waiter.block is not None:
-                self.gathering.whole(waiter.number, waiter.block)
-        if missing := _without_bodies(lacking):
-            return missing
-        self.rows, self.gathering, self.waiters = self.gathering.rows(), None, {}
-        return ()
-
-    def chunk(self, chunk_bytes: int) -> Chunk:
-        """Return about `chunk_bytes` of the rows that are not taken, at least one."""
-        before = self.sums[self.at - 1] if self.at else 0
-        stop = max(self.at + 1, bisect_right(self.sums, before + chunk_bytes, self.at))
-        rows = self.rows.slice(self.at, stop)
-        missing: tuple[Source, ...] = ()
-        if self.waiters:
-            used = [self.waiters[number] for number in pc.unique(rows.of).to_pylist()]
-            rows, missing = _with_bodies(rows, used), _without_bodies(used)
-            if len(missing) > MISSING_MAX and len(rows) > 1:
-                return self.chunk(chunk_bytes // 2)
-        is_last = self.is_all and stop == len(self.rows)
-        return Chunk(rows, end_of(self.to_us) if is_last else rows.key(len(rows) - 1), missing)
-
-
 class Waiting:
     """`rows`: number of rows in memory. `topics`: the same by topic id. `index_bytes`, `body_bytes`: what they take."""
 
@@ -148,12 +59,12 @@ class Waiting:
         self.index_bytes = 0
         self.body_bytes = 0
         self._number = 0
-        self._waiters: dict[Source, _Waiter] = {}
-        self._heap: list[tuple[Key, int, _Waiter]] = []
+        self._waiters: dict[Source, Waiter] = {}
+        self._heap: list[tuple[Key, int, Waiter]] = []
         """By the first row of each block; it may have blocks that have no rows any longer."""
         self._unflushed: list[int] = []
         """Offsets of blocks of the intake that were not flushed, ascending; some may be delivered."""
-        self._merged: _Merged | None = None
+        self._merged: Merged | None = None
 
     @property
     def blocks(self) -> int:
@@ -176,7 +87,7 @@ class Waiting:
         index = index_of(source, block, above=above, horizon_us=horizon_us)
         if index is None:
             return 0
-        waiter = _Waiter(self._number, source, index, block)
+        waiter = Waiter(self._number, source, index, block)
         self._number += 1
         self._waiters[source] = waiter
         self._push(waiter)
@@ -199,7 +110,7 @@ class Waiting:
         if merged is None:
             return None
         if merged.gathering is not None and (missing := merged.gather()):
-            return Chunk(merged.rows.slice(0, 0), merged.end, missing[:MISSING_MAX])
+            return Chunk(merged.rows.slice(0, 0), merged.end, missing)
         return merged.chunk(chunk_bytes)
 
     def first(self, chunk_bytes: int) -> Chunk | None:
@@ -221,7 +132,7 @@ class Waiting:
             else:
                 self._remove(waiter)
         if self._merged is not None:
-            self._merged.at = _after(self._merged.rows, to, self._merged.at)
+            self._merged.at = self._merged.after(to)
 
     def due_of(self, message: Id) -> int | None:
         """Return when a message of a block of the intake is due that is in memory: later than its sender
@@ -242,7 +153,7 @@ class Waiting:
         if gathering is not None and waiter.number in gathering.lacking:
             gathering.part(waiter.number, block)
             return
-        waiter.block, waiter.body_bytes = block, _body_bytes(block)
+        waiter.block, waiter.body_bytes = block, body_bytes(block)
         self.body_bytes += waiter.body_bytes
 
     def flush(self, end_offset: int, horizon_us: int, chunk_bytes: int) -> FlushPiece:
@@ -252,7 +163,7 @@ class Waiting:
         All durable blocks below `end_offset` have to be in memory. The piece may have no rows; it covers
         all offsets below its end.
         """
-        found: list[_Waiter] = []
+        found: list[Waiter] = []
         parts: list[Part] = []
         size_bytes = 0
         for count, offset in enumerate(self._unflushed):
@@ -267,7 +178,7 @@ class Waiting:
                 found.append(waiter)
                 parts.append(Part(waiter.number, waiter.index, low, waiter.stop))
                 size_bytes += pc.sum(waiter.index.sizes.slice(low, waiter.stop - low)).as_py()
-        return FlushPiece(_with_bodies(merge(parts, {}), found), end_offset, _without_bodies(found))
+        return FlushPiece(with_bodies(merge(parts, {}), found), end_offset, without_bodies(found))
 
     def flushed(self, end_offset: int, horizon_us: int) -> None:
         """Forget the rows that were moved: of blocks of the intake below `end_offset`, due after the horizon."""
@@ -300,14 +211,14 @@ class Waiting:
             self._drop_body(waiter)
         return before - self.body_bytes
 
-    def _count(self, waiter: _Waiter, rows: int) -> None:
+    def _count(self, waiter: Waiter, rows: int) -> None:
         """Note that rows of a block came into memory, or (below 0) left it."""
         self.rows += rows
         self.topics[waiter.topic_id] += rows
         if not self.topics[waiter.topic_id]:
             del self.topics[waiter.topic_id]
 
-    def _push(self, waiter: _Waiter) -> None:
+    def _push(self, waiter: Waiter) -> None:
         heapq.heappush(self._heap, (waiter.head, waiter.number, waiter))
 
     def _first(self) -> Key | None:
@@ -316,24 +227,24 @@ class Waiting:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def _remove(self, waiter: _Waiter) -> None:
+    def _remove(self, waiter: Waiter) -> None:
         self._drop_body(waiter)
         del self._waiters[waiter.source]
         self.index_bytes -= waiter.index.size_bytes + BLOCK_BYTES
 
-    def _drop_body(self, waiter: _Waiter) -> None:
+    def _drop_body(self, waiter: Waiter) -> None:
         if waiter.block is not None:
             self.body_bytes -= waiter.body_bytes
             waiter.block = None
 
-    def _merge(self, to_us: int, *, is_cut: bool = True) -> _Merged | None:
+    def _merge(self, to_us: int, *, is_cut: bool = True) -> Merged | None:
         """Merge the first rows that are due up to `to_us`. `is_cut`: they are cut out of their blocks if these
         come in turns.
 
         Blocks are popped in order of their first rows, each time twice as many. The rows below the first
         row of the next block are final.
         """
-        popped: list[_Waiter] = []
+        popped: list[Waiter] = []
         few = 2
         while True:
             head = self._first()
@@ -341,80 +252,13 @@ class Waiting:
                 popped.append(heapq.heappop(self._heap)[2])
                 head = self._first()
             bound = None if head is None or head.due_us > to_us else head
-            parts = [Part(w.number, w.index, w.at, _stop(w, to_us, bound)) for w in popped]
+            parts = [Part(w.number, w.index, w.at, stop_of(w, to_us, bound)) for w in popped]
             count = sum(part.high - part.low for part in parts)
-            enough = min(MERGED_ROWS, max(MERGED_ROWS_MIN, MERGED_ROWS_OF_BLOCK * len(parts)))
-            if bound is None or count >= enough:
+            if bound is None or count >= enough(len(parts)):
                 break
             few *= 2
         for waiter in popped:
             self._push(waiter)
         if not popped:
             return None
-        is_all = bound is None
-        if count > 4 * MERGED_ROWS:
-            parts = _first_of(parts)
-            is_all = is_all and sum(part.high - part.low for part in parts) == count
-        rows = merge(parts, {})
-        sums = int64_view(pc.cumulative_sum(rows.sizes.cast(pa.int64())))
-        gathering = None
-        if is_cut and _turns(rows) > TURNS_OF_BLOCK * len(parts):
-            stop = min(max(1, bisect_right(sums, CUT_BYTES)), _end_of_blocks(rows, CUT_BLOCKS))
-            is_all = is_all and stop == len(rows)
-            rows, sums = rows.slice(0, stop), sums[:stop]
-            gathering = Gathering(rows)
-        waiters = {waiter.number: waiter for waiter in popped}
-        return _Merged(to_us, rows, waiters, is_all, sums, rows.key(len(rows) - 1), gathering)
-
-
-def _stop(waiter: _Waiter, to_us: int, bound: Key | None) -> int:
-    """Return the position of the first row that is not due, or not below `bound`."""
-    if bound is None:
-        return waiter.index.due_after(to_us, waiter.at, waiter.stop)
-    return waiter.index.after(bound, waiter.at, waiter.stop)  # no other block has a row with this key
-
-
-def _turns(rows: Rows) -> int:
-    """Return how often a row is of another block than the row before it."""
-    count = len(rows) - 1
-    return pc.sum(pc.not_equal(rows.of.slice(0, count), rows.of.slice(1))).as_py() or 0
-
-
-def _end_of_blocks(rows: Rows, blocks: int) -> int:
-    """Return how many rows come before the first one of a block after so many others."""
-    numbers = pc.unique(rows.of)
-    return len(rows) if len(numbers) <= blocks else pc.index(rows.of, numbers[blocks]).as_py()
-
-
-def _first_of(parts: list[Part]) -> list[Part]:
-    """Return some `MERGED_ROWS` first rows of parts with many more, and all others that are due with them."""
-    dues = pa.concat_arrays([part.known.due_array.slice(part.low, part.high - part.low) for part in parts])
-    at = pc.partition_nth_indices(dues, pivot=MERGED_ROWS)[MERGED_ROWS].as_py()
-    last_us = dues[at].as_py()
-    return [part._replace(high=part.known.due_after(last_us, part.low, part.high)) for part in parts]
-
-
-def _after(rows: Rows, key: Key, low: int) -> int:
-    """Return the position of the first row above `key`."""
-    high = len(rows)
-    while low < high:
-        middle = (low + high) // 2
-        if rows.key(middle) <= key:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def _with_bodies(rows: Rows, waiters: list[_Waiter]) -> Rows:
-    return replace(rows, blocks={waiter.number: waiter.block for waiter in waiters if waiter.block is not None})
-
-
-def _without_bodies(waiters: list[_Waiter]) -> tuple[Source, ...]:
-    """Return where they are read, in the order in which few reads find them all."""
-    missing = (waiter.source for waiter in waiters if waiter.block is None)
-    return tuple(sorted(missing, key=lambda source: (source.range_id or (False, 0), source.offset)))
-
-
-def _body_bytes(block: Block) -> int:
-    return max(block.size_bytes, int(block.records.get_total_buffer_size()))
+        return merged_of(parts, popped, to_us, is_all=bound is None, is_cut=is_cut)
