@@ -67,7 +67,7 @@ def ids(cluster: Cluster) -> list[str]:
     return sorted(
         info.transaction.transactional_id
         for found in served(cluster).values()
-        for info in found.coordinator.infos(open_only=False)
+        for info in found.coordinator.operators.infos(open_only=False)
     )
 
 

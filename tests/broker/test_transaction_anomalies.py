@@ -13,8 +13,11 @@ import pytest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.transactions.housekeeper import Housekeeper
 from ledgermq_broker.transactions.participating.copier import Copier
-from ledgermq_broker.transactions.state.coordinator import Coordinator
-from ledgermq_broker.transactions.state.participant import Chunk, Participant
+from ledgermq_broker.transactions.state.coordinating.bundles import Bundles
+from ledgermq_broker.transactions.state.coordinating.producers import Producers
+from ledgermq_broker.transactions.state.participating.completing import Chunk
+from ledgermq_broker.transactions.state.participating.intake import Intake
+from ledgermq_broker.transactions.state.participating.served_bundle import ServedBundle
 from ledgermq_broker.transactions.state.types import Part, State, Transaction
 from ledgermq_ledger.log.log_record import Decision
 from tests.broker.cluster import Cluster, in_cluster
@@ -128,19 +131,19 @@ async def torn_transaction(cluster: Cluster) -> None:
 
 def without_recording_the_abort(patch: Patch) -> None:
     """X3: a bundle receives "aborted" only after the abort is recorded."""
-    real = Coordinator.fate
+    real = Bundles.fate
 
-    def fate(self: Coordinator, transaction: Transaction, part: Part, now_ms: int) -> Decision[State]:
-        known, asked = self._ids.known, dict(self._asked)
+    def fate(self: Bundles, transaction: Transaction, part: Part, now_ms: int) -> Decision[State]:
+        known, asked = self._ids.known, dict(self._ids.asked)
         before = known.get(transaction.transactional_id)
         found = real(self, transaction, part, now_ms)
         if not found.records or before is None:
             return found
         known[transaction.transactional_id] = before
-        self._asked = asked
+        self._ids.asked = asked
         return Decision([], found.answer)
 
-    patch.setattr(Coordinator, "fate", fate)
+    patch.setattr(Bundles, "fate", fate)
 
 
 # Lost write
@@ -169,7 +172,7 @@ async def lost_write(cluster: Cluster) -> None:
 
 def without_waiting_for_the_commit_before(patch: Patch) -> None:
     """X6: a new epoch begins only when the commit before it is complete everywhere."""
-    patch.setattr(Coordinator, "_check_reuse", lambda self, name, known, kind: None)
+    patch.setattr(Producers, "_check_reuse", lambda self, name, known, kind: None)
 
 
 # Late write after the end
@@ -204,13 +207,13 @@ async def late_write(cluster: Cluster) -> None:
 
 def without_the_memory_of_what_is_over(patch: Patch) -> None:
     """X8, X11: a note ends its transaction in the bundle, whichever calls arrive later."""
-    real = Participant._is_over
+    real = ServedBundle.is_over
 
-    def is_over(self: Participant, transaction: Transaction) -> bool:
-        return real(self, transaction) and self._state.find(transaction) is None
+    def is_over(self: ServedBundle, transaction: Transaction) -> bool:
+        return real(self, transaction) and self.find(transaction) is None
 
-    patch.setattr(Participant, "_is_over", is_over)
-    patch.setattr(Participant, "check_open", lambda self, transaction: None)
+    patch.setattr(ServedBundle, "is_over", is_over)
+    patch.setattr(Intake, "check_open", lambda self, transaction: None)
 
 
 # Hanging transaction
@@ -284,7 +287,7 @@ async def zombie_write(cluster: Cluster) -> None:
 
 def without_the_fence(patch: Patch) -> None:
     """Only the newest epoch of an id decides."""
-    patch.setattr(Coordinator, "_check_holder", lambda self, transaction, known: None)
+    patch.setattr(Producers, "_check_holder", lambda self, transaction, known: None)
 
 
 # Repeated commit
@@ -322,7 +325,7 @@ def without_one_segment_for_copies_and_note(patch: Patch) -> None:
         self._state._log.append({}, copies)
         await self._state.durable()
         await asyncio.sleep(1)
-        decision = self._participant.admit(chunk)
+        decision = self._participant.completing.admit(chunk)
         if decision.answer:
             self._state.take(decision, (), lambda: self._pending.settle(chunk.transaction, chunk.groups))
 

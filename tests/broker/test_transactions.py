@@ -18,7 +18,7 @@ from ledgermq_broker.transactions import from_wire
 from ledgermq_broker.transactions.counts import TransactionCounts
 from ledgermq_broker.transactions.participating.copier import Copier
 from ledgermq_broker.transactions.partition import TransactionPartition
-from ledgermq_broker.transactions.state.participant import Chunk
+from ledgermq_broker.transactions.state.participating.completing import Chunk
 from ledgermq_broker.transactions.state.types import Part, State, Transaction
 from ledgermq_ledger import keys
 from tests.broker.cluster import Cluster, in_cluster

@@ -19,7 +19,8 @@ from ledgermq.errors import LedgerMQError
 from ledgermq_broker.transactions.state.coordinator import Coordinator
 from ledgermq_broker.transactions.state.format import ledgermq_transactions_pb2 as fmt
 from ledgermq_broker.transactions.state.limits import TransactionLimits
-from ledgermq_broker.transactions.state.participant import Participant, ToStage
+from ledgermq_broker.transactions.state.participant import Participant
+from ledgermq_broker.transactions.state.participating.intake import ToStage
 from ledgermq_broker.transactions.state.records import (
     Entry,
     IdEntry,
@@ -134,25 +135,27 @@ def _go_on(coordinator: Coordinator, participant: Participant) -> None:
     """What a broker does with the state when it has loaded it, and a client asks for."""
     later_ms = NOW_MS + 3_600_000
     coordinator.start(later_ms)
-    completed = coordinator.to_complete()
-    coordinator.infos(open_only=True)
+    completed = coordinator.bundles.to_complete()
+    coordinator.operators.infos(open_only=True)
     participant.staged_infos()
     participant.lowest_offset()
-    participant.to_carry(later_ms, 1000)
-    for transaction, part in participant.to_ask(later_ms):
-        _tried(coordinator.fate, transaction, part, later_ms)
-    for doing in participant.unfinished():
-        _tried(participant.next_chunk, doing.producer_id)
+    participant.upkeep.to_carry(later_ms, 1000)
+    for transaction, part in participant.upkeep.to_ask(later_ms):
+        _tried(coordinator.bundles.fate, transaction, part, later_ms)
+    for doing in participant.completing.unfinished():
+        _tried(participant.completing.next_chunk, doing.producer_id)
     for transaction, state, part in completed:
-        _tried(participant.complete, transaction, state, part, confirmed=True, groups_pending=lambda group: True)
-        _tried(coordinator.completed, transaction, part.bundle, later_ms)
+        _tried(
+            participant.completing.complete, transaction, state, part, confirmed=True, groups_pending=lambda group: True
+        )
+        _tried(coordinator.bundles.completed, transaction, part.bundle, later_ms)
     batch = ToStage(4, 0, 2, 1, 10, 7, 0, 0)
-    _tried(participant.stage, OPEN, b"", [batch], 1000, later_ms)
+    _tried(participant.intake.stage, OPEN, b"", [batch], 1000, later_ms)
     for name in ("orders-7", "orders-8", "xid"):
-        _tried(coordinator.outcome, name, 0, 0, later_ms)
-        _tried(coordinator.init, name, Kind.ORDINARY, 0, "", later_ms)
-        _tried(coordinator.describe, name)
-    coordinator.expire(later_ms + LIMITS.expiry_ms)
+        _tried(coordinator.producers.outcome, name, 0, 0, later_ms)
+        _tried(coordinator.producers.init, name, Kind.ORDINARY, 0, "", later_ms)
+        _tried(coordinator.operators.describe, name)
+    coordinator.expiry.expire(later_ms + LIMITS.expiry_ms)
 
 
 def _tried(call: Callable[..., object], *arguments: Any, **named: Any) -> None:

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from ledgermq.errors import DataDamaged, LedgerMQError, RetriableError
-from ledgermq_broker.transactions.state.coordinator import Identity
-from ledgermq_broker.transactions.state.participant import CarryItem, Chunk, Completion, ToStage
+from ledgermq_broker.transactions.state.coordinating.producers import Identity
+from ledgermq_broker.transactions.state.participating.completing import Chunk, Completion
+from ledgermq_broker.transactions.state.participating.intake import ToStage
+from ledgermq_broker.transactions.state.participating.upkeep import CarryItem
 from ledgermq_broker.transactions.state.types import Kind, Part, State, Stream, Transaction
 from tests.property.transaction_world import BATCH_BYTES, BUNDLES, GROUP, BundleDesk, CoordinatorDesk
 
@@ -141,7 +143,7 @@ class TransactionLife(RuleBasedStateMachine):
         name = "t2" if client == 2 else "t1"
         coordinator = self.desk.coordinator
         answer = self.send(
-            way, lambda: self.desk.run(self.desk.coordinator.init(name, Kind.ORDINARY, 0, "", self.now_ms))
+            way, lambda: self.desk.run(self.desk.coordinator.producers.init(name, Kind.ORDINARY, 0, "", self.now_ms))
         )
         self.works[client] = None
         if isinstance(answer, Identity):
@@ -154,7 +156,7 @@ class TransactionLife(RuleBasedStateMachine):
         self.made += 1
         name = f"x{self.made}"
         kind, group = (Kind.TWO_PHASE, "") if two_phase else (Kind.HALF_MESSAGE, "checkers")
-        identity = self.desk.run(self.desk.coordinator.init(name, kind, 0, group, self.now_ms))
+        identity = self.desk.run(self.desk.coordinator.producers.init(name, kind, 0, group, self.now_ms))
         self.singles.append(Work(Transaction(name, 0, identity.producer_id, 1, 1)))
 
     def work(self, choice: int) -> Work | None:
@@ -200,9 +202,9 @@ class TransactionLife(RuleBasedStateMachine):
         without a note.
         """
         coordinator = self.desk.coordinator
-        if transaction in self.desk.truth or coordinator.is_expired(transaction):
+        if transaction in self.desk.truth or coordinator.bundles.is_expired(transaction):
             return True
-        return coordinator.describe(transaction.transactional_id).transaction.epoch > transaction.epoch
+        return coordinator.operators.describe(transaction.transactional_id).transaction.epoch > transaction.epoch
 
     def stage_another(self, choice: int, bundle: int, where: tuple[bytes, int], way: str) -> None:
         """A client that is wrong: it uses the sequence of a batch without an answer again."""
@@ -245,7 +247,7 @@ class TransactionLife(RuleBasedStateMachine):
             return
         transaction, parts = work.transaction, work.parts()
         answer = self.send(
-            way, lambda: self.desk.run(self.desk.coordinator.end(transaction, outcome, parts, self.now_ms))
+            way, lambda: self.desk.run(self.desk.coordinator.producers.end(transaction, outcome, parts, self.now_ms))
         )
         if answer is None or isinstance(answer, RetriableError):
             self.replace(work, None)  # it does not know, and begins again
@@ -268,7 +270,8 @@ class TransactionLife(RuleBasedStateMachine):
         work = self.singles[choice % len(self.singles)]
         transaction, parts = work.transaction, work.parts()
         answer = self.send(
-            way, lambda: self.desk.run(self.desk.coordinator.end(transaction, State.PREPARED, parts, self.now_ms))
+            way,
+            lambda: self.desk.run(self.desk.coordinator.producers.end(transaction, State.PREPARED, parts, self.now_ms)),
         )
         if answer is State.PREPARED:
             self.prepared.add(transaction)
@@ -285,25 +288,20 @@ class TransactionLife(RuleBasedStateMachine):
     def finish_prepared(self, name: str, commit: bool, by_operator: bool) -> None:
         coordinator = self.desk.coordinator
         if by_operator:
-            self.desk.run(coordinator.resolve(name, commit, self.now_ms))
+            self.desk.run(coordinator.operators.resolve(name, commit, self.now_ms))
             return
         outcome = State.COMMITTED if commit else State.ABORTED
         named = Transaction(name, 0, b"", 0, 0)
-        assert self.desk.run(coordinator.end(named, outcome, (), self.now_ms)) is outcome
+        assert self.desk.run(coordinator.producers.end(named, outcome, (), self.now_ms)) is outcome
 
     def ask_outcome(self, choice: int) -> None:
         work = self.work(choice)
         if work is None:
             return
         transaction = work.transaction
-        answer = self.attempt(
-            lambda: self.desk.run(
-                self.desk.coordinator.outcome(
-                    transaction.transactional_id, transaction.epoch, transaction.number, self.now_ms
-                )
-            )
-        )
-        if self.desk.coordinator.is_expired(transaction):
+        name, outcome = transaction.transactional_id, self.desk.coordinator.producers.outcome
+        answer = self.attempt(lambda: self.desk.run(outcome(name, transaction.epoch, transaction.number, self.now_ms)))
+        if self.desk.coordinator.bundles.is_expired(transaction):
             return  # the answer is about another producer, which has the id now
         if isinstance(answer, tuple) and answer[0] is not State.PREPARED:
             is_commit = self.desk.truth.get(transaction, False)  # none is recorded for what an epoch has fenced
@@ -328,7 +326,7 @@ class TransactionLife(RuleBasedStateMachine):
     # Brokers
 
     def complete(self, choice: int, way: str) -> None:
-        todo = self.desk.coordinator.to_complete()
+        todo = self.desk.coordinator.bundles.to_complete()
         if not todo:
             return
         transaction, state, part = todo[choice % len(todo)]
@@ -337,13 +335,13 @@ class TransactionLife(RuleBasedStateMachine):
             return self.bundles[part.bundle].complete_and_confirm(transaction, state, part)
 
         if self.send(way, call) is Completion.DONE:
-            self.desk.run(self.desk.coordinator.completed(transaction, part.bundle, self.now_ms))
+            self.desk.run(self.desk.coordinator.bundles.completed(transaction, part.bundle, self.now_ms))
 
     def prepare_chunk(self, bundle: int, choice: int) -> None:
         desk = self.bundles[bundle]
-        unfinished = desk.participant.unfinished()
+        unfinished = desk.participant.completing.unfinished()
         if unfinished:
-            chunk = desk.participant.next_chunk(unfinished[choice % len(unfinished)].producer_id)
+            chunk = desk.participant.completing.next_chunk(unfinished[choice % len(unfinished)].producer_id)
             assert chunk is not None
             desk.read(chunk.references)
             self.chunks.append((bundle, chunk))
@@ -355,7 +353,7 @@ class TransactionLife(RuleBasedStateMachine):
 
     def prepare_carry(self, bundle: int) -> None:
         desk = self.bundles[bundle]
-        self.carried += [(bundle, item) for item in desk.participant.to_carry(self.now_ms, desk.end)]
+        self.carried += [(bundle, item) for item in desk.participant.upkeep.to_carry(self.now_ms, desk.end)]
 
     def admit_carry(self, choice: int) -> None:
         if self.carried:
@@ -367,21 +365,21 @@ class TransactionLife(RuleBasedStateMachine):
         self.bundles[bundle].housekeep(self.now_ms)
 
     def check_half_messages(self) -> None:
-        for transaction, group in self.desk.coordinator.due_checks(self.now_ms):
+        for transaction, group in self.desk.coordinator.half_messages.due_checks(self.now_ms):
             assert group == "checkers"
-            self.desk.run(self.desk.coordinator.checked(transaction, self.now_ms))
-        for transaction in self.desk.coordinator.unresolved(self.now_ms):
-            self.desk.run(self.desk.coordinator.declare_unresolved(transaction, self.now_ms))
+            self.desk.run(self.desk.coordinator.half_messages.checked(transaction, self.now_ms))
+        for transaction in self.desk.coordinator.half_messages.unresolved(self.now_ms):
+            self.desk.run(self.desk.coordinator.half_messages.declare_unresolved(transaction, self.now_ms))
 
     def expire(self) -> None:
-        self.desk.run(self.desk.coordinator.expire(self.now_ms))
-        self.desk.run(self.desk.coordinator.expire_half(self.now_ms))
+        self.desk.run(self.desk.coordinator.expiry.expire(self.now_ms))
+        self.desk.run(self.desk.coordinator.expiry.expire_half(self.now_ms))
 
     def forget_notes(self, bundle: int) -> None:
         participant = self.bundles[bundle].participant
-        for transaction in participant.notes():
-            if self.desk.coordinator.is_expired(transaction):
-                self.bundles[bundle].run(participant.forget(transaction))
+        for transaction in participant.upkeep.notes():
+            if self.desk.coordinator.bundles.is_expired(transaction):
+                self.bundles[bundle].run(participant.upkeep.forget(transaction))
 
     # All is quiet
 
@@ -394,23 +392,23 @@ class TransactionLife(RuleBasedStateMachine):
         for _ in range(30):
             self.wait(60)
             self.one_quiet_round()
-        assert not self.desk.coordinator.to_complete()
+        assert not self.desk.coordinator.bundles.to_complete()
         assert self.prepared <= self.desk.truth.keys(), "what is prepared is never lost"
         for desk in self.bundles.values():
             participant = desk.participant
-            assert not participant.unfinished()
+            assert not participant.completing.unfinished()
             assert not desk.pending
             assert (participant.open_count, participant.staged_bytes, participant.staged_batches) == (0, 0, 0)
             assert participant.lowest_offset() is None
         self.check_all_or_nothing()
 
     def one_quiet_round(self) -> None:
-        for transaction, state, part in self.desk.coordinator.to_complete():
+        for transaction, state, part in self.desk.coordinator.bundles.to_complete():
             if self.bundles[part.bundle].complete_and_confirm(transaction, state, part) is Completion.DONE:
-                self.desk.run(self.desk.coordinator.completed(transaction, part.bundle, self.now_ms))
+                self.desk.run(self.desk.coordinator.bundles.completed(transaction, part.bundle, self.now_ms))
         for desk in self.bundles.values():
-            for transaction in desk.participant.unfinished():
-                while (chunk := desk.participant.next_chunk(transaction.producer_id)) is not None:
+            for transaction in desk.participant.completing.unfinished():
+                while (chunk := desk.participant.completing.next_chunk(transaction.producer_id)) is not None:
                     desk.read(chunk.references)
                     if not desk.admit(chunk):
                         break

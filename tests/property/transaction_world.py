@@ -12,7 +12,10 @@ from typing import TypeVar
 from ledgermq.errors import TransactionError
 from ledgermq_broker.transactions.state.coordinator import Coordinator
 from ledgermq_broker.transactions.state.limits import TransactionLimits
-from ledgermq_broker.transactions.state.participant import CarryItem, Chunk, Completion, Participant, ToStage
+from ledgermq_broker.transactions.state.participant import Participant
+from ledgermq_broker.transactions.state.participating.completing import Chunk, Completion
+from ledgermq_broker.transactions.state.participating.intake import ToStage
+from ledgermq_broker.transactions.state.participating.upkeep import CarryItem
 from ledgermq_broker.transactions.state.records import IdEntry, decode
 from ledgermq_broker.transactions.state.types import Part, Reference, State, Stream, Transaction
 from ledgermq_ledger.log.log_record import Decision, LogRecord
@@ -97,7 +100,7 @@ class CoordinatorDesk:
         before = self.coordinator.entries()
         self.coordinator = self._new()
         self.log.replay(self.coordinator)
-        self.coordinator.start(now_ms)
+        self.coordinator.start()
         assert self.coordinator.entries() == before
 
 
@@ -143,12 +146,12 @@ class BundleDesk:
             assert self.bytes.get(reference.offset) == reference.crc, "a reference names other bytes"
 
     def stage(self, transaction: Transaction, branch: bytes, batches: Sequence[ToStage], now_ms: int) -> list[bool]:
-        staging = self.run(self.participant.stage(transaction, branch, batches, self.end, now_ms))
+        staging = self.run(self.participant.intake.stage(transaction, branch, batches, self.end, now_ms))
         self.write([(batches[index].record_count, batches[index].crc) for index in staging.new])
         return [error is None for error in staging.results]
 
     def stage_offset(self, transaction: Transaction) -> None:
-        self.participant.check_open(transaction)
+        self.participant.intake.check_open(transaction)
         self.pending.add(transaction)
 
     def is_pending(self, transaction: Transaction, group: str) -> bool:
@@ -167,7 +170,7 @@ class BundleDesk:
 
     def complete(self, transaction: Transaction, outcome: State, part: Part, confirmed: bool = False) -> Completion:
         done = self.run(
-            self.participant.complete(
+            self.participant.completing.complete(
                 transaction,
                 outcome,
                 part,
@@ -183,13 +186,13 @@ class BundleDesk:
         done = self.complete(transaction, outcome, part)
         if done is not Completion.UNSURE:
             return done
-        if self.desk.coordinator.confirm(transaction) is not State.COMMITTED:
+        if self.desk.coordinator.bundles.confirm(transaction) is not State.COMMITTED:
             return Completion.DONE
         return self.complete(transaction, outcome, part, confirmed=True)
 
     def admit(self, chunk: Chunk) -> bool:
         """`chunk` may be old."""
-        decision = self.participant.admit(chunk)
+        decision = self.participant.completing.admit(chunk)
         if decision.answer:
             self.run(decision)
             self.show(chunk)
@@ -213,12 +216,12 @@ class BundleDesk:
             shown.append(reference.crc)
 
     def housekeep(self, now_ms: int) -> None:
-        asked = self.participant.to_ask(now_ms)
+        asked = self.participant.upkeep.to_ask(now_ms)
         staged = {transaction for transaction, _ in asked}
         offsets = Part(self.bundle, groups=(GROUP,))
         asked += [(transaction, offsets) for transaction in sorted(self.pending) if transaction not in staged]
         for transaction, part in asked:
-            if self.desk.run(self.desk.coordinator.fate(transaction, part, now_ms)) is not State.ABORTED:
+            if self.desk.run(self.desk.coordinator.bundles.fate(transaction, part, now_ms)) is not State.ABORTED:
                 continue
             try:
                 self.complete(transaction, State.ABORTED, replace(part, counts={}))
@@ -226,7 +229,7 @@ class BundleDesk:
                 raise AssertionError("an abort is never refused") from None
 
     def carry(self, item: CarryItem, now_ms: int) -> None:
-        decision = self.participant.carry(item, self.end, now_ms)
+        decision = self.participant.upkeep.carry(item, self.end, now_ms)
         if decision.answer:
             self.run(decision)
             self.write([(reference.record_count, reference.crc) for reference in item.references])

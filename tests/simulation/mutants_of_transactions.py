@@ -16,8 +16,12 @@ from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_broker.transactions.coordinating.completer import Completer
 from ledgermq_broker.transactions.housekeeper import Housekeeper
 from ledgermq_broker.transactions.participating.staged_log import StagedLog
-from ledgermq_broker.transactions.state.coordinator import Coordinator
-from ledgermq_broker.transactions.state.participant import CarryItem, Chunk, Completion, Participant
+from ledgermq_broker.transactions.state.coordinating.bundles import Bundles
+from ledgermq_broker.transactions.state.coordinating.producers import Producers
+from ledgermq_broker.transactions.state.participating.completing import Chunk, Completing, Completion
+from ledgermq_broker.transactions.state.participating.intake import Intake
+from ledgermq_broker.transactions.state.participating.served_bundle import ServedBundle
+from ledgermq_broker.transactions.state.participating.upkeep import CarryItem, Upkeep
 from ledgermq_broker.transactions.state.records import NoteValue, ReferencesEntry, ReferencesValue
 from ledgermq_broker.transactions.state.types import Part, Reference, State, Transaction
 from ledgermq_ledger.keys import PartitionId
@@ -50,28 +54,28 @@ def _has_thief(seed: int) -> bool:
 def two_ids_of_a_producer(patch: Patch) -> None:
     """What is staged beside another transactional id is dropped with all that the producer has staged."""
 
-    def dropped(self: Participant, transaction: Transaction, last: tuple[int, int]) -> list[Any]:
+    def dropped(self: ServedBundle, transaction: Transaction, last: tuple[int, int]) -> list[Any]:
         return [
             ReferencesEntry(transaction.producer_id, *pair, n, None)
-            for pair, staged in self._state.of_producer(transaction.producer_id).items()
+            for pair, staged in self.of_producer(transaction.producer_id).items()
             if pair <= last
             for n in staged.records
         ]
 
-    def check_open(self: Participant, transaction: Transaction) -> None:
-        if self._is_over(transaction) or self._is_begun(transaction):
+    def check_open(self: Intake, transaction: Transaction) -> None:
+        if self._state.is_over(transaction) or self._state.is_begun(transaction):
             raise TransactionAborted("over")
 
-    patch.setattr(Participant, "other_id", lambda self, transaction: None)
-    patch.setattr(Participant, "check_open", check_open)
-    patch.setattr(Participant, "_dropped", dropped)
+    patch.setattr(Intake, "other_id", lambda self, transaction: None)
+    patch.setattr(Intake, "check_open", check_open)
+    patch.setattr(ServedBundle, "dropped", dropped)
 
 
 @mutant("transactions", likely=_has_twins)
 def repeated_by_another_program(patch: Patch) -> None:
     """Two programs begin one xid, and the second is told what became of the first one's transaction."""
-    patch.setattr(Coordinator, "_check_same_object", lambda self, name, known, nonce: None)
-    patch.setattr(Coordinator, "_check_counted", lambda self, transaction, known, parts: None)
+    patch.setattr(Producers, "_check_same_object", lambda self, name, known, nonce: None)
+    patch.setattr(Producers, "_check_counted", lambda self, transaction, known, parts: None)
 
 
 @mutant("transactions")
@@ -126,9 +130,9 @@ def abort_told_and_not_recorded(patch: Patch) -> None:
     """A bundle that asks about an old transaction receives "aborted" before that is recorded, and then
     the producer commits.
     """
-    real = Coordinator.fate
+    real = Bundles.fate
 
-    def fate(self: Coordinator, transaction: Transaction, part: Part, now_ms: int) -> Decision[State]:
+    def fate(self: Bundles, transaction: Transaction, part: Part, now_ms: int) -> Decision[State]:
         known = self._ids.known.get(transaction.transactional_id)
         is_open = (
             known is not None
@@ -140,22 +144,22 @@ def abort_told_and_not_recorded(patch: Patch) -> None:
             return Decision([], State.ABORTED)
         return real(self, transaction, part, now_ms)
 
-    patch.setattr(Coordinator, "fate", fate)
+    patch.setattr(Bundles, "fate", fate)
 
 
 @mutant("transactions")
 def batches_not_counted(patch: Patch) -> None:
     """Whatever is staged becomes visible, also what the decision left out."""
-    real = Participant.complete
+    real = Completing.complete
 
     def complete(
-        self: Participant, transaction: Transaction, outcome: State, part: Part, **more: Any
+        self: Completing, transaction: Transaction, outcome: State, part: Part, **more: Any
     ) -> Decision[Completion]:
         staged = self._state.find(transaction)
         counts = staged.counts() if staged is not None and part.counts else part.counts
         return real(self, transaction, outcome, replace(part, counts=counts), **more)
 
-    patch.setattr(Participant, "complete", complete)
+    patch.setattr(Completing, "complete", complete)
 
 
 @mutant("transactions")
@@ -167,13 +171,13 @@ def transactions_in_order_of_numbers_alone(patch: Patch) -> None:
 @mutant("transactions")
 def bundle_forgets_what_it_completed(patch: Patch) -> None:
     """A bundle that gets the same completion again does not find that it is done."""
-    patch.setattr(Participant, "_is_over", lambda self, transaction: False)
+    patch.setattr(ServedBundle, "is_over", lambda self, transaction: False)
 
 
 @mutant("transactions")
 def epoch_begins_during_a_commit(patch: Patch) -> None:
     """A new epoch takes the place of a commit that is not complete everywhere."""
-    patch.setattr(Coordinator, "_check_reuse", lambda self, name, known, kind: None)
+    patch.setattr(Producers, "_check_reuse", lambda self, name, known, kind: None)
 
 
 @mutant("transactions", likely=_stages_stale)
@@ -231,17 +235,17 @@ def atomic_groups_split(patch: Patch) -> None:
 @mutant("transactions")
 def note_forgets_what_is_copied(patch: Patch) -> None:
     """A completion of several segments begins again after the first of them. After each would copy without end."""
-    real = Participant._advanced
+    real = Completing._advanced
     begun = set()
 
-    def advanced(self: Participant, chunk: Chunk, part: Part) -> NoteValue:
+    def advanced(self: Completing, chunk: Chunk, part: Part) -> NoteValue:
         note = real(self, chunk, part)
         if chunk.transaction in begun:
             return note
         begun.add(chunk.transaction)
         return replace(note, copied={})
 
-    patch.setattr(Participant, "_advanced", advanced)
+    patch.setattr(Completing, "_advanced", advanced)
 
 
 @mutant("transactions")
@@ -258,18 +262,18 @@ def copies_with_a_session(patch: Patch) -> None:
 @mutant("transactions")
 def dead_batches_carried_forward(patch: Patch) -> None:
     """What was completed while its bytes were read is staged again."""
-    real = Participant.carry
+    real = Upkeep.carry
 
-    def carry(self: Participant, item: CarryItem, next_offset: int, now_ms: int) -> Decision[bool]:
+    def carry(self: Upkeep, item: CarryItem, next_offset: int, now_ms: int) -> Decision[bool]:
         found = real(self, item, next_offset, now_ms)
         if found.answer:
             return found
         sizes = [reference.record_count for reference in item.references]
         moved = [replace(reference, offset=next_offset + sum(sizes[:i])) for i, reference in enumerate(item.references)]
         value = ReferencesValue(item.transaction, now_ms, tuple(moved))
-        return self._decided([ReferencesEntry(*item.transaction[2:], item.n, value)], True)
+        return self._state.decided([ReferencesEntry(*item.transaction[2:], item.n, value)], True)
 
-    patch.setattr(Participant, "carry", carry)
+    patch.setattr(Upkeep, "carry", carry)
 
 
 @mutant("transactions")
@@ -307,12 +311,12 @@ def committed_without_a_flush(patch: Patch) -> None:
 @mutant("transactions")
 def prepared_branches_time_out(patch: Patch) -> None:
     """A coordinator aborts what is prepared when a bundle asks about it."""
-    real = Coordinator.fate
+    real = Bundles.fate
 
-    def fate(self: Coordinator, transaction: Transaction, part: Part, now_ms: int) -> Decision[State]:
-        known = self._same(transaction)
+    def fate(self: Bundles, transaction: Transaction, part: Part, now_ms: int) -> Decision[State]:
+        known = self._ids.same(transaction)
         if known is not None and known.state is State.PREPARED:
-            return self._decide(transaction, known, State.ABORTED, (), now_ms, State.ABORTED)
+            return self._ids.decide(transaction, known, State.ABORTED, (), now_ms, State.ABORTED)
         return real(self, transaction, part, now_ms)
 
-    patch.setattr(Coordinator, "fate", fate)
+    patch.setattr(Bundles, "fate", fate)

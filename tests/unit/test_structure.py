@@ -26,7 +26,6 @@ SMALL_LINES = 60
 ALLOWED = {
     "ledgermq.client.connecting": "the composition root stands above the client, which it makes",
     "ledgermq_broker.admission.request_window": "it bounds requests as its neighbours do, and knows no batches",
-    "ledgermq_broker.transactions.state.info": "its importer, coordinator, has more than 350 lines without it",
     "ledgermq_offsets.assignors.consistent_hash": "one of four assignors behind one contract, each a file",
     "ledgermq_offsets.assignors.ranges": "one of four assignors behind one contract, each a file",
     "ledgermq_offsets.resets": "its importer, ledgermq_offsets.coordinator, has more than 350 lines without it",

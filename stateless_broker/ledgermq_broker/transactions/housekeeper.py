@@ -27,7 +27,8 @@ from ledgermq_broker.transactions.participating.staged_log import StagedLog
 from ledgermq_broker.transactions.parts import TransactionParts
 from ledgermq_broker.transactions.peers import Peers
 from ledgermq_broker.transactions.state.coordinator import Coordinator
-from ledgermq_broker.transactions.state.participant import CarryItem, Participant
+from ledgermq_broker.transactions.state.participant import Participant
+from ledgermq_broker.transactions.state.participating.upkeep import CarryItem
 from ledgermq_broker.transactions.state.types import Part, State, Transaction
 
 LOOK_S, IDLE_LOOK_S = 1.0, 10.0
@@ -215,8 +216,8 @@ class Housekeeper:
         The parts name no groups. A coordinator uses a part only for a half message, which has no
         offsets; and there may be more groups than a call takes.
         """
-        wanted = dict(self._partition.participant.to_ask(self._partition.now_ms(), pause_ms))
-        begun = set(self._partition.participant.unfinished())
+        wanted = dict(self._partition.participant.upkeep.to_ask(self._partition.now_ms(), pause_ms))
+        begun = set(self._partition.participant.completing.unfinished())
         for one in self._pending.old(self._parts.limits.ask_after_ms if pause_ms is None else pause_ms):
             if one not in begun:
                 wanted.setdefault(one, Part(self._partition.bundle))
@@ -264,11 +265,11 @@ class Housekeeper:
     async def expire(self) -> None:
         """Forget ids that have not been used for long, and notes about producers whose ids have expired."""
         coordinator = self._partition.coordinator
-        if coordinator.wants_expiry(self._parts.clocks.our_ms()):
+        if coordinator.expiry.wants_expiry(self._parts.clocks.our_ms()):
             judged_ms = await self._parts.clocks.earlier_ms()
-            self._state.issued(lambda: coordinator.expire(judged_ms))
+            self._state.issued(lambda: coordinator.expiry.expire(judged_ms))
         now_s = asyncio.get_running_loop().time()
-        notes = self._partition.participant.notes()
+        notes = self._partition.participant.upkeep.notes()
         known = {note: self._note_again_s.get(note) for note in notes}
         due = [note for note, at_s in known.items() if at_s is not None and at_s <= now_s]
         pause_s = self._parts.limits.note_asked_ms / 1000
@@ -285,7 +286,7 @@ class Housekeeper:
         """
         coordinator = self._partition.coordinator
         while coordinator.ended_half_count:
-            if not self._state.issued(lambda: coordinator.expire_half(self._partition.now_ms())):
+            if not self._state.issued(lambda: coordinator.expiry.expire_half(self._partition.now_ms())):
                 break
             await self._state.durable()
         await self._ask_about_many_notes()
@@ -296,7 +297,7 @@ class Housekeeper:
             self._note_asked_s.clear()
             return
         now_s = asyncio.get_running_loop().time()
-        notes = self._partition.participant.notes()
+        notes = self._partition.participant.upkeep.notes()
         asked_s = {note: at_s for note in notes if (at_s := self._note_asked_s.get(note)) is not None}
         due = [note for note in notes if note not in asked_s or asked_s[note] + NOTE_AGAIN_S <= now_s][:NOTES_AT_ONCE]
         self._note_asked_s = asked_s | dict.fromkeys(due, now_s)
@@ -304,7 +305,7 @@ class Housekeeper:
 
     async def _ask_expired(self, transaction: Transaction) -> None:
         if await self._peers.ask_expired(transaction):
-            self._state.issued(lambda: self._partition.participant.forget(transaction))
+            self._state.issued(lambda: self._partition.participant.upkeep.forget(transaction))
 
     # Bytes
 
@@ -314,7 +315,7 @@ class Housekeeper:
         """
         slots = self._parts.carry_slots
         below = self._staged.owner.offset_behind(self._staged.topic, self._staged.place.partition, slots)
-        for item in self._partition.participant.to_carry(self._partition.now_ms(), below):
+        for item in self._partition.participant.upkeep.to_carry(self._partition.now_ms(), below):
             try:
                 await self._carry(item)
             except DataDamaged as damage:
@@ -326,7 +327,7 @@ class Housekeeper:
         size_bytes = sum(len(batch.data) for batch in batches)
         self._state.check_room(1 + size_bytes)
         participant, next_offset = self._partition.participant, self._staged.next_offset
-        decision = self._state.ask(lambda: participant.carry(item, next_offset, self._partition.now_ms()))
+        decision = self._state.ask(lambda: participant.upkeep.carry(item, next_offset, self._partition.now_ms()))
         if decision.answer:
             self._state.take(decision, self._staged.issue(batches))
             self._parts.counts.carried(self._partition.bundle, size_bytes)

@@ -29,7 +29,9 @@ from ledgermq_broker.transactions.peers import Peers
 from ledgermq_broker.transactions.state.checks import describe
 from ledgermq_broker.transactions.state.coordinator import Coordinator
 from ledgermq_broker.transactions.state.limits import RETRY_MS, TransactionLimits
-from ledgermq_broker.transactions.state.participant import Completion, Participant, Staging, ToStage
+from ledgermq_broker.transactions.state.participant import Participant
+from ledgermq_broker.transactions.state.participating.completing import Completion
+from ledgermq_broker.transactions.state.participating.intake import Staging, ToStage
 from ledgermq_broker.transactions.state.types import Part, State, Transaction
 from ledgermq_broker.transactions.state.wire import (
     shown_transaction,
@@ -139,7 +141,7 @@ class TransactionPartition:
         try:
             decision = self._state.ask(
                 partial(
-                    self.participant.stage,
+                    self.participant.intake.stage,
                     transaction,
                     branch,
                     wanted,
@@ -175,7 +177,7 @@ class TransactionPartition:
         NotOwner. Stage a group's offsets in the same turn.
         """
         self._check_name(transaction)
-        self._state.ask(lambda: self.participant.check_open(transaction))
+        self._state.ask(lambda: self.participant.intake.check_open(transaction))
         self._housekeeper.wake()
 
     def _check_name(self, transaction: Transaction) -> None:
@@ -184,7 +186,7 @@ class TransactionPartition:
         One of the two ids is not that of the producer. The coordinator of the staged one is asked at once;
         if it does not know the producer, the batches go, and a repeated call succeeds.
         """
-        if self.participant.other_id(transaction) is None and self._pending.other_id(transaction) is None:
+        if self.participant.intake.other_id(transaction) is None and self._pending.other_id(transaction) is None:
             return
         self._housekeeper.note_disputed(transaction.producer_id)
         raise Unavailable(
@@ -231,7 +233,7 @@ class TransactionPartition:
         """Judge a call to complete; if the transaction is aborted or over, drop what it staged."""
         (self._pending.check_ready if outcome.is_commit else self._pending.check_loaded)(part.groups)
         decision = self._state.ask(
-            lambda: self.participant.complete(
+            lambda: self.participant.completing.complete(
                 transaction,
                 outcome,
                 part,
@@ -246,7 +248,7 @@ class TransactionPartition:
 
     async def read_staged(self, transaction: Transaction, part: Part, skip: int) -> pb.ReadStagedResponse:
         """Return batches that `part` counts, without the first `skip` ones; none if nothing is staged."""
-        references = await self._state.read(lambda: self.participant.counted(transaction, part))
+        references = await self._state.read(lambda: self.participant.completing.counted(transaction, part))
         chosen = references[skip : skip + 1]
         size_bytes = sum(reference.length for reference in chosen)
         for reference in references[skip + 1 :]:
@@ -278,7 +280,7 @@ class TransactionPartition:
 
     async def list(self, open_only: bool) -> tuple[Sequence[pb.TransactionInfo], Sequence[pb.StagedInfo]]:
         """Return the ids of this partition, and what is staged in its bundle."""
-        return await self._state.read(lambda: (self.coordinator.infos(open_only), self._staged_infos()))
+        return await self._state.read(lambda: (self.coordinator.operators.infos(open_only), self._staged_infos()))
 
     def sizes(self) -> TransactionSizes:
         """Return the sizes for metrics, as they are in memory; they may not be durable yet."""

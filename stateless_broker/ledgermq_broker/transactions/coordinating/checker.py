@@ -112,7 +112,7 @@ class Checker:
         return [check for check in checks if check is not None]
 
     async def _read_due(self, transaction: Transaction) -> pb.StagedData | None:
-        part = self._coordinator.part_of(transaction)
+        part = self._coordinator.half_messages.part_of(transaction)
         try:
             message = None if part is None else await self._read(transaction, part)
             if message is None:
@@ -134,7 +134,7 @@ class Checker:
         except LedgerMQError as error:
             self._wait(transaction, error)
             return None
-        attempt = self._coordinator.describe(transaction.transactional_id).checks
+        attempt = self._coordinator.operators.describe(transaction.transactional_id).checks
         return pb.Check(transaction=shown_transaction(transaction), attempt=attempt, message=message)
 
     def _wait(self, transaction: Transaction, error: LedgerMQError) -> None:
@@ -146,7 +146,7 @@ class Checker:
         """Return what producers have to be asked about. What could not be read comes last, so that it
         does not take the places of others.
         """
-        due = dict(self._coordinator.due_checks(now_ms))
+        due = dict(self._coordinator.half_messages.due_checks(now_ms))
         self._unread_s = {one: at_s for one, at_s in self._unread_s.items() if one in due}
         again_s = asyncio.get_running_loop().time() - UNREAD_AGAIN_S
         found: dict[str, list[Transaction]] = {}
@@ -175,10 +175,10 @@ class Checker:
     async def _declare_unresolved(self) -> None:
         """Judge by the earlier of two clocks: UNRESOLVED is final, and one clock may be ahead."""
         now_s = asyncio.get_running_loop().time()
-        if now_s < self._judge_again_s or not self._coordinator.unresolved(self._clocks.our_ms()):
+        if now_s < self._judge_again_s or not self._coordinator.half_messages.unresolved(self._clocks.our_ms()):
             return
         judged_ms = await self._clocks.earlier_ms()
-        wanted = self._coordinator.unresolved(judged_ms)[:UNRESOLVED_AT_ONCE]
+        wanted = self._coordinator.half_messages.unresolved(judged_ms)[:UNRESOLVED_AT_ONCE]
         if not wanted:
             self._judge_again_s = now_s + JUDGE_AGAIN_S
         declared = await asyncio.gather(*(self._declare(one, judged_ms) for one in wanted))

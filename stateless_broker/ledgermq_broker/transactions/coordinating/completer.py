@@ -47,11 +47,11 @@ class Completer:
 
     def resume(self) -> None:
         """Begin again with all completions that are not complete by the log."""
-        self._start(self._coordinator.to_complete())
+        self._start(self._coordinator.bundles.to_complete())
 
     def begin(self, transactional_id: str) -> None:
         """Begin the completion of the id's newest decision, if a bundle has a part in it."""
-        self._start(self._coordinator.to_complete(transactional_id))
+        self._start(self._coordinator.bundles.to_complete(transactional_id))
 
     async def finished(self, transactional_id: str, timeout_s: float) -> bool:
         """Wait until all bundles have completed the id's decision; return False after `timeout_s`."""
@@ -94,22 +94,22 @@ class Completer:
                 self._report(transaction, part.bundle, error, backoff.attempts)
             except Exception as bug:
                 log.exception("completion of a transaction failed", bundle=part.bundle)
-                self._coordinator.trouble(transaction, part.bundle, repr(bug))
+                self._coordinator.bundles.trouble(transaction, part.bundle, repr(bug))
             if self._state.lost is not None:
                 return
             await asyncio.sleep(backoff.next_s(asked_ms))
 
     def _is_wanted(self, transaction: Transaction, bundle: int) -> bool:
-        return self._state.lost is None and self._coordinator.is_missing(transaction, bundle)
+        return self._state.lost is None and self._coordinator.bundles.is_missing(transaction, bundle)
 
     def _note_done(self, transaction: Transaction, bundle: int) -> None:
         if self._state.lost is None:
-            completed = partial(self._coordinator.completed, transaction, bundle, self._sources.now_ms())
+            completed = partial(self._coordinator.bundles.completed, transaction, bundle, self._sources.now_ms())
             self._state.take(self._state.ask(completed), within_s=NOTED_WITHIN_S)
 
     def _report(self, transaction: Transaction, bundle: int, error: LedgerMQError, attempts: int) -> None:
         self._counts.completion_failed(bundle, error.code)
-        self._coordinator.trouble(transaction, bundle, str(error))
+        self._coordinator.bundles.trouble(transaction, bundle, str(error))
         if attempts and not isinstance(error, ResourceExhausted):
             log.warning(
                 "transaction not complete in a bundle yet",

@@ -19,7 +19,8 @@ from ledgermq_broker.transactions.coordinating.completer import Completer
 from ledgermq_broker.transactions.coordinating.unresolved import UnresolvedCopies
 from ledgermq_broker.transactions.parts import TransactionParts
 from ledgermq_broker.transactions.peers import Peers
-from ledgermq_broker.transactions.state.coordinator import Coordinator, Identity, Outcome
+from ledgermq_broker.transactions.state.coordinating.producers import Identity, Outcome
+from ledgermq_broker.transactions.state.coordinator import Coordinator
 from ledgermq_broker.transactions.state.types import Kind, Part, State, Transaction
 from ledgermq_broker.transactions.state.wire import state_to_proto
 from ledgermq_ledger.log.log_record import Decision
@@ -73,7 +74,7 @@ class Coordinating:
 
     def start(self) -> None:
         """Begin again with all completions that are not complete by the log, and look for half messages to check."""
-        self._coordinator.start(self._now_ms())
+        self._coordinator.start()
         self._completer.resume()
         self._checker.start()
 
@@ -91,14 +92,14 @@ class Coordinating:
             request.check_group,
             request.nonce,
         )
+        init = self._coordinator.producers.init
         return await self._in_turn(
-            name,
-            lambda: self._coordinator.init(name, kind, timeout_ms, group, self._now_ms(), nonce, request.caller),
+            name, lambda: init(name, kind, timeout_ms, group, self._now_ms(), nonce, request.caller)
         )
 
     async def end(self, transaction: Transaction, outcome: State, parts: Sequence[Part]) -> State:
         def end() -> Decision[State]:
-            decision = self._coordinator.end(transaction, outcome, parts, self._now_ms())
+            decision = self._coordinator.producers.end(transaction, outcome, parts, self._now_ms())
             return self._counted(decision, decision.answer, "producer")
 
         return await self._in_turn(transaction.transactional_id, end)
@@ -107,7 +108,7 @@ class Coordinating:
         name, epoch, number = request.transactional_id, request.epoch, request.number
 
         def outcome() -> Decision[Outcome]:
-            decision = self._coordinator.outcome(name, epoch, number, self._now_ms())
+            decision = self._coordinator.producers.outcome(name, epoch, number, self._now_ms())
             return self._counted(decision, decision.answer.state, "asked")
 
         return await self._in_turn(name, outcome)
@@ -116,18 +117,18 @@ class Coordinating:
         """Carry out an operator's decision, and return the state of the transaction."""
         name, coordinator, now_ms = request.transactional_id, self._coordinator, self._now_ms()
         if request.resolution == pb.FORGET:
-            info = await self._state.read(lambda: coordinator.describe(name))
-            await self._decided(name, lambda: coordinator.forget(name))
+            info = await self._state.read(lambda: coordinator.operators.describe(name))
+            await self._decided(name, lambda: coordinator.operators.forget(name))
             return info
         if request.resolution == pb.GIVE_UP:
             log.warning("operator gives up a part of a transaction", transaction=name, bundle=request.bundle)
-            return await self._decided(name, lambda: coordinator.give_up(name, request.bundle, now_ms))
+            return await self._decided(name, lambda: coordinator.operators.give_up(name, request.bundle, now_ms))
         if request.resolution not in (pb.COMMIT, pb.ABORT):
             raise InvalidRequest(f"this broker has no resolution {request.resolution} of a transaction; upgrade it")
         commit = request.resolution == pb.COMMIT
 
         def resolve() -> Decision[pb.TransactionInfo]:
-            decision = coordinator.resolve(name, commit, now_ms)
+            decision = coordinator.operators.resolve(name, commit, now_ms)
             return self._counted(decision, State(decision.answer.state), "operator")
 
         log.warning("operator decides about a transaction", transaction=name, commit=commit)
@@ -136,10 +137,10 @@ class Coordinating:
     async def answer(self, transaction: Transaction, question: pb.Question, part: Part) -> pb.AskTransactionResponse:
         """Answer a bundle's question about a transaction."""
         if question == pb.EXPIRED:
-            expired = await self._state.read(lambda: self._coordinator.is_expired(transaction))
+            expired = await self._state.read(lambda: self._coordinator.bundles.is_expired(transaction))
             return pb.AskTransactionResponse(expired=expired)
         if question == pb.CONFIRM:
-            state = await self._state.read(lambda: self._coordinator.confirm(transaction))
+            state = await self._state.read(lambda: self._coordinator.bundles.confirm(transaction))
         elif question == pb.FATE:
             state = await self._decided(transaction.transactional_id, partial(self._fate, transaction, part))
         else:
@@ -147,13 +148,17 @@ class Coordinating:
         return pb.AskTransactionResponse(state=state_to_proto(state))
 
     async def describe(self, transactional_id: str) -> pb.TransactionInfo:
-        return await self._state.read(lambda: self._coordinator.describe(transactional_id))
+        return await self._state.read(lambda: self._coordinator.operators.describe(transactional_id))
 
     # Inside
 
     def _fate(self, transaction: Transaction, part: Part) -> Decision[State]:
-        decision = self._coordinator.fate(transaction, part, self._now_ms())
-        if decision.answer is State.ABORTED and not decision.records and self._coordinator.is_fenced(transaction):
+        decision = self._coordinator.bundles.fate(transaction, part, self._now_ms())
+        if (
+            decision.answer is State.ABORTED
+            and not decision.records
+            and self._coordinator.bundles.is_fenced(transaction)
+        ):
             self._count_fenced(transaction)
         return self._counted(decision, decision.answer, "timeout")
 
@@ -194,12 +199,12 @@ class Coordinating:
 
     async def _count_check(self, transaction: Transaction) -> State:
         return await self._decided(
-            transaction.transactional_id, lambda: self._coordinator.checked(transaction, self._now_ms())
+            transaction.transactional_id, lambda: self._coordinator.half_messages.checked(transaction, self._now_ms())
         )
 
     async def _declare_unresolved(self, transaction: Transaction, now_ms: int) -> bool:
         def declare() -> Decision[bool]:
-            decision = self._coordinator.declare_unresolved(transaction, now_ms)
+            decision = self._coordinator.half_messages.declare_unresolved(transaction, now_ms)
             return self._counted(decision, State.UNRESOLVED, "checks")
 
         return await self._decided(transaction.transactional_id, declare)
@@ -217,7 +222,7 @@ class Coordinating:
         its copy for operators is durable (X19).
         """
         if outcome is State.UNRESOLVED:
-            info = self._coordinator.describe(transaction.transactional_id)
+            info = self._coordinator.operators.describe(transaction.transactional_id)
             await self._unresolved.store(transaction, part, info.check_group, info.checks)
             outcome = State.ABORTED
         return await self._at(part).complete(transaction, outcome, part)

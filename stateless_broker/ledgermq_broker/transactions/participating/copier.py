@@ -20,7 +20,8 @@ from ledgermq_broker.logs import get_logger
 from ledgermq_broker.transactions.participating.pending_offsets import PendingOffsets
 from ledgermq_broker.transactions.participating.staged_log import StagedLog
 from ledgermq_broker.transactions.participating.timed_blocks import TimedBlocks
-from ledgermq_broker.transactions.state.participant import Chunk, Participant
+from ledgermq_broker.transactions.state.participant import Participant
+from ledgermq_broker.transactions.state.participating.completing import Chunk
 from ledgermq_broker.transactions.state.types import Transaction
 from ledgermq_ledger.topics.catalog import Catalog
 
@@ -69,7 +70,7 @@ class Copier:
 
     def resume(self) -> None:
         """Continue all completions that have begun by the log."""
-        for transaction in self._participant.unfinished():
+        for transaction in self._participant.completing.unfinished():
             self.start(transaction.producer_id)
 
     def start(self, producer_id: bytes) -> None:
@@ -106,7 +107,7 @@ class Copier:
         backoff = Backoff(self._sources, RETRY_FIRST_S, RETRY_S_MAX)
         while not self._state.is_lost():
             try:
-                chunk = self._participant.next_chunk(producer_id)
+                chunk = self._participant.completing.next_chunk(producer_id)
                 if chunk is None:
                     break
                 await self._copy_chunk(chunk)
@@ -129,12 +130,12 @@ class Copier:
         """Drop the rest of a commit that the coordinator no longer confirms, because an operator gave
         up this bundle's part.
         """
-        doing = next((one for one in self._participant.unfinished() if one.producer_id == producer_id), None)
+        doing = next((one for one in self._participant.completing.unfinished() if one.producer_id == producer_id), None)
         try:
             if doing is None or await self._is_confirmed(doing):
                 return
             self._state.check_room()
-            decision = self._state.ask(lambda: self._participant.give_up(doing))
+            decision = self._state.ask(lambda: self._participant.completing.give_up(doing))
             if decision.answer:
                 log.warning("part of a transaction dropped: an operator gave it up", transaction=doing.transactional_id)
                 self._state.take(decision, more=lambda: self._pending.settle(doing, ()))
@@ -158,7 +159,7 @@ class Copier:
         if chunk.is_last:
             self._pending.check_ready(chunk.groups)
         blocks = self._timed.made(delayed) if delayed else None
-        decision = self._participant.admit(chunk)
+        decision = self._participant.completing.admit(chunk)
         if not decision.answer:
             return
         self._state.take(

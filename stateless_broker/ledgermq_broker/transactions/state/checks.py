@@ -71,6 +71,14 @@ def unresolved_topic(group: str) -> str:
     return group + SUFFIX
 
 
+def about_copy(group: str) -> str:
+    """Say where the copy of an unresolved half message of a check group is, and how to decide about it."""
+    return (
+        f"an operator decides about its copy in topic {group + SUFFIX!r}: `ledgermq transaction unresolved "
+        f"list {group}`"
+    )
+
+
 def check_parts(parts: Sequence[Part], limits: TransactionLimits) -> tuple[Part, ...]:
     """Return the parts in the order of bundles, without counts of zero."""
     if len({part.bundle for part in parts}) != len(parts):

@@ -39,6 +39,14 @@ class State(IntEnum):
     def is_final(self) -> bool:
         return self not in (State.UNDECIDED, State.PREPARED)
 
+    @property
+    def is_abort(self) -> bool:
+        return self in (State.ABORTED, State.ABORTED_BY_OPERATOR)
+
+    @property
+    def is_of_operator(self) -> bool:
+        return self in (State.COMMITTED_BY_OPERATOR, State.ABORTED_BY_OPERATOR)
+
 
 class Transaction(NamedTuple):
     transactional_id: str
@@ -60,6 +68,11 @@ class Stream(NamedTuple):
     branch: bytes
     topic_id: int
     partition: int
+
+    @property
+    def order(self) -> tuple[int, int, bytes]:
+        """Return the place of its batches in a commit."""
+        return self.topic_id, self.partition, self.branch
 
     @property
     def is_delayed(self) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from ledgermq_broker.internal.feature import StoredRoot
 from ledgermq_broker.transactions.state.checks import describe
+from ledgermq_broker.transactions.state.participating.staged import Staged
 from ledgermq_broker.transactions.state.records import NoteValue, ReferencesValue
-from ledgermq_broker.transactions.state.staged import Staged
 from ledgermq_broker.transactions.stored.view import BundleTransactions, read_transactions
 from ledgermq_ledger import keys
 from ledgermq_ledger.fsck.check import Checked

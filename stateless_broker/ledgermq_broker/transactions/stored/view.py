@@ -10,8 +10,8 @@ from functools import partial
 from typing import NamedTuple
 
 from ledgermq.sources import Sources
-from ledgermq_broker.transactions.state.ids import Ids
-from ledgermq_broker.transactions.state.staged import BundleState
+from ledgermq_broker.transactions.state.coordinating.ids import Ids
+from ledgermq_broker.transactions.state.participating.staged import BundleState
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.log.checkpoint import partition_of
