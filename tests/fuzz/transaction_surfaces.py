@@ -134,7 +134,7 @@ def _cores() -> tuple[Coordinator, Participant]:
 def _go_on(coordinator: Coordinator, participant: Participant) -> None:
     """What a broker does with the state when it has loaded it, and a client asks for."""
     later_ms = NOW_MS + 3_600_000
-    coordinator.start(later_ms)
+    coordinator.start()
     completed = coordinator.bundles.to_complete()
     coordinator.operators.infos(open_only=True)
     participant.staged_infos()
