@@ -1,4 +1,4 @@
-"""Keep what is staged from staying for ever: ask coordinators what became of it, carry it forward, forget notes.
+"""Look after what is staged for long: ask coordinators what became of it, carry it forward, and forget notes.
 
 Batches that stay are carried forward, so that the log of `__staged` may be trimmed below them.
 """
