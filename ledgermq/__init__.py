@@ -226,7 +226,7 @@ __all__ = [
 ]
 """The names that programs import: what they call, receive, and use in annotations.
 
-Settings are keyword arguments; their classes are in `ledgermq.client.settings.values`.
+Settings are keyword arguments; their classes are in `ledgermq.client.settings`.
 """
 
 _MODULES = {

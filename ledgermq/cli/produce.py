@@ -26,7 +26,7 @@ from ledgermq.cli.sent import Sent, at_line
 from ledgermq.cli.session import Session, connected_session
 from ledgermq.cli.terminal import notes, progress_of_bytes, progress_of_items
 from ledgermq.client.setting_types import ProducerOptions
-from ledgermq.client.settings.values import AccessMode, ChosenCompression
+from ledgermq.client.settings.producers import AccessMode, ChosenCompression
 from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import InvalidRecord, InvalidRequest, LedgerMQError, MessageTooLarge, OutcomeUnknown
 

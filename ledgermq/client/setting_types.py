@@ -18,17 +18,11 @@ if TYPE_CHECKING:
     from ledgermq.client.groups.handlers.retry import Retry
     from ledgermq.client.queues.runner import OnQueueFailure
     from ledgermq.client.settings.partitioner import Keyless
+    from ledgermq.client.settings.producers import AccessMode, ChosenCompression, Partitioner, SendInterceptor
     from ledgermq.client.settings.serializers import FromBytes, ToBytes
     from ledgermq.client.settings.spill import Spill
     from ledgermq.client.settings.tls import Tls
-    from ledgermq.client.settings.values import (
-        AccessMode,
-        ChosenCompression,
-        Interceptor,
-        Partitioner,
-        PartitionsCallback,
-        SendInterceptor,
-    )
+    from ledgermq.client.settings.values import Interceptor, PartitionsCallback
     from ledgermq.errors import LedgerMQError
     from ledgermq.offset_stores.contract import OffsetStore
 

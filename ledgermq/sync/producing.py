@@ -18,7 +18,7 @@ from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.producing.sending.lifetime import DRAINED
 from ledgermq.client.producing.sending.timeouts import deadline_of, timeout_of
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine

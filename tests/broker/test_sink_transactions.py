@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ledgermq.client.producing.arrow_rows import conform
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.transactions.branch import SharedTransaction, parts_of
 from ledgermq.errors import (
     InvalidConfig,

@@ -10,7 +10,8 @@ import pytest
 
 import ledgermq
 import ledgermq.sync
-from ledgermq.client.settings.values import ProducerSettings, settings_from
+from ledgermq.client.settings.producers import ProducerSettings
+from ledgermq.client.settings.values import settings_from
 from ledgermq.errors import Closed, InvalidConfig, InvalidRecord, MessageTooLarge, UnknownPartition, UnknownTopic
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.test_client_takeover import client_of

@@ -21,7 +21,8 @@ from ledgermq.cli.inputs import InputFormat, Shape, read_records
 from ledgermq.cli.lines import LineSource
 from ledgermq.cli.produce import parse_headers
 from ledgermq.client.connection.target import is_root_url, parse_addresses
-from ledgermq.client.settings.values import ClientSettings, ConsumerSettings, ProducerSettings, settings_from
+from ledgermq.client.settings.producers import ProducerSettings
+from ledgermq.client.settings.values import ClientSettings, ConsumerSettings, settings_from
 from ledgermq.errors import InvalidConfig
 from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger.object_store.s3_location import parse_s3_url

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.transactions import branch
 from ledgermq.client.transactions.branch import Branch, SharedTransaction
 from ledgermq.errors import LedgerMQError

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.partition_queue import Failure
 from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import OutcomeUnknown
 from tests.property.test_partition_queue import Run
 

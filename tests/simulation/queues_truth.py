@@ -52,7 +52,7 @@ def write_down(
     queue: Queue, truth: QueuesTruth, now_s: Callable[[], float], saw: Callable[[str], None] = lambda what: None
 ) -> None:
     """Let a member write down what it is given and says, as it happens."""
-    take_in, add = queue._polls.on_answer, queue._add
+    take_in, add = queue._polls.on_answer, queue._words.add
 
     def answered(frame: ShareFetchFrame, asked_s: float) -> None:
         got_s = now_s()
@@ -81,7 +81,7 @@ def write_down(
         add(at, word)
 
     queue._polls.on_answer = answered
-    queue._add = said  # type: ignore[method-assign]
+    queue._words.add = said  # type: ignore[method-assign]
 
 
 @dataclass

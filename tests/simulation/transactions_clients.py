@@ -1,6 +1,4 @@
-"""Clients with transactions in a simulated cluster: senders that commit, abort, die and share an id,
-and members that read, process and write.
-"""
+"""Clients with transactions in a simulated cluster: they commit, abort, die, share ids; read, process, write."""
 
 from __future__ import annotations
 
@@ -18,7 +16,8 @@ from ledgermq.client.groups.staged_offsets import StagedOffsets
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.record import row_bytes, row_of
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.settings.values import ClientSettings, ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.client.transactions.decisions import Decisions
 from ledgermq.client.transactions.lane import Lane
 from ledgermq.client.transactions.staging import Staging

@@ -21,14 +21,14 @@ from typer.testing import CliRunner
 from ledgermq.client.groups.handlers.handler import OWN_NAMES, handler_settings
 from ledgermq.client.groups.handlers.retry import Retry
 from ledgermq.client.queues.runner import QueueHandlerSettings, queue_handler_settings
+from ledgermq.client.settings.producers import REMOVED as REMOVED_OF_PRODUCERS
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.serializers import Serializer
 from ledgermq.client.settings.spill import Spill
-from ledgermq.client.settings.values import REMOVED as REMOVED_OF_PRODUCERS
 from ledgermq.client.settings.values import (
     ClientSettings,
     ConsumerSettings,
     GroupSettings,
-    ProducerSettings,
     QueueSettings,
     TableSettings,
     settings_from,

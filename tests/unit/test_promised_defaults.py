@@ -9,11 +9,11 @@ import pytest
 
 from ledgermq.client.groups.handlers.handler import handler_settings
 from ledgermq.client.queues.runner import queue_handler_settings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.values import (
     ClientSettings,
     ConsumerSettings,
     GroupSettings,
-    ProducerSettings,
     QueueSettings,
     TableSettings,
     settings_from,

@@ -18,10 +18,8 @@ from ledgermq.client.producing.sessions import Session, open_sessions
 from ledgermq.client.setting_types import (
     ProducerOptions,
 )
-from ledgermq.client.settings.values import (
-    ProducerSettings,
-    settings_from,
-)
+from ledgermq.client.settings.producers import ProducerSettings
+from ledgermq.client.settings.values import settings_from
 from ledgermq.client.transactions.checks import Check
 from ledgermq.client.transactions.half_messages import HalfMessages
 from ledgermq.errors import InvalidConfig

@@ -19,7 +19,8 @@ from ledgermq.client.consuming.reader import FilterCounts
 from ledgermq.client.consuming.start import Wanted
 from ledgermq.client.context import ClientContext
 from ledgermq.client.groups.assignment import Subscription
-from ledgermq.client.groups.commits import CommitFirst, Committable
+from ledgermq.client.groups.committing.commit_first import CommitFirst
+from ledgermq.client.groups.committing.commits import Committable
 from ledgermq.client.groups.handing_out import Drained
 from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.groups.lag import Lag
@@ -71,8 +72,6 @@ class GroupConsumer(Generic[V]):
         self._commit_first = CommitFirst(self.member.commits, self._reader) if settings.commit == "before" else None
         self._has_levels = moving is not None
         """Its retry topic has messages whose next attempt is not due yet."""
-        self._was_again = False
-        """Whether the latest call returned refused messages."""
         self._iterating = False
         self._closing = False
         self.closed = False
@@ -173,7 +172,7 @@ class GroupConsumer(Generic[V]):
             if self._commit_first is not None:
                 return await self._commit_first.fetch(max_records, deadline)
             while True:
-                if not self._holdings.draining and (again := await self._take_again(max_records)):
+                if not self._holdings.draining and (again := await self._handing_out.take_turn(max_records)):
                     return again
                 messages = await self._reader.fetch(max_records, deadline)
                 if self._has_levels:
@@ -185,8 +184,8 @@ class GroupConsumer(Generic[V]):
                     return messages
 
     async def fetch_arrow(self, max_records: int = 100_000, timeout: float = 1.0) -> pa.Table:  # noqa: ASYNC109
-        """Return messages like `fetch`, as a table (see `Consumer.fetch_arrow`). With
-        commit="manual", `commit({partition: offset})` finishes its rows.
+        """Return messages like `fetch`, as a table (see `Consumer.fetch_arrow`). With commit="manual",
+        `commit({partition: offset})` finishes its rows.
         """
         deadline = asyncio.get_running_loop().time() + timeout
         with self._call():
@@ -207,9 +206,7 @@ class GroupConsumer(Generic[V]):
         return self
 
     async def __anext__(self) -> GroupMessage[V]:
-        """Return the next message, waiting for it. The iteration ends when the consumer is
-        drained.
-        """
+        """Return the next message, waiting for it. The iteration ends when the consumer is drained."""
         if self._home.left:
             self._home.check()
         run = self._reader.run
@@ -228,7 +225,7 @@ class GroupConsumer(Generic[V]):
                 if self._commit_first is not None:
                     return await self._commit_first.next()
                 while True:
-                    if again := await self._take_again(1):
+                    if again := await self._handing_out.take_turn(1):
                         return again[0]
                     run = await self._reader.next_run(None)
                     if run is not None and (message := run.take_one()) is not None and not self._is_early(message):
@@ -237,19 +234,6 @@ class GroupConsumer(Generic[V]):
             raise StopAsyncIteration from None
         finally:
             self._iterating = False
-
-    async def _take_again(self, max_records: int) -> list[GroupMessage]:
-        """Return refused messages that are due, in every second call at most: a program that refuses one
-        again and again gets the others between.
-        """
-        self._was_again = not self._was_again
-        if not self._was_again or not self._handing_out.is_due():
-            self._was_again = False
-            return []
-        await asyncio.sleep(0)  # a program that refuses it again at once would never let other tasks run
-        again = self._handing_out.take_again(max_records)
-        self._was_again = bool(again)
-        return again
 
     def _is_early(self, message: GroupMessage) -> bool:
         return self._has_levels and not self._handing_out.without_early([message])
@@ -289,9 +273,7 @@ class GroupConsumer(Generic[V]):
         return self.member.commits.entries(messages)
 
     async def committed(self) -> dict[TopicPartition, int | None]:
-        """Return the committed offsets of this member's partitions; None for a partition without
-        one.
-        """
+        """Return the committed offsets of this member's partitions; None for a partition without one."""
         self._check_open()
         holdings = self._holdings.readable
         stored = await self.member.loading.stored(holdings) if holdings else {}
@@ -300,10 +282,9 @@ class GroupConsumer(Generic[V]):
     def rewind(self) -> None:
         """Deliver again every message that was returned but is not finished, in all partitions.
 
-        A program calls this when its work on messages has failed. An
-        aborted transaction does it for the partitions whose offsets it would have committed, and
-        `transactions.begin(reading=consumer)` for all. Partitions with offsets in an open
-        transaction are left as they are.
+        A program calls this when its work on messages has failed. An aborted transaction does it for the partitions
+        whose offsets it would have committed, and `transactions.begin(reading=consumer)` for all. Partitions with
+        offsets in an open transaction are left as they are.
         """
         self._check_open()
         self.member.rewind()
@@ -345,16 +326,11 @@ class GroupConsumer(Generic[V]):
     async def seek_to_time(
         self, moment: datetime | int, partition: int | None = None, topic: str | None = None
     ) -> None:
-        """Move to the first message at or after a time: a datetime with time zone, or milliseconds
-        since the epoch.
-        """
+        """Move to the first message at or after a time: a datetime with time zone, or milliseconds since the epoch."""
         await self.seek(moment_of(moment), partition, topic)
 
     def position(self, partition: int, topic: str | None = None) -> int:
-        """Return the offset of the partition's next message.
-
-        Raises UnknownPartition.
-        """
+        """Return the offset of the partition's next message. Raises UnknownPartition."""
         return self._positions.chosen(partition, topic)[0].position
 
     def positions(self) -> dict[TopicPartition, int]:

@@ -45,6 +45,8 @@ class HandingOut:
         self._last: Any = None
         self._touched: list[Holding] = []
         """Holdings of which the latest call returned messages."""
+        self._was_again = False
+        """Whether the latest turn returned refused messages."""
 
     def messages_of(self, reading: Reading, rows: pa.RecordBatch, offsets: Sequence[int]) -> list[GroupMessage]:
         return messages_as(self._holding_of(reading, offsets[0]).handout().kind, rows, *reading.partition, offsets)
@@ -116,6 +118,19 @@ class HandingOut:
                 if self._finishing and holding not in self._touched:
                     self._touched.append(holding)
         return messages
+
+    async def take_turn(self, max_records: int) -> list[GroupMessage]:
+        """Return refused messages that are due, in every second call at most: a program that refuses one
+        again and again gets the others between.
+        """
+        self._was_again = not self._was_again
+        if not self._was_again or not self.is_due():
+            self._was_again = False
+            return []
+        await asyncio.sleep(0)  # a program that refuses it again at once would never let other tasks run
+        again = self.take_again(max_records)
+        self._was_again = bool(again)
+        return again
 
     def without_early(self, messages: list[GroupMessage]) -> list[GroupMessage]:
         """Return the messages whose time has come; hold the others: their next attempt is due later."""

@@ -18,7 +18,7 @@ from ledgermq.client.consuming.message import opened
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.context import Replier
 from ledgermq.client.groups.assignment import reconcile
-from ledgermq.client.groups.commits import Committer, Wish
+from ledgermq.client.groups.committing.committer import Committer, Wish
 from ledgermq.client.groups.holding import Event, Holding, Phase, Start
 from ledgermq.client.groups.loading import Loading
 from ledgermq.client.groups.message import GroupMessage

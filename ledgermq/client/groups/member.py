@@ -14,7 +14,8 @@ from ledgermq.client.consuming.reading import Reports
 from ledgermq.client.context import ClientContext
 from ledgermq.client.groups.assignment import Subscription
 from ledgermq.client.groups.broadcast import Broadcast
-from ledgermq.client.groups.commits import Commits, Committer
+from ledgermq.client.groups.committing.commits import Commits
+from ledgermq.client.groups.committing.committer import Committer
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.handing_out import HandingOut, Polling
 from ledgermq.client.groups.holding import Holding, Start

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ledgermq.client.consuming.message import Message
-from ledgermq.client.groups.commits import Commits, Committer, Wish
+from ledgermq.client.groups.committing.commits import Commits
+from ledgermq.client.groups.committing.committer import Committer, Wish
 from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.holding import Holding, OpenTransaction
 from ledgermq.client.groups.holdings import Holdings

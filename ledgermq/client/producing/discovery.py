@@ -19,7 +19,7 @@ from ledgermq.client.producing.sessions import Session, ask_time, open_new_sessi
 from ledgermq.client.producing.spilling import Spilling
 from ledgermq.client.producing.topics import ProducerTopics
 from ledgermq.client.producing.unrouted import Unrouted
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import (
     InvalidRequest,
     LedgerMQError,

@@ -30,7 +30,7 @@ from ledgermq.client.producing.publishing import Publishing, Result, encoding_er
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.spilling import Spilling
 from ledgermq.client.producing.topics import ProducerTopics
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import LedgerMQError, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX
 from ledgermq.protocol.status import error_from_proto

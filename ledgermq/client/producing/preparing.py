@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from ledgermq.client.messages.record import Headers, Outgoing, Row, row_of
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.serializers import serialized
-from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.errors import InvalidRecord
 
 

@@ -18,7 +18,7 @@ from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.batch import Batch, DuplicateOf
 from ledgermq.client.producing.partition.phases import Numbering
 from ledgermq.client.producing.sessions import BatchNumbers, Session
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection

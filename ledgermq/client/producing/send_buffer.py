@@ -16,7 +16,7 @@ from ledgermq.buffers import MIB
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Failed, Outcome, SendResult
 from ledgermq.client.producing.partition_queue import Failure
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, ResourceExhausted
 
 OnFailure = Callable[[LedgerMQError], LedgerMQError]

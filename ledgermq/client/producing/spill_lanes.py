@@ -33,8 +33,8 @@ from ledgermq.client.producing.spill_file import (
     StoredLane,
 )
 from ledgermq.client.producing.topics import ProducerTopics
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.spill import Spill, SpillState
-from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.errors import LedgerMQError, ResourceExhausted, StoreUnusable
 from ledgermq.protocol.limits import WINDOW_BATCHES
 from ledgermq.runtime.log import get_log

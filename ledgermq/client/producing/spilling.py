@@ -32,8 +32,8 @@ from ledgermq.client.producing.sessions import open_sessions
 from ledgermq.client.producing.spill_file import LaneKey, RememberedTopic, check_cluster
 from ledgermq.client.producing.spill_lanes import PASSING, Lane, Lanes
 from ledgermq.client.producing.topics import ProducerTopics
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.spill import Spill, SpillState
-from ledgermq.client.settings.values import ProducerSettings
 from ledgermq.errors import LedgerMQError, RetriableError, StoreUnusable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.tasks import retrieve_error, shared

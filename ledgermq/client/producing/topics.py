@@ -29,7 +29,7 @@ from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.producing.unrouted import Unrouted
 from ledgermq.client.settings.partitioner import KeylessPartition, partition_of_key
-from ledgermq.client.settings.values import ChosenCompression, ProducerSettings
+from ledgermq.client.settings.producers import ChosenCompression, ProducerSettings
 from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge, UnknownTopic
 from ledgermq.protocol.levels import (
     PRIORITY,

@@ -5,14 +5,25 @@ finished. A process that dies between the two leaves a copy, and its successor m
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+from ledgermq.client.consuming.message import partition_of
 from ledgermq.client.context import ClientContext
 from ledgermq.client.groups.retry_creation import RetryTopics
 from ledgermq.client.groups.retry_topics import ERROR_BYTES_MAX, Failures, copy_of, cut, dead_letter_topic, origin_of
 from ledgermq.client.messages.expiry import Expiry
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.queues.message import QueueMessage
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.queues.message import QueueMessage, Reply
+from ledgermq.client.queues.words import Word, Words
+from ledgermq.client.settings.producers import ProducerSettings
+from ledgermq.errors import InvalidRecord, LedgerMQError
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.runtime.log import get_log
+
+REFUSED_PAUSE_MS = 5000
+"""Wait before a message comes again whose dead letter could not be stored."""
+
+_log = get_log("ledgermq.queues")
 
 
 class DeadLetters:
@@ -29,7 +40,19 @@ class DeadLetters:
         self._expiry = Expiry(context.routing.ttl_of, context.sources.now_us)
 
     async def put(self, message: QueueMessage, error: str) -> None:
-        """Store a copy. Raises InvalidConfig if the topic has other records, InvalidRecord, Unavailable, …"""
+        """Store a copy. Raises InvalidConfig if the topic has other records, InvalidRecord (also if the copy cannot be
+        made), Unavailable, …
+        """
+        try:
+            await self._put(message, error)
+        except LedgerMQError:
+            raise
+        except Exception as unexpected:  # a task that ended so would leave the caller without an answer
+            raise InvalidRecord(
+                f"its dead letter cannot be made: {type(unexpected).__name__}: {unexpected}"
+            ) from unexpected
+
+    async def _put(self, message: QueueMessage, error: str) -> None:
         async with self._creating:
             if not self._is_created:
                 await self._topics.create()
@@ -43,3 +66,50 @@ class DeadLetters:
 
     async def close(self) -> None:
         await self._producer.close()
+
+
+class Burials:
+    """The messages of one member that had their last attempt: each is finished when its copy is stored.
+    `dead_letters`: None drops them. `on_stored`: called for each copy.
+    """
+
+    def __init__(
+        self, group: str, dead_letters: DeadLetters | None, words: Words, on_stored: Callable[[], None]
+    ) -> None:
+        self._group = group
+        self._dead_letters = dead_letters
+        self._words = words
+        self._on_stored = on_stored
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, message: QueueMessage, error: str, reply: Reply) -> None:
+        burying = asyncio.create_task(self._bury(message, error, reply), name=f"dead letter of {self._group}")
+        self.tasks.add(burying)
+        burying.add_done_callback(self.tasks.discard)
+
+    async def _bury(self, message: QueueMessage, error: str, reply: Reply) -> None:
+        at = partition_of(message)
+        if self._dead_letters is None:
+            _log.error("queue %s drops the message at %s, offset %d: %s", self._group, at, message.offset, error)
+            self._words.add(at, Word(message.offset, message.lease, pb.REJECT, 0, reply))
+            return
+        try:
+            await self._dead_letters.put(message, error)
+        except LedgerMQError as failure:
+            _log.warning(
+                "queue %s could not store the dead letter of %s, offset %d: %s",
+                self._group,
+                at,
+                message.offset,
+                failure,
+            )
+            self._words.add(at, Word(message.offset, message.lease, pb.RELEASE_SHARE, REFUSED_PAUSE_MS, Reply()))
+            self._words.note_unsent(failure, 1)
+            reply.fail(failure)
+            return
+        self._on_stored()
+        self._words.add(at, Word(message.offset, message.lease, pb.REJECT, 0, reply))
+
+    async def close(self) -> None:
+        if self._dead_letters is not None:
+            await self._dead_letters.close()

@@ -1,13 +1,20 @@
-"""Messages that are leased and that the program has not taken yet: one lane for each level of priority, which share
-the program's time by the weights of `Turns`.
+"""Messages that are leased: out of an answer, and until the program takes them. Those wait in one lane for each level
+of priority, and the lanes share the program's time by the weights of `Turns`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
+import pyarrow as pa
+
+from ledgermq.client.consuming.message import decode_run
 from ledgermq.client.queues.message import QueueMessage
+from ledgermq.errors import LedgerMQError
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import ShareFetchFrame
 from ledgermq.protocol.levels import Turns
 
 
@@ -51,3 +58,36 @@ class LeasedAhead:
     def clear(self) -> None:
         for lane in self._lanes.values():
             lane.clear()
+
+
+class LeasedRows(NamedTuple):
+    """Leased messages that follow one another. `first`: the offset of the first one."""
+
+    rows: pa.RecordBatch
+    first: int
+
+
+def leased_of(
+    frame: ShareFetchFrame, decoded_bytes_max: int
+) -> Iterator[tuple[pb.LeasedPartition, list[LeasedRows | LedgerMQError]]]:
+    """Decode an answer: by partition the leased rows of its batches, and the error of a batch that is damaged."""
+    payload, at = memoryview(b"".join(frame.payload)), 0
+    for part in frame.header.partitions:
+        if part.HasField("error"):
+            continue
+        found: list[LeasedRows | LedgerMQError] = []
+        for batch in part.batches:
+            data = payload[at : at + batch.length]
+            at += batch.length
+            where = f"{part.topic}/{part.partition}, offset {batch.base_offset}"
+            try:
+                rows = decode_run(data, batch.crc, batch.record_count, decoded_bytes_max, where)
+            except LedgerMQError as error:
+                found.append(error)
+                continue
+            end_offset = batch.base_offset + batch.record_count
+            for span in part.ranges:
+                first, last = max(span.first, batch.base_offset), min(span.last, end_offset - 1)
+                if first <= last:
+                    found.append(LeasedRows(rows.slice(first - batch.base_offset, last - first + 1), first))
+        yield part, found

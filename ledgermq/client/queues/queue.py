@@ -15,20 +15,20 @@ from typing import Generic, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledgermq.client.consuming.message import decode_run, messages_as, opened
+from ledgermq.client.consuming.message import messages_as, opened, partition_of
 from ledgermq.client.context import ClientContext
 from ledgermq.client.groups.retry_topics import is_redriven
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.expiry import Expiry
 from ledgermq.client.offsets import At
-from ledgermq.client.queues.dead_letters import DeadLetters
-from ledgermq.client.queues.leased import LeasedAhead
+from ledgermq.client.queues.dead_letters import Burials, DeadLetters
+from ledgermq.client.queues.leased import LeasedAhead, leased_of
 from ledgermq.client.queues.message import Lease, QueueMessage, Reply
 from ledgermq.client.queues.polls import PATIENCE_S, Polls, retry_of
-from ledgermq.client.queues.words import Word, WordLane
+from ledgermq.client.queues.words import Word, Words
 from ledgermq.client.settings.serializers import V
 from ledgermq.client.settings.values import QueueSettings
-from ledgermq.errors import Closed, DeadlineExceeded, InvalidRecord, InvalidRequest, LedgerMQError, Unavailable
+from ledgermq.errors import Closed, DeadlineExceeded, InvalidRequest, LedgerMQError, Unavailable
 from ledgermq.filters.filter import filter_text, parse_filter
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
@@ -41,8 +41,6 @@ HELD_PART = 4
 """Messages that wait for the program are returned after this part of their lease: a quarter."""
 MARGIN_PART = 20
 """The member counts its leases as shorter by this part, at most by a second, because of clocks and networks."""
-REFUSED_PAUSE_MS = 5000
-"""Wait before a message comes again whose dead letter could not be stored."""
 FIRST_LOOK_S = 1.0
 """A first call waits this long for the topics' partitions, if its own time is shorter."""
 
@@ -79,18 +77,14 @@ class Queue(Generic[V]):
         self._context = context
         self._base = opened(QueueMessage, settings.deserializer, settings.interceptors, context.replier)
         self._start = start
-        self._dead_letters = dead_letters
         self._expiry = Expiry(context.routing.ttl_of, context.sources.now_us)
         self._polls = Polls(context, topics, self._request_of, self._take_in, retry_of(group, topics))
         self._wanted = 0
         self._buffer = LeasedAhead()
         self._held: dict[tuple[TopicPartition, int], Lease] = {}
         """Messages that the program has, and has not finished."""
-        self._lanes: dict[TopicPartition, WordLane] = {}
-        self._burying: set[asyncio.Task[None]] = set()
-        self._unsent = 0
-        self._unsent_error: LedgerMQError | None = None
-        """What could not be sent since the last `flush`: of how many messages, and why."""
+        self._words = Words(context, group, self.member_id)
+        self._burials = Burials(group, dead_letters, self._words, self._note_dead_letter)
         self._returning: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -190,20 +184,10 @@ class Queue(Generic[V]):
                 await self._until_answered()
         except TimeoutError:
             raise DeadlineExceeded(f"no broker has answered within {timeout_s} s") from None
-        self._raise_unsent()
-
-    def _note_unsent(self, error: LedgerMQError, count: int) -> None:
-        self._unsent += count
-        self._unsent_error = error
-
-    def _raise_unsent(self) -> None:
-        count, error = self._unsent, self._unsent_error
-        self._unsent, self._unsent_error = 0, None
-        if error is not None:
-            raise type(error)(f"what was said about {count} messages was not answered: {error.message}") from error
+        self._words.raise_unsent()
 
     async def _until_answered(self) -> None:
-        while tasks := [*self._burying, *(lane.sending for lane in self._lanes.values() if lane.sending is not None)]:
+        while tasks := [*self._burials.tasks, *self._words.sending]:
             await asyncio.wait(tasks)
 
     async def drain(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109  as GroupConsumer.drain
@@ -226,7 +210,7 @@ class Queue(Generic[V]):
                 await self._until_answered()
         except TimeoutError:
             raise DeadlineExceeded(f"no broker has answered within {timeout} s") from None
-        self._raise_unsent()
+        self._words.raise_unsent()
 
     def _leased(self) -> list[float]:
         """Return when the leases of messages end that the program has not finished."""
@@ -255,9 +239,8 @@ class Queue(Generic[V]):
                 await self._until_answered()
         except TimeoutError:
             _log.warning("queue %s was closed before a broker answered: its messages come again later", self.group)
-        await end(*self._burying, *(lane.sending for lane in self._lanes.values()))
-        if self._dead_letters is not None:
-            await self._dead_letters.close()
+        await end(*self._burials.tasks, *self._words.sending)
+        await self._burials.close()
 
     async def __aenter__(self) -> Self:
         self._begin()
@@ -283,7 +266,7 @@ class Queue(Generic[V]):
                 self._bury(message, error, reply)
             else:
                 word = Word(message.offset, message.lease, pb.RELEASE_SHARE, round(delay_s * 1000), reply)
-                self._add(_partition_of(message), word)
+                self._add(partition_of(message), word)
 
         self._in_loop(here, reply)
 
@@ -328,29 +311,16 @@ class Queue(Generic[V]):
     def _take_in(self, frame: ShareFetchFrame, asked_s: float) -> None:
         """Decode an answer; what may not be handed out is said at once."""
         assert self._loop is not None
-        payload, at = memoryview(b"".join(frame.payload)), 0
-        for part in frame.header.partitions:
-            if part.HasField("error"):
-                continue
-            ranges = [(each.first, each.deliveries) for each in part.ranges]
+        for part, leased in leased_of(frame, self.settings.decoded_bytes_max):
             length_s = part.lease_ms / 1000
             until_s = self._loop.time() + length_s - min(1.0, length_s / MARGIN_PART)
+            ranges = [(each.first, each.deliveries) for each in part.ranges]
             lease = Lease(self, part.topic_id, part.epoch, part.lease, until_s, ranges, self._base)
-            for batch in part.batches:
-                data = payload[at : at + batch.length]
-                at += batch.length
-                where = f"{part.topic}/{part.partition}, offset {batch.base_offset}"
-                try:
-                    rows = decode_run(data, batch.crc, batch.record_count, self.settings.decoded_bytes_max, where)
-                except LedgerMQError as error:
-                    self._polls.refusal = error
-                    continue
-                end_offset = batch.base_offset + batch.record_count
-                for span in part.ranges:
-                    first, last = max(span.first, batch.base_offset), min(span.last, end_offset - 1)
-                    if first <= last:
-                        some = rows.slice(first - batch.base_offset, last - first + 1)
-                        self._add_rows(lease, some, TopicPartition(part.topic, part.partition), first)
+            for found in leased:
+                if isinstance(found, LedgerMQError):
+                    self._polls.refusal = found
+                else:
+                    self._add_rows(lease, found.rows, TopicPartition(part.topic, part.partition), found.first)
         if self.closed:
             return
         if self.draining:
@@ -408,52 +378,22 @@ class Queue(Generic[V]):
         self._held = {place: lease for place, lease in self._held.items() if lease.until_s > since_s}
 
     def _say_of(self, message: QueueMessage, word: pb.ShareWord) -> None:
-        self._add(_partition_of(message), Word(message.offset, message.lease, word, 0, Reply()))
+        self._add(partition_of(message), Word(message.offset, message.lease, word, 0, Reply()))
 
     def _add(self, at: TopicPartition, word: Word) -> None:
         if word.word != pb.RENEW:
             self._held.pop((at, word.offset), None)
             self._finished.set()
-        lane = self._lanes.get(at)
-        if lane is None:
-            lane = self._lanes[at] = WordLane(self._context, self.group, self.member_id, at, self._note_unsent)
-        lane.add(word)
+        self._words.add(at, word)
 
     def _bury(self, message: QueueMessage, error: str, reply: Reply) -> None:
         self._held.pop(_place_of(message), None)
         self._finished.set()
-        burying = asyncio.create_task(self._bury_now(message, error, reply), name=f"dead letter of {self.group}")
-        self._burying.add(burying)
-        burying.add_done_callback(self._burying.discard)
+        self._burials.begin(message, error, reply)
 
-    async def _bury_now(self, message: QueueMessage, error: str, reply: Reply) -> None:
-        at = _partition_of(message)
-        if self._dead_letters is None:
-            _log.error("queue %s drops the message at %s, offset %d: %s", self.group, at, message.offset, error)
-            self._add(at, Word(message.offset, message.lease, pb.REJECT, 0, reply))
-            return
-        try:
-            await self._dead_letters.put(message, error)
-        except Exception as unexpected:  # a task that ended so would leave the caller without an answer
-            failure = (
-                unexpected
-                if isinstance(unexpected, LedgerMQError)
-                else InvalidRecord(f"its dead letter cannot be made: {type(unexpected).__name__}: {unexpected}")
-            )
-            _log.warning(
-                "queue %s could not store the dead letter of %s, offset %d: %s", self.group, at, message.offset, failure
-            )
-            self._add(at, Word(message.offset, message.lease, pb.RELEASE_SHARE, REFUSED_PAUSE_MS, Reply()))
-            self._note_unsent(failure, 1)
-            reply.fail(failure)
-            return
+    def _note_dead_letter(self) -> None:
         self.dead_lettered += 1
-        self._add(at, Word(message.offset, message.lease, pb.REJECT, 0, reply))
-
-
-def _partition_of(message: QueueMessage) -> TopicPartition:
-    return TopicPartition(message.topic, message.partition)
 
 
 def _place_of(message: QueueMessage) -> tuple[TopicPartition, int]:
-    return _partition_of(message), message.offset
+    return partition_of(message), message.offset

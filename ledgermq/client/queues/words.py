@@ -95,6 +95,41 @@ class WordLane:
         return {offset for span in answer.late for offset in range(span.first, span.last + 1)}
 
 
+class Words:
+    """What a member says about its messages, by partition, and what of it could not be sent."""
+
+    def __init__(self, context: ClientContext, group: str, member_id: str) -> None:
+        self._context = context
+        self._group = group
+        self._member_id = member_id
+        self._lanes: dict[TopicPartition, WordLane] = {}
+        self._unsent = 0
+        self._unsent_error: LedgerMQError | None = None
+        """What could not be sent since `raise_unsent`: of how many messages, and why."""
+
+    def add(self, at: TopicPartition, word: Word) -> None:
+        lane = self._lanes.get(at)
+        if lane is None:
+            lane = self._lanes[at] = WordLane(self._context, self._group, self._member_id, at, self.note_unsent)
+        lane.add(word)
+
+    @property
+    def sending(self) -> list[asyncio.Task[None]]:
+        """The tasks that send words now."""
+        return [lane.sending for lane in self._lanes.values() if lane.sending is not None]
+
+    def note_unsent(self, error: LedgerMQError, count: int) -> None:
+        self._unsent += count
+        self._unsent_error = error
+
+    def raise_unsent(self) -> None:
+        """Raise the last error of words that could not be sent since the call before."""
+        count, error = self._unsent, self._unsent_error
+        self._unsent, self._unsent_error = 0, None
+        if error is not None:
+            raise type(error)(f"what was said about {count} messages was not answered: {error.message}") from error
+
+
 def _count_of_call(words: Sequence[Word]) -> int:
     """Return how many words go into one call: one about each message, because an answer names messages only."""
     offsets = set[int]()

@@ -26,7 +26,7 @@ from ledgermq.client.producing.arrow_rows import ArrowData
 from ledgermq.client.producing.delivery import BatchDelivery
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.queuing import Queuing
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.decisions import Decisions, TransactionOutcome
 from ledgermq.client.transactions.staging import Staging

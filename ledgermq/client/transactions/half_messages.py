@@ -25,7 +25,7 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.record import Bytes, Headers, Row, row_bytes
 from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.transactions.checks import Check, Checks, Resolution, check_resolution
 from ledgermq.client.transactions.decisions import Decisions, OutcomeState
 from ledgermq.client.transactions.staging import Staging

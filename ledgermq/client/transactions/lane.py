@@ -15,7 +15,7 @@ from typing import Protocol
 from ledgermq.client.connection.connections import Connections
 from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.transactions.decisions import Decisions
 from ledgermq.client.transactions.staging import Staging
 from ledgermq.errors import (

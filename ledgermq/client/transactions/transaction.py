@@ -22,7 +22,7 @@ from ledgermq.client.messages.record import Bytes, Headers, Record, Row
 from ledgermq.client.producing.arrow_rows import ArrowData
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, OnDelivery
 from ledgermq.client.producing.queuing import Queuing
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.transactions.lane import Lane
 from ledgermq.errors import (
     GroupError,

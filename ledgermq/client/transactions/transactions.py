@@ -13,7 +13,8 @@ from typing import Any, Self, Unpack
 from ledgermq.client.context import ClientContext
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.setting_types import ProducerOptions
-from ledgermq.client.settings.values import ProducerSettings, settings_from
+from ledgermq.client.settings.producers import ProducerSettings
+from ledgermq.client.settings.values import settings_from
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.branch import SharedTransactions
 from ledgermq.client.transactions.decisions import Decisions, TransactionOutcome

@@ -23,7 +23,7 @@ from ledgermq.client.producing.arrow_rows import ArrowData
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, OnDelivery, Refused
 from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.producing.unrouted import typed
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.decisions import Decisions
 from ledgermq.client.transactions.lane import Lane

@@ -10,7 +10,7 @@ from ledgermq.client.consuming.consumer import Consumer as AsyncConsumer
 from ledgermq.client.consuming.consumer import State
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.consuming.reader import FilterCounts
-from ledgermq.client.groups.commits import Committable
+from ledgermq.client.groups.committing.commits import Committable
 from ledgermq.client.groups.group_consumer import GroupConsumer as AsyncGroupConsumer
 from ledgermq.client.groups.group_consumer import GroupConsumerState
 from ledgermq.client.groups.lag import Lag
@@ -158,9 +158,7 @@ class GroupConsumerCalls(Generic[V]):
         return self._background.run(as_coroutine(lambda: self._inner.entries(messages)))
 
     def committed(self) -> dict[TopicPartition, int | None]:
-        """Return the committed offsets of this member's partitions; None for a partition without
-        one.
-        """
+        """Return the committed offsets of this member's partitions; None for a partition without one."""
         return self._background.run(self._inner.committed())
 
     def end_offsets(self) -> dict[TopicPartition, int]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from ledgermq.buffers import MIB
 from ledgermq.client.connection.target import parse_addresses
 from ledgermq.client.setting_types import ProducerOptions
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.records import Compression
 from ledgermq_spark.options import (

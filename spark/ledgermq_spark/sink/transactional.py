@@ -18,7 +18,8 @@ import pyarrow as pa
 
 import ledgermq
 from ledgermq.client.client import Client
-from ledgermq.client.settings.values import ProducerSettings, settings_from
+from ledgermq.client.settings.producers import ProducerSettings
+from ledgermq.client.settings.values import settings_from
 from ledgermq.client.transactions.branch import SharedTransaction
 from ledgermq.errors import InvalidConfig, InvalidRequest, LedgerMQError, TransactionTooLarge, Unavailable
 from ledgermq.sources import Sources

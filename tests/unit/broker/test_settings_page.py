@@ -7,11 +7,11 @@ from pathlib import Path
 
 from ledgermq.client.groups.handlers.handler import HandlerSettings
 from ledgermq.client.queues.runner import QueueHandlerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.values import (
     ClientSettings,
     ConsumerSettings,
     GroupSettings,
-    ProducerSettings,
     QueueSettings,
     TableSettings,
 )

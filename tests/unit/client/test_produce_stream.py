@@ -14,7 +14,7 @@ import pytest
 from ledgermq.client.producing.delivery import Outcome
 from ledgermq.client.producing.produce_stream import Answer, ProduceStream, SentFrame
 from ledgermq.client.producing.publishing import Producing
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ProduceFrame

@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.client.producing import send_buffer
 from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, ResourceExhausted
 from tests.virtual_time import virtual
 

@@ -14,7 +14,8 @@ import ledgermq
 from ledgermq import Serializer
 from ledgermq.client.consuming.message import Message, made_as, opened
 from ledgermq.client.producing.preparing import prepared
-from ledgermq.client.settings.values import ConsumerSettings, ProducerSettings, TableSettings, settings_from
+from ledgermq.client.settings.producers import ProducerSettings
+from ledgermq.client.settings.values import ConsumerSettings, TableSettings, settings_from
 from ledgermq.errors import BadValue, InvalidConfig, InvalidRecord
 from ledgermq.protocol import ledgermq_pb2 as pb
 

@@ -14,13 +14,8 @@ from ledgermq.client.connection import target
 from ledgermq.client.connection.target import is_root_url, parse_addresses
 from ledgermq.client.consuming.start import check_start
 from ledgermq.client.groups.handlers.handler import handler_settings
-from ledgermq.client.settings.values import (
-    ClientSettings,
-    ConsumerSettings,
-    GroupSettings,
-    ProducerSettings,
-    settings_from,
-)
+from ledgermq.client.settings.producers import ProducerSettings
+from ledgermq.client.settings.values import ClientSettings, ConsumerSettings, GroupSettings, settings_from
 from ledgermq.errors import InvalidConfig, InvalidTopicName, LedgerMQError, Unavailable
 from tests.waiting import WAIT_S_MAX, until
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ledgermq.client.settings.values import ChosenCompression
+from ledgermq.client.settings.producers import ChosenCompression
 from ledgermq.protocol.records import Compression, encode_batch
 
 SMALL_BYTES_MAX = 1024

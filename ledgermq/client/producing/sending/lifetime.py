@@ -23,7 +23,7 @@ from ledgermq.client.producing.queuing import Calls
 from ledgermq.client.producing.send_buffer import OnFailure, SendBuffer
 from ledgermq.client.producing.spilling import Spilling
 from ledgermq.client.producing.topics import ProducerTopics
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.runtime.log import get_log
 from ledgermq.runtime.tasks import all_of, end, ended_by, first_of

@@ -7,7 +7,7 @@ from datetime import timedelta
 from math import isnan
 from typing import Any
 
-from ledgermq.client.settings.values import ProducerSettings
+from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import InvalidRecord
 
 

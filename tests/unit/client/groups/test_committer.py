@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ledgermq import errors
-from ledgermq.client.groups.commits import Committer, Wish
+from ledgermq.client.groups.committing.committer import Committer, Wish
 from ledgermq.client.groups.holding import Holding
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset

@@ -1,0 +1,1 @@
+"""Commits of one member of a group."""
