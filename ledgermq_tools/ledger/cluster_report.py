@@ -13,6 +13,7 @@ from ledgermq.cli.report import Report, Rows
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.delta.names import is_in_a_log
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import decode_checkpoint, partitions_by_key
 from ledgermq_ledger.log.ledger_ref import LedgerRef
@@ -178,6 +179,8 @@ async def _parquet(store: ObjectStore, findings: Findings) -> dict[int, tuple[in
     found: dict[int, tuple[int, int]] = {}
     async for info in list_files(store):
         name = keys.parse_parquet(info.key)
+        if name is None and is_in_a_log(info.key):
+            continue
         if name is None:
             findings.add(
                 info.key,

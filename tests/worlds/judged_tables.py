@@ -79,3 +79,20 @@ async def check_complete(root: Root, topic: str, table: Table) -> None:
             continue
         assert run[-1][1] == counters.parquet_end
         assert run[0][0] <= counters.log_start < run[0][1], (run, counters.log_start)
+
+
+async def lost_files(root: Root, topic: str, keep_ms: int) -> list[str]:
+    """Return the files that are gone, although a version of the topic's table names them that a reader may have open:
+    the newest, or one whose next version came less than `keep_ms` ago (design Z6). The log was never cleaned.
+    """
+    folder = keys.parquet_topic(topic)
+    dates = {info.key: info.modified_ms async for info in root.store.list(folder)}
+    table, now_ms, lost = Table(), await root.store.store_time_ms(), set[str]()
+    version = 0
+    while (key := folder + FOLDER + commit_name(version)) in dates:
+        table.apply(version, decode_commit(await root.store.get(key), key), key)
+        version += 1
+        after = dates.get(folder + FOLDER + commit_name(version))
+        if after is None or now_ms - after < keep_ms:
+            lost |= {folder + path for path in table.files} - dates.keys()
+    return sorted(lost)

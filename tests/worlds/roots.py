@@ -195,10 +195,12 @@ async def parquet_keys(store: ObjectStore, folder: str = keys.PARQUET) -> list[s
 
 async def read_parquet_rows(store: ObjectStore, folder: str = keys.PARQUET) -> dict[tuple[str, int], dict[int, bytes]]:
     """What a plain reader of `parquet/` sees, or of another folder: (topic, partition) → offset →
-    value; asserts each offset once, gapless.
+    value; asserts each offset once, gapless. As Spark does, it passes over names that begin with "_".
     """
     found: dict[tuple[str, int], dict[int, bytes]] = {}
     for key in await parquet_keys(store, folder):
+        if "/_" in key.removeprefix(folder):
+            continue
         table = pq.ParquetFile(io.BytesIO(await store.get(key))).read()
         for row in table.select(["topic", "partition", "offset", "value"]).to_pylist():
             rows = found.setdefault((row["topic"], row["partition"]), {})

@@ -20,6 +20,10 @@ FOLDER = "_delta_log/"
 LAST_CHECKPOINT = "_last_checkpoint"
 _COMMIT = re.compile(r"(\d{20})\.json\Z", re.ASCII)
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet\Z", re.ASCII)
+_IN_A_LOG = re.compile(
+    r"parquet/topic=[^/]+/_delta_log/(?:\d{20}\.json|\d{20}\.checkpoint\.parquet|_last_checkpoint)\Z", re.ASCII
+)
+_VERSION = re.compile(r"(\d{20})\.(?:json|checkpoint\.parquet)\Z", re.ASCII)
 
 
 def commit_name(version: int) -> str:
@@ -28,6 +32,11 @@ def commit_name(version: int) -> str:
 
 def checkpoint_name(version: int) -> str:
     return f"{version:020d}.checkpoint.parquet"
+
+
+def is_in_a_log(key: str) -> bool:
+    """Return whether a key is that of an object in the log of some topic's table, which is no Parquet file of it."""
+    return _IN_A_LOG.match(key) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,25 @@ def lowest_held(commits: Mapping[int, int], newest: int, now_ms: int, keep_ms: i
     return held
 
 
+def _lowest_held(stored: Mapping[str, int], needed: Needed, now_ms: int, keep_ms: int) -> int:
+    versions = {int(found[1]): name for name in stored if (found := _COMMIT.match(name))}
+    above = {version: stored[versions[version]] for version in needed.commits}
+    below = needed.checkpoint
+    while below is not None and below in versions:
+        above[below] = stored[versions[below]]
+        below -= 1
+    return lowest_held(above, needed.newest, now_ms, keep_ms)
+
+
+def held(stored: Mapping[str, int], folder: str, now_ms: int, keep_ms: int) -> Needed:
+    """Return what has to be read for the lowest version that a reader may have open (`lowest_held`). `stored`: when
+    each name of a log was stored, by the store's clock. Raises what `choose` raises.
+    """
+    lowest = _lowest_held(stored, choose(stored, folder), now_ms, keep_ms)
+    names = (name for name in stored if (found := _VERSION.match(name)) and int(found[1]) <= lowest)
+    return choose(names, folder)
+
+
 def removable(stored: Mapping[str, int], folder: str, now_ms: int, keep_ms: int) -> list[str]:
     """Return the names that no held version needs, in the order in which they have to go: ascending, so a number is
     free only when all below it are. `stored`: when each name of a log was stored, by the store's clock.
@@ -86,17 +114,9 @@ def removable(stored: Mapping[str, int], folder: str, now_ms: int, keep_ms: int)
     The newest log checkpoint that is not above the held versions stays, and so does the commit of its version.
     Raises what `choose` raises.
     """
-    needed = choose(stored, folder)
     versions = {int(found[1]): name for name in stored if (found := _COMMIT.match(name))}
     checkpoints = {int(found[1]): name for name in stored if (found := _CHECKPOINT.match(name))}
-    above = {version: stored[versions[version]] for version in needed.commits}
-    if needed.checkpoint is not None and needed.checkpoint in versions:
-        above[needed.checkpoint] = stored[versions[needed.checkpoint]]
-    below = needed.checkpoint
-    while below is not None and below - 1 in versions:
-        below -= 1
-        above[below] = stored[versions[below]]
-    held = lowest_held(above, needed.newest, now_ms, keep_ms)
-    base = max((version for version in checkpoints if version <= held), default=0)
+    lowest = _lowest_held(stored, choose(stored, folder), now_ms, keep_ms)
+    base = max((version for version in checkpoints if version <= lowest), default=0)
     gone = [*versions.items(), *checkpoints.items()]
     return [name for version, name in sorted(gone) if version < base]

@@ -276,17 +276,19 @@ class Checkpoint(_message.Message):
     def __init__(self, bundle: _Optional[int] = ..., number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., state: _Optional[_Union[LedgerState, _Mapping]] = ..., trim_slot: _Optional[int] = ..., finished_plan: _Optional[int] = ..., planned_slot: _Optional[int] = ..., snapshot_plan: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionCheckpoint, _Mapping]]] = ..., removed_topics: _Optional[_Iterable[_Union[RemovedTopic, _Mapping]]] = ..., snapshot_bytes: _Optional[int] = ..., topic_facts: _Optional[_Iterable[_Union[TopicFact, _Mapping]]] = ..., witnessed_plan: _Optional[int] = ..., witnessed_ms: _Optional[int] = ...) -> None: ...
 
 class TopicFact(_message.Message):
-    __slots__ = ("topic_id", "version", "held")
+    __slots__ = ("topic_id", "version", "held", "table")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     version: int
     held: bool
-    def __init__(self, topic_id: _Optional[int] = ..., version: _Optional[int] = ..., held: _Optional[bool] = ...) -> None: ...
+    table: int
+    def __init__(self, topic_id: _Optional[int] = ..., version: _Optional[int] = ..., held: _Optional[bool] = ..., table: _Optional[int] = ...) -> None: ...
 
 class PartitionCheckpoint(_message.Message):
-    __slots__ = ("topic_id", "partition", "log_start", "parquet_start", "parquet_end", "newest_page", "parked", "deleted_to", "lost", "frozen", "forgotten", "taken_over", "appended_us")
+    __slots__ = ("topic_id", "partition", "log_start", "parquet_start", "parquet_end", "newest_page", "parked", "deleted_to", "lost", "frozen", "forgotten", "taken_over", "appended_us", "table_start")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
@@ -300,6 +302,7 @@ class PartitionCheckpoint(_message.Message):
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     TAKEN_OVER_FIELD_NUMBER: _ClassVar[int]
     APPENDED_US_FIELD_NUMBER: _ClassVar[int]
+    TABLE_START_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     partition: int
     log_start: int
@@ -313,7 +316,8 @@ class PartitionCheckpoint(_message.Message):
     forgotten: bool
     taken_over: int
     appended_us: int
-    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., parquet_start: _Optional[int] = ..., parquet_end: _Optional[int] = ..., newest_page: _Optional[int] = ..., parked: _Optional[_Union[Parked, _Mapping]] = ..., deleted_to: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ..., frozen: _Optional[int] = ..., forgotten: _Optional[bool] = ..., taken_over: _Optional[int] = ..., appended_us: _Optional[int] = ...) -> None: ...
+    table_start: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., parquet_start: _Optional[int] = ..., parquet_end: _Optional[int] = ..., newest_page: _Optional[int] = ..., parked: _Optional[_Union[Parked, _Mapping]] = ..., deleted_to: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ..., frozen: _Optional[int] = ..., forgotten: _Optional[bool] = ..., taken_over: _Optional[int] = ..., appended_us: _Optional[int] = ..., table_start: _Optional[int] = ...) -> None: ...
 
 class LostRecords(_message.Message):
     __slots__ = ("first_offset", "last_offset", "object_key", "reason", "decided_by", "decided_ms")

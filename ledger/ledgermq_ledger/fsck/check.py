@@ -36,7 +36,8 @@ from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.archive_owner import decode_mark
 from ledgermq_ledger.parquet.stored_file import list_files, read_footer
 from ledgermq_ledger.root.copies import CopyingStore
-from ledgermq_ledger.topics.catalog import reread_bundles
+from ledgermq_ledger.tables.check import find_faults
+from ledgermq_ledger.topics.catalog import Catalog, reread_bundles
 
 ATTEMPTS_MAX = 3
 
@@ -190,6 +191,8 @@ async def _check_once(
             await KeyedCheck(store, cluster.cluster_id, problems, run_blocking).run(
                 keyed, catalog, checkpoints, quick=quick
             )
+    if catalog is not None:
+        await _check_tables(store, cluster.cluster_id, catalog, problems)
     await _check_archive(store, cluster.cluster_id, problems, run_blocking, quick=quick)
     await check_sinks(store, problems, run_blocking, quick=quick)
     checked.parquet_files = len(parquet)
@@ -209,6 +212,17 @@ def _end(view: LedgerView) -> int:
 def _place(key: str) -> PartitionId | None:
     name = keys.parse_parquet(key)
     return None if name is None else PartitionId(name.topic_id, name.partition)
+
+
+async def _check_tables(store: ObjectStore, cluster_id: str, catalog: Catalog, problems: Problems) -> None:
+    """Check the tables of topics, which keep files from being deleted (design Z6)."""
+    for topic in catalog.living_topics():
+        if not topic.settings.table_generation:
+            continue
+        with problems.collecting(topic.parquet_folder):
+            async for fault in find_faults(store, cluster_id, topic):
+                code = "TABLE_FILE_MISSING" if fault.is_lost else "TABLE_AHEAD"
+                problems.damage(fault.key, code, fault.text)
 
 
 async def _check_archive(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ledgermq_ledger import keys
+from ledgermq_ledger.delta.names import is_in_a_log
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.object_store.contract import ObjectStore
 
@@ -29,7 +30,7 @@ def _check_name(key: str, bundles: int, problems: Problems) -> None:
         or keys.parse_sink(key) is not None
     ):
         return
-    if keys.original_of(key) is not None:
+    if keys.original_of(key) is not None or is_in_a_log(key):
         return
     if key.startswith(keys.PARQUET):
         _check_parquet_name(key, problems)

@@ -20,6 +20,7 @@ never touched.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import NamedTuple
 
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, StoreError
 from ledgermq_ledger import keys
@@ -41,7 +42,7 @@ from ledgermq_ledger.parquet.columns import FooterNote
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.parquet.stored_file import read_footer
 from ledgermq_ledger.topics.catalog import Catalog, Topic
-from ledgermq_ledger.topics.facts import is_held, may_remove
+from ledgermq_ledger.topics.facts import has_table, is_held, may_remove
 
 
 async def find_expired(
@@ -54,9 +55,9 @@ async def find_expired(
     whether each is archived.
 
     Files of unknown topics, of topics that another rule removes, and of topics with a hold or newer
-    settings are left out.
+    settings are left out, and so are those that the gate keeps.
     """
-    pages = PageReader(store, checkpoint.bundle)
+    pages, gate = PageReader(store, checkpoint.bundle), Gate(catalog, checkpoint)
     for part in checkpoint.partitions if parts is None else parts:
         topic = catalog.topics_by_id.get(part.topic_id)
         if part.parquet_start >= min(part.log_start, part.parquet_end) or topic is None or not topic.living:
@@ -64,7 +65,7 @@ async def find_expired(
         if not may_remove(checkpoint, topic, part.partition):
             continue
         for file in await pages.files_from(part, part.parquet_start):
-            if file.last_offset >= part.log_start:
+            if file.last_offset >= part.log_start or gate.why_kept(file.key):
                 break
             yield topic, file, topic.settings.delete_action == "archive" and file.last_offset >= part.deleted_to
 
@@ -193,14 +194,14 @@ async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: PartitionId) ->
     store, bundle = ledger.store, ledger.bundle
     end = await versions.aged_end(store, ledger.cluster, place)
     checkpoint = await newest_checkpoint(store, bundle)
-    counters = partition_of(checkpoint, place.topic_id, place.partition)
+    counters, gate = partition_of(checkpoint, *place), Gate(checkpoint=checkpoint)
     if end <= counters.parquet_start:
         return []
     old_enough = await commit_age.finished_long_ago(store, bundle, ledger.cluster.parquet_min_age_ms)
     files = [
         file
         for file in await PageReader(store, bundle).files_from(counters, counters.parquet_start)
-        if file.last_offset < end and file.plan <= old_enough
+        if file.last_offset < end and file.plan <= old_enough and not gate.why_kept(file.key)
     ]
     if not files:
         return []
@@ -235,7 +236,7 @@ async def _delete_below(store: ObjectStore, gate: Gate, topic: Topic, place: Par
 
 def cleaned_move(topic: Topic, partition: int, start: int) -> Move:
     """Return the move that lets the log begin at `start`, because a version holds the records
-    below. It declines for a topic that is removed, held or was altered.
+    below. It declines for a topic that is removed, held or was altered, or whose table may name a file below.
     """
 
     def move(draft: fmt.Checkpoint) -> bool:
@@ -243,6 +244,8 @@ def cleaned_move(topic: Topic, partition: int, start: int) -> Move:
             return False
         for part in draft.partitions:
             if (part.topic_id, part.partition) == (topic.id, partition) and part.parquet_start < start:
+                if has_table(draft, topic.id) and start > part.table_start:
+                    return False
                 if start > part.parquet_end:
                     raise AssertionError(
                         f"{topic.name}/{partition}: the log would begin at {start}, but Parquet ends at"
@@ -277,7 +280,8 @@ async def find_unreferenced(
             continue
         if note.plan > bundle.checkpoint.finished_plan or is_held(bundle.checkpoint, note.topic_id):
             continue
-        if is_in_charge(bundle.checkpoint, *_place(name)) or await lists.lack(key, note.bundle):
+        gate = await lists.gate_of(key, bundle.checkpoint)
+        if gate is not None and not gate.why_kept(key):
             why = f"nothing has referred to it since plan {note.plan}"
             found = Removable.of(Kind.PARQUET, info, why, cluster.parquet_min_age_ms)
             removable.setdefault(note.bundle, []).append(found)
@@ -286,6 +290,11 @@ async def find_unreferenced(
 
 def _place(name: keys.ParquetName) -> PartitionId:
     return PartitionId(name.topic_id, name.partition)
+
+
+class _List(NamedTuple):
+    checkpoint: fmt.Checkpoint  # of the bundle in charge
+    files: frozenset[str]
 
 
 class _Lists:
@@ -298,14 +307,20 @@ class _Lists:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._known: dict[tuple[int, PartitionId], frozenset[str] | None] = {}
+        self._known: dict[tuple[int, PartitionId], _List | None] = {}
 
-    async def lack(self, key: str, bundle: int) -> bool:
-        """Return whether a file that a finished plan of the bundle made may go: no list names it, or ever will. Raises
-        the store's errors.
+    async def gate_of(self, key: str, checkpoint: fmt.Checkpoint) -> Gate | None:
+        """Return the gate of a file that nothing in its bundle refers to, which a finished plan of this bundle made;
+        None if another list names it, or may. `checkpoint`: of that bundle. Raises the store's errors.
         """
-        listed = await self._list_of(key, bundle)
-        return listed is not None and key not in listed
+        name = keys.parse_parquet(key)
+        assert name is not None, key
+        if not is_in_charge(checkpoint, *_place(name)):
+            listed = await self._list_of(key, checkpoint.bundle)
+            if listed is None or key in listed.files:
+                return None
+            checkpoint = listed.checkpoint
+        return Gate(checkpoint=checkpoint, was_listed=False)
 
     async def is_lowest(self, key: str, bundle: int) -> bool:
         """Return whether each lower file of the partition is in the list of the bundle in charge. Otherwise another
@@ -318,11 +333,11 @@ class _Lists:
             if info.key >= key:
                 return True
             lower = keys.parse_parquet(info.key)
-            if lower is not None and lower.topic_id == name.topic_id and info.key not in listed:
+            if lower is not None and lower.topic_id == name.topic_id and info.key not in listed.files:
                 return False
         return True
 
-    async def _list_of(self, key: str, bundle: int) -> frozenset[str] | None:
+    async def _list_of(self, key: str, bundle: int) -> _List | None:
         name = keys.parse_parquet(key)
         assert name is not None, key
         at = bundle, _place(name)
@@ -330,8 +345,8 @@ class _Lists:
             self._known[at] = await self._listed(*at)
         return self._known[at]
 
-    async def _listed(self, bundle: int, place: PartitionId) -> frozenset[str] | None:
-        """Return the files of a partition; None if they stay: it is between two bundles, or under legal hold, or its
+    async def _listed(self, bundle: int, place: PartitionId) -> _List | None:
+        """Return the list of a partition; None if they stay: it is between two bundles, or under legal hold, or its
         list cannot be read.
         """
         try:
@@ -342,7 +357,7 @@ class _Lists:
             files = await PageReader(self._store, checkpoint.bundle).files_from(counters, 0)
         except (DataDamaged, FormatNotSupported, ObjectMissing):  # the last one: it is another list by now
             return None
-        return frozenset(file.key for file in files)
+        return _List(checkpoint, frozenset(file.key for file in files))
 
 
 async def _note_of(store: ObjectStore, cluster: ClusterSettings, key: str) -> FooterNote | None:
@@ -371,16 +386,15 @@ async def remove_unreferenced(
     await fences.close_finished(store, bundle)
     old_enough = await commit_age.finished_long_ago(store, bundle, cluster.parquet_min_age_ms)
     checkpoint = await newest_checkpoint(store, bundle)  # a hold may have come since they were found
-    lists, state, gate = _Lists(store), checkpoint.state, Gate(checkpoint=checkpoint)
+    lists, state = _Lists(store), checkpoint.state
     moved = {*map(key_of, state.seals), *map(key_of, state.opens)}
     deleted = []
     for key in sorted(each.key for each in files):
         name = keys.parse_parquet(key)
         if name is None or name.plan > old_enough or is_held(checkpoint, name.topic_id):
             continue
-        if not is_in_charge(checkpoint, *_place(name)) and not await lists.lack(key, bundle):
-            continue
-        if _place(name) in moved and not await lists.is_lowest(key, bundle):
+        gate = await lists.gate_of(key, checkpoint)
+        if gate is None or (_place(name) in moved and not await lists.is_lowest(key, bundle)):
             continue
         deleted += await gate.delete(store, [key])
     return deleted

@@ -1,10 +1,12 @@
-"""Register the Parquet files of a topic in its Delta table (design Z1 to Z5).
+"""Register the Parquet files of a topic in its Delta table (design Z1 to Z7).
 
-A registrar holds no state: each turn reads the table, then the list of each partition, and puts at most
-one version. It may die anywhere, and several may run at once.
+A registrar holds no state: each turn sees that every bundle knows of the table, reads the table, then the
+list of each partition, and puts at most one version. It may die anywhere, and several may run at once.
 
-NOT in use: no topic has a table yet. What is missing before one may: the gate that keeps a file which a
-held version names (design Z6), and the look whether every bundle knows of the table (design Z2).
+`raise_gates` writes into checkpoints up to where no version names a file that a reader may have open, so that
+the files below can be deleted (`ledgermq_ledger.garbage.gate`).
+
+NOT in use: no topic has a table yet.
 """
 
 from __future__ import annotations
@@ -12,18 +14,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ledgermq.sources import Sources
+from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.delta import versions
 from ledgermq_ledger.delta.statistics import Statistics, encode_statistics, time_of_us
 from ledgermq_ledger.delta.table import Table
 from ledgermq_ledger.delta.versions import Listed, ListedFile, draft_version
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import checkpoint_in_charge, newest_checkpoint, partition_of
+from ledgermq_ledger.log.checkpoint import (
+    Move,
+    checkpoint_in_charge,
+    is_in_charge,
+    newest_checkpoint,
+    partition_of,
+    partitions_by_key,
+    replace_partitions,
+)
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.columns import APPENDED, SCHEMA
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.tables.table_log import Committed, TableLog
 from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.facts import fact_of
 
 LOG_CHECKPOINT_EVERY = 100
 """Versions between two checkpoints of the table's log."""
@@ -32,27 +46,29 @@ TURNS_MAX = 10_000
 
 @dataclass(slots=True)
 class Turn:
-    """`version`: the newest one that was read. `committed`: None if there was nothing to say. `stopped`: by
-    partition, why nothing is said of it.
+    """`version`: the newest one that was read; -1: none. `committed`: None if there was nothing to say. `stopped`: by
+    partition, why nothing is said of it. `waits`: why nothing is said at all.
     """
 
-    version: int
+    version: int = -1
     committed: Committed | None = None
     stopped: dict[int, str] = field(default_factory=dict)
+    waits: str = ""
+
+
+class _Unknown(Exception):
+    """A bundle does not know of the table as this process does. The text says which one."""
 
 
 class Registrar:
-    """`generation`: the offset in `__metadata` of the record that set the topic's table. `keep_ms`: how long a
-    version can be read after the next one came.
-    """
+    """`topic`: a living one with a table, as the catalog has it."""
 
-    def __init__(
-        self, store: ObjectStore, cluster_id: str, topic: Topic, generation: int, keep_ms: int, sources: Sources
-    ) -> None:
-        self._store = store
-        self._keep_ms = keep_ms
-        self._bundles = topic.bundles
-        self._topic = versions.Topic(cluster_id, topic.name, (topic.id, generation), topic.partitions, SCHEMA)
+    def __init__(self, store: ObjectStore, cluster: ClusterSettings, topic: Topic, sources: Sources) -> None:
+        self._store, self._cluster, self._sources = store, cluster, sources
+        self._set = topic
+        self._keep_ms = topic.settings.table_keep_ms
+        generation = (topic.id, topic.settings.table_generation)
+        self._topic = versions.Topic(cluster.cluster_id, topic.name, generation, topic.partitions, SCHEMA)
         self._log = TableLog(store, self._topic.folder, sources)
 
     async def catch_up(self) -> Turn:
@@ -71,15 +87,90 @@ class Registrar:
 
         Raises DataDamaged, FormatNotSupported, Unavailable, the store's errors. A repeated call is harmless.
         """
-        table = await self._log.read()  # before the lists: a version is computed from what was there after it
-        now_ms = await self._store.store_time_ms()
-        if table.commits >= LOG_CHECKPOINT_EVERY:
-            await self._log.put_checkpoint(table, now_ms - self._keep_ms)
-            await self._log.clean(self._keep_ms)
-        draft = draft_version(table, self._topic, await self._lists(table), now_ms)
+        try:
+            await self._check_that_all_know()
+            table = await self._log.read()  # before the lists: a version is computed from what was there after it
+            now_ms = await self._store.store_time_ms()
+            if table.commits >= LOG_CHECKPOINT_EVERY:
+                await self._log.put_checkpoint(table, now_ms - self._keep_ms)
+                await self._log.clean(self._keep_ms)
+            lists = await self._lists(table)
+        except _Unknown as error:
+            return Turn(waits=str(error))
+        draft = draft_version(table, self._topic, lists, now_ms)
         if not draft.operation:
             return Turn(table.version, None, draft.stopped)
         return Turn(table.version, await self._log.commit(table, draft, now_ms), draft.stopped)
+
+    async def raise_gates(self) -> int:
+        """Raise each partition's `table_start` to the log start that every version says which a reader may have open
+        (design Z6). Return how many were raised.
+
+        For the keeping time after a table was set or rebuilt none is: versions of the generation before may be open.
+        Raises what `turn` raises.
+        """
+        try:
+            await self._check_that_all_know()
+            lowest, newest = await self._log.read_held(self._keep_ms)
+            if any(versions.generation_of(table, self._topic) != self._topic.generation for table in (lowest, newest)):
+                return 0
+            raised = 0
+            for partition in range(self._topic.partitions):
+                starts = [versions.registered(table, self._topic, partition, "start") for table in (lowest, newest)]
+                raised += await self._raise_gate(PartitionId(self._set.id, partition), min(starts))
+        except _Unknown:
+            return 0
+        return raised
+
+    async def _raise_gate(self, place: PartitionId, start: int) -> bool:
+        checkpoint = await self._in_charge(place) if start else None
+        if checkpoint is None or partition_of(checkpoint, *place).table_start >= start:
+            return False
+        ledger = LedgerRef(self._store, checkpoint.bundle, self._cluster, self._sources)
+        return await advance_checkpoint(ledger, self._gate_move(place, start)) is not None
+
+    def _gate_move(self, place: PartitionId, start: int) -> Move:
+        """Return the move that raises the gate of a partition; never one of a frozen list, and never above the log
+        start: that of a restored root may be behind its table.
+        """
+
+        def move(draft: fmt.Checkpoint) -> bool:
+            parts = partitions_by_key(draft)
+            counters = parts.get(place)
+            if counters is None or self._why_unknown(draft) or not is_in_charge(draft, *place) or counters.frozen:
+                return False
+            if (raised := min(start, counters.log_start)) <= counters.table_start:
+                return False
+            counters.table_start = raised
+            replace_partitions(draft, parts.values())
+            return True
+
+        return move
+
+    async def _check_that_all_know(self) -> None:
+        """Look whether the newest checkpoint of each of the topic's bundles names this generation: before the table
+        and the lists are read, so a bundle has deleted nothing meanwhile that they name (design Z2).
+        """
+        for bundle in sorted(self._set.bundles_in_use):
+            self._check_that_knows(await newest_checkpoint(self._store, bundle))
+
+    def _check_that_knows(self, checkpoint: fmt.Checkpoint) -> None:
+        if why := self._why_unknown(checkpoint):
+            raise _Unknown(why)
+
+    def _why_unknown(self, checkpoint: fmt.Checkpoint) -> str:
+        fact = fact_of(checkpoint, self._set.id)
+        if fact is None or fact.table != self._topic.generation[1]:
+            return f"bundle {checkpoint.bundle} does not know of the table yet"
+        if fact.version > self._set.version:
+            return f"bundle {checkpoint.bundle} knows newer settings of the topic than this process"
+        return ""
+
+    async def _in_charge(self, place: PartitionId) -> fmt.Checkpoint | None:
+        checkpoint = await checkpoint_in_charge(self._store, self._set.bundles[place.partition], place)
+        if checkpoint is not None:
+            self._check_that_knows(checkpoint)
+        return checkpoint
 
     async def _lists(self, table: Table) -> dict[int, Listed]:
         """Return the lists of the partitions that some bundle is in charge of."""
@@ -94,9 +185,9 @@ class Registrar:
 
     async def _list(self, partition: int, registered: int) -> Listed | None:
         """Return a partition's list from the registered end on; None if it is between two bundles."""
-        place = PartitionId(self._topic.generation[0], partition)
+        place = PartitionId(self._set.id, partition)
         while True:
-            checkpoint = await checkpoint_in_charge(self._store, self._bundles[partition], place)
+            checkpoint = await self._in_charge(place)
             if checkpoint is None:
                 return None
             counters = partition_of(checkpoint, *place)

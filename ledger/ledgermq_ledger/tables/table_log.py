@@ -4,13 +4,24 @@ Z3). Any number of processes may do so at the same time.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from enum import Enum
+from typing import TypeVar
 
 from ledgermq.runtime.reread import Rereads
 from ledgermq.sources import Sources
 from ledgermq_ledger.delta.actions import CommitInfo, decode_commit, encode_commit
 from ledgermq_ledger.delta.checkpoint import decode_log_checkpoint, encode_hint, encode_log_checkpoint
-from ledgermq_ledger.delta.names import FOLDER, LAST_CHECKPOINT, Needed, checkpoint_name, choose, commit_name, removable
+from ledgermq_ledger.delta.names import (
+    FOLDER,
+    LAST_CHECKPOINT,
+    Needed,
+    checkpoint_name,
+    choose,
+    commit_name,
+    held,
+    removable,
+)
 from ledgermq_ledger.delta.table import Table
 from ledgermq_ledger.delta.versions import Draft
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -18,6 +29,8 @@ from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
 
 LOOKS_MAX = 100
 ENGINE = "LedgerMQ"
+
+T = TypeVar("T")
 
 
 class Committed(Enum):
@@ -46,11 +59,55 @@ class TableLog:
 
         Raises DataDamaged, FormatNotSupported, Unavailable, the store's errors.
         """
+
+        async def look() -> Table:
+            return await self._replay(await self._list())
+
+        return await self._insist(look)
+
+    async def read_held(self, keep_ms: int) -> tuple[Table, Table]:
+        """Return the lowest version that a reader may have open, because the next one came less than `keep_ms` ago by
+        the store's clock, and the newest. Raises as `read`.
+        """
+
+        async def look() -> tuple[Table, Table]:
+            now_ms = await self._store.store_time_ms()
+            stored = await self._stored()
+            lowest = await self._replay(held(stored, self._folder, now_ms, keep_ms))
+            return lowest, await self._replay(choose(stored, self._folder))
+
+        return await self._insist(look)
+
+    async def read_named(self, keep_ms: int) -> tuple[Table, dict[str, int]]:
+        """Return the newest version, and the files that versions name which a reader may have open: by path, with one
+        of these versions. `keep_ms`: as in `read_held`. Raises as `read`.
+        """
+
+        async def look() -> tuple[Table, dict[str, int]]:
+            now_ms = await self._store.store_time_ms()
+            stored = await self._stored()
+            table, newest = (
+                await self._replay(held(stored, self._folder, now_ms, keep_ms)),
+                choose(stored, self._folder),
+            )
+            named = dict.fromkeys(table.files, table.version)
+            for version in range(table.version + 1, newest.newest + 1):
+                await self._apply(table, version)
+                named |= dict.fromkeys(table.files.keys() - named.keys(), version)
+            return table, named
+
+        return await self._insist(look)
+
+    async def _stored(self) -> dict[str, int]:
+        """Return when each object of the log was stored, by the store's clock."""
+        return {info.key.removeprefix(self._folder): info.modified_ms async for info in self._store.list(self._folder)}
+
+    async def _insist(self, look: Callable[[], Awaitable[T]]) -> T:
         rereads = Rereads(LOOKS_MAX, f"{self._folder}: its versions were removed during each attempt to read them")
         while True:
             rereads.begin()
             try:
-                return await self._replay(await self._list())
+                return await look()
             except ObjectMissing:
                 continue  # cleaned meanwhile: a log checkpoint is above it
 
@@ -60,9 +117,12 @@ class TableLog:
             key = self._folder + checkpoint_name(needed.checkpoint)
             table = decode_log_checkpoint(await self._store.get(key), needed.checkpoint, key)
         for version in needed.commits:
-            key = self._folder + commit_name(version)
-            table.apply(version, decode_commit(await self._store.get(key), key), key)
+            await self._apply(table, version)
         return table
+
+    async def _apply(self, table: Table, version: int) -> None:
+        key = self._folder + commit_name(version)
+        table.apply(version, decode_commit(await self._store.get(key), key), key)
 
     async def commit(self, base: Table, draft: Draft, now_ms: int) -> Committed:
         """Put the version after `base`, from which it was computed. `now_ms`: the store's clock.
@@ -107,10 +167,7 @@ class TableLog:
         DataDamaged, the store's errors.
         """
         now_ms = await self._store.store_time_ms()
-        stored = {
-            info.key.removeprefix(self._folder): info.modified_ms async for info in self._store.list(self._folder)
-        }
-        gone = [self._folder + name for name in removable(stored, self._folder, now_ms, keep_ms)]
+        gone = [self._folder + name for name in removable(await self._stored(), self._folder, now_ms, keep_ms)]
         for key in gone:
             await self._store.delete([key])
         return gone

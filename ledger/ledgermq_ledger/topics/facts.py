@@ -28,6 +28,8 @@ PROTECTING = frozenset(
         "delete.when",
         "delete.when.timezone",
         "archive.url",
+        "table.keep.ms",
+        "table.generation",
     )
 )
 
@@ -39,6 +41,12 @@ def fact_of(checkpoint: fmt.Checkpoint, topic_id: int) -> fmt.TopicFact | None:
 def is_held(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
     fact = fact_of(checkpoint, topic_id)
     return fact is not None and fact.held
+
+
+def has_table(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
+    """Return True if the topic has a table, so that its files stay while a version may name them (design Z6)."""
+    fact = fact_of(checkpoint, topic_id)
+    return fact is not None and fact.table != 0
 
 
 def may_remove(checkpoint: fmt.Checkpoint, topic: Topic, partition: int) -> bool:
@@ -81,14 +89,18 @@ def concern_protection(settings: Iterable[str]) -> bool:
 def facts_in(catalog: Catalog, bundle: int) -> list[fmt.TopicFact]:
     """Return the facts of the bundle's live and trashed topics, ascending by id. A trashed one is held.
 
-    Topics whose settings never changed are omitted: a process without facts for a topic never
-    removes its records.
+    Topics whose settings never changed, and that have no table, are omitted: a process without facts for a topic
+    never removes its records.
     """
     topics = sorted([*catalog.living_topics(), *catalog.trashed.values()], key=lambda topic: topic.id)
     return [
-        fmt.TopicFact(topic_id=topic.id, version=topic.version, held=_held(topic))
+        fmt.TopicFact(
+            topic_id=topic.id, version=topic.version, held=_held(topic), table=topic.settings.table_generation
+        )
         for topic in topics
-        if bundle in topic.bundles_in_use and not topic.internal and (topic.version != topic.id or _held(topic))
+        if bundle in topic.bundles_in_use
+        and not topic.internal
+        and (topic.version != topic.id or _held(topic) or topic.settings.table_generation)
     ]
 
 

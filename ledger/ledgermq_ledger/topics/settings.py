@@ -33,6 +33,7 @@ PARQUET_TARGET_BYTES_MAX_BEFORE = 2**34
 MILLISECONDS = "of milliseconds is needed, or a duration: 604800000 or 7d for seven days"
 BYTES = "of bytes is needed, such as 134217728 for 128 MiB"
 
+TABLE_KEEP_MS = 24 * 60 * 60 * 1000
 GRACE_MS_MAX = 366 * 24 * 60 * 60 * 1000
 DEDUP_WINDOW_MS_MAX = 7 * 24 * 60 * 60 * 1000
 
@@ -260,6 +261,11 @@ class TopicSettings:
     """Some partition moves between bundles, or has moved: the topic's record says which. A process that
     does not know moves refuses the catalog because of this name.
     """
+
+    table_generation: int = _system_setting(0, _whole(1, 2**63 - 1, "of a generation is needed"))
+    """Of a topic whose Parquet files are a table: it rises whenever a table is set or rebuilt. 0: no table."""
+    table_keep_ms: int = _system_setting(TABLE_KEEP_MS, _whole(0, 2**62, MILLISECONDS))
+    """How long a version of the topic's table can be read after the next one came."""
 
     @property
     def keyed(self) -> bool:

@@ -65,6 +65,14 @@ def checkpoint_with_facts() -> fmt.Checkpoint:
     return whole
 
 
+def checkpoint_with_a_table() -> fmt.Checkpoint:
+    """The topic's Parquet files are a table, and its gate has risen."""
+    whole = checkpoint_with_facts()
+    whole.partitions[0].table_start = 5
+    whole.topic_facts[0].table = 11
+    return whole
+
+
 def checkpoint_with_ids() -> fmt.Checkpoint:
     """Ids of messages, for deduplication."""
     whole = checkpoint()
@@ -135,6 +143,7 @@ def snapshot() -> fmt.Snapshot:
 KINDS: list[tuple[str, ObjectKind, Message]] = [
     ("checkpoint-v1.bin", ObjectKind.CHECKPOINT, checkpoint()),
     ("checkpoint-facts-v1.bin", ObjectKind.CHECKPOINT, checkpoint_with_facts()),
+    ("checkpoint-table-v1.bin", ObjectKind.CHECKPOINT, checkpoint_with_a_table()),
     ("checkpoint-ids-v1.bin", ObjectKind.CHECKPOINT, checkpoint_with_ids()),
     ("checkpoint-v2.bin", ObjectKind.CHECKPOINT, checkpoint_with_moves()),
     ("checkpoint-files-v2.bin", ObjectKind.CHECKPOINT, checkpoint_with_files_handed_over()),

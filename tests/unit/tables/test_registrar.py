@@ -32,6 +32,7 @@ from tests.virtual_time import run_virtual, virtual, virtual_sources
 from tests.worlds.judged_tables import check_complete, judge, runs_of
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root
+from tests.worlds.set_tables import set_table, tell
 
 FOLDER_OF_T = keys.parquet_topic("t")
 FAULTS = Faults(before=0.005, after=0.015, late=0.01, throttle=0.005, delay_s_max=0.1)
@@ -40,8 +41,13 @@ FAULTS = Faults(before=0.005, after=0.015, late=0.01, throttle=0.005, delay_s_ma
 async def a_root(seed: int = 0) -> Root:
     """Two partitions in bundle 1, and bundle 2 to move to; one round."""
     sources = virtual_sources(seed)
-    root = await Root.open(MemoryStore("test", sources), sources, bundles=3)
+    return await filled(MemoryStore("test", sources), sources)
+
+
+async def filled(store: ObjectStore, sources: Sources, keep_ms: int = 1_000_000_000) -> Root:
+    root = await Root.open(store, sources, bundles=3)
     await root.create_topic("t", partitions=2)
+    await set_table(root, 1, keep_ms)
     await make_round(root, 1)
     return root
 
@@ -58,10 +64,8 @@ async def raise_start(root: Root, partition: int, start: int) -> None:
     await advance_checkpoint(ledger, log_start_move({PartitionId(topic.id, partition): start}))
 
 
-def registrar(
-    root: Root, store: ObjectStore | None = None, generation: int = 1, keep_ms: int = 1_000_000_000
-) -> Registrar:
-    return Registrar(store or root.store, "c", root.topics["t"], generation, keep_ms, root.sources)
+def registrar(root: Root, store: ObjectStore | None = None) -> Registrar:
+    return Registrar(store or root.store, root.cluster, root.topics["t"], root.sources)
 
 
 async def check(root: Root) -> int:
@@ -118,6 +122,8 @@ async def test_a_partition_that_moves_is_registered_by_its_own_end() -> None:
     await make_round(root, 2)
     await root.decide_move("t", 0, 2)
     await root.seal("t", 0)
+    assert (await registrar(root).catch_up()).waits == "bundle 2 does not know of the table yet"
+    await tell(root, 2)
     await registrar(root).catch_up()
     assert len((await judge(root, "t"))[0].files) == 3, "between two bundles: nothing is said of it"
     await root.open_moved("t", 0)
@@ -131,12 +137,14 @@ async def test_a_partition_that_moves_is_registered_by_its_own_end() -> None:
 @virtual
 async def test_a_later_generation_replaces_all_and_a_former_one_ends() -> None:
     root = await a_root()
-    late = registrar(root, generation=1)
+    late = registrar(root)
     await late.catch_up()
-    await registrar(root, generation=2).catch_up()
+    await set_table(root, 2)
+    await registrar(root).catch_up()
     await make_round(root, 2)
-    assert (await late.catch_up()).version == 1, "it puts nothing"
-    await registrar(root, generation=2).catch_up()
+    turn = await late.catch_up()
+    assert (turn.version, turn.waits) == (-1, "bundle 1 does not know of the table yet"), "it puts nothing"
+    await registrar(root).catch_up()
     assert await check(root) == 2
 
 
@@ -214,6 +222,7 @@ def test_a_table_stays_whole_while_its_log_is_cleaned(seed: int, monkeypatch: py
 
     async def run() -> None:
         root = await a_root(seed)
+        await set_table(root, 2, keep_ms=500)
         stores = [
             SleepyStore(root.store, seeded_sources(seed * 10 + i), FAULTS, naps=0.01, naps_s_max=(5, 40))
             for i in range(3)
@@ -223,7 +232,7 @@ def test_a_table_stays_whole_while_its_log_is_cleaned(seed: int, monkeypatch: py
         async def register(store: ObjectStore) -> None:
             while not done.is_set():
                 try:
-                    await registrar(root, store, keep_ms=500).turn()
+                    await registrar(root, store).turn()
                 except LedgerMQError:
                     pass
                 await asyncio.sleep(0.3)
@@ -293,12 +302,11 @@ def test_registrars_at_once_over_a_store_that_fails(seed: int, monkeypatch: pyte
         root = await a_root(seed)
         stores = [SleepyStore(root.store, seeded_sources(seed * 10 + i), FAULTS, naps=0.01) for i in range(3)]
         done = asyncio.Event()
-        generation = 1
 
         async def register(number: int) -> None:
             while not done.is_set():
                 try:
-                    await registrar(root, stores[number], generation).turn()
+                    await registrar(root, stores[number]).turn()
                 except LedgerMQError:
                     pass
                 await asyncio.sleep(0.3)
@@ -312,12 +320,12 @@ def test_registrars_at_once_over_a_store_that_fails(seed: int, monkeypatch: pyte
             if number == 5:
                 await root.move("t", 0, 2)
             if number == 6:
-                generation = 2
+                await set_table(root, 2)
         done.set()
         await asyncio.gather(*tasks)
         for store in stores:
             await store.settled()
-        turn = await registrar(root, generation=2).catch_up()
+        turn = await registrar(root).catch_up()
         assert turn.stopped == {}
         assert await check(root) == 2
         assert (await judge(root, "t"))[0].version >= 4
@@ -374,9 +382,8 @@ def test_each_operation_fails_once(fault: str) -> None:
 
 async def test_deltalake_reads_what_was_registered(tmp_path: Path) -> None:
     async with file_store(tmp_path / "root") as store:
-        root = await Root.open(store, Sources(), bundles=3)
-        await root.create_topic("t", partitions=2)
-        for number in range(3):
+        root = await filled(store, Sources())
+        for number in range(2, 4):
             await make_round(root, number)
             await registrar(root).catch_up()
         log = TableLog(store, FOLDER_OF_T, Sources())
