@@ -4,6 +4,7 @@ description shows what its caller may see.
 
 Invariants: a caller is kept only after a broker has admitted its credential; brokers judge each later call again.
 A caller with a call under way is not closed. The number of callers is bounded, in all and for each principal.
+Credentials are examined in turns of the hosts that they come from.
 Credentials that no broker has admitted yet travel on separate connections: brokers break those whose calls
 are refused again and again, and strangers would cut off the callers that were admitted.
 
@@ -23,7 +24,9 @@ import ledgermq
 from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import LedgerMQError, Unauthenticated
+from ledgermq.protocol.tokens import BEARER
 from ledgermq.runtime.log import get_log
+from ledgermq.runtime.ports.turns import Turns
 from ledgermq.runtime.tasks import end, shared
 from ledgermq_gateway.http.problems import Problem
 from ledgermq_gateway.settings import GatewaySettings
@@ -33,6 +36,8 @@ NO_TOKEN = "anonymous"
 REFUSED_S = 5.0
 REFUSED_MAX = 10_000
 ADMISSIONS_MAX = 16
+ADMISSION_S_MAX = 10.0
+"""A credential that has waited so long to be examined is refused for the moment."""
 TOPIC_AGE_S = 10.0
 TOPICS_MAX = 1_000
 OPEN = "*"
@@ -119,17 +124,19 @@ class Callers:
         """By the digest of the credential; the last one was used most recently. Several may be the shared one."""
         self._refused: OrderedDict[bytes, tuple[float, LedgerMQError]] = OrderedDict()
         self._admissions: dict[bytes, asyncio.Task[Caller]] = {}
-        self._at_once = asyncio.Semaphore(ADMISSIONS_MAX)
+        self._turns = Turns(ADMISSIONS_MAX)
         self._shared: Caller | None = None
         self._closings: set[asyncio.Task[None]] = set()
         self.answered_s = float("-inf")
         """When a broker has last answered, by the loop's clock."""
 
     @asynccontextmanager
-    async def of(self, token: str) -> AsyncIterator[Caller]:
-        """Yield the caller of a token, "" for none. Raises Unauthenticated, Unavailable, Problem (503: too many)."""
-        digest = hashlib.sha256(token.encode()).digest()
-        caller = self._callers.get(digest) or await self._admitted(digest, token)
+    async def of(self, token: str, host: str) -> AsyncIterator[Caller]:
+        """Yield the caller of a token, "" for none, whose request comes from `host`. Raises Unauthenticated,
+        Unavailable, ResourceExhausted, Problem (503: too many).
+        """
+        digest = _digest(token)
+        caller = self._callers.get(digest) or await self._admitted(digest, token, host)
         if digest in self._callers:
             self._callers.move_to_end(digest)
         caller.begin()
@@ -141,17 +148,22 @@ class Callers:
         finally:
             caller.end()
 
+    def principal_of(self, authorization: str) -> str:
+        """Return the principal of a header, "" if it is not known, or brokers admit every caller. Asks no broker."""
+        caller = self._callers.get(_digest(authorization[len(BEARER) :].strip()))
+        return "" if caller is None or caller.is_shared else caller.principal
+
     def __len__(self) -> int:
         return len(self._different())
 
-    async def _admitted(self, digest: bytes, token: str) -> Caller:
+    async def _admitted(self, digest: bytes, token: str, host: str) -> Caller:
         now_s = asyncio.get_running_loop().time()
         refused = self._refused.get(digest)
         if refused is not None and now_s - refused[0] < REFUSED_S:
             raise type(refused[1])(refused[1].message)
         task = self._admissions.get(digest)
         if task is None:
-            task = asyncio.create_task(self._admit(digest, token), name="admit a caller")
+            task = asyncio.create_task(self._admit(digest, token, host), name="admit a caller")
             self._admissions[digest] = task
             task.add_done_callback(lambda done: self._admission_ended(digest, done))
         return await shared(task, "the admission of a caller")
@@ -165,8 +177,8 @@ class Callers:
             if len(self._refused) > REFUSED_MAX:
                 self._refused.popitem(last=False)
 
-    async def _admit(self, digest: bytes, token: str) -> Caller:
-        async with self._at_once:
+    async def _admit(self, digest: bytes, token: str, host: str) -> Caller:
+        async with self._turns.one(host, ADMISSION_S_MAX):
             async with self._examine(token or NO_TOKEN) as examined:
                 decision = await examined.access.test("cluster")
             self.answered_s = asyncio.get_running_loop().time()
@@ -256,3 +268,7 @@ class Callers:
         callers, self._shared = self._different(), None
         self._callers.clear()
         await asyncio.gather(*(caller.close() for caller in callers), *self._closings, return_exceptions=True)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()

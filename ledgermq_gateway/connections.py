@@ -94,4 +94,4 @@ class Pieces(web.StreamResponse):
 
 def bounds_of(settings: GatewaySettings) -> Bounds:
     most = at_most_half_of_files(settings.connections_max)
-    return Bounds(most, most, settings.header_timeout_ms / 1000, settings.keepalive_ms / 1000)
+    return Bounds(most, settings.header_timeout_ms / 1000, settings.keepalive_ms / 1000)

@@ -40,6 +40,10 @@ class Gateway:
         self.port = 0
         service, callers = self.service, self.callers
         self.metrics.gauge("ledgermq_gateway_memory_bytes", "Memory that calls hold", lambda: service.memory.held_bytes)
+        self.metrics.gauge("ledgermq_gateway_calls", "Requests under way", lambda: service.turns.under_way)
+        self.metrics.gauge(
+            "ledgermq_gateway_waiting_calls", "Requests that wait for their turn", lambda: service.turns.waiting
+        )
         self.metrics.gauge("ledgermq_gateway_streams", "Event streams and waiting reads", lambda: service.streams.count)
         self.metrics.gauge("ledgermq_gateway_callers", "Credentials that are served", lambda: len(callers))
 

@@ -82,9 +82,15 @@ class GatewaySettings:
     delivery_timeout_ms: int = _number(10_000, "Longest time of a call until its records are stored; then it fails.", 1)
     connections_max: int = _number(
         2_000,
-        "Most connections at a time, and at most half of the files that the process may open. A further one takes"
-        " the place of one that is idle.",
+        "Most connections at a time, and at most half of the files that the process may open. A host may have as many"
+        " as are free: one alone half. A further one takes the place of one of its own that is idle.",
         1,
+    )
+    calls_max: int = _number(
+        512,
+        "Most requests under way at a time, without event streams and waiting reads. A principal may have as many as"
+        " are free: one alone half. Others wait for their turn, and get 503 after 10 s.",
+        2,
     )
     streams_max: int = _number(400, "Most event streams and waiting reads at a time.", 1)
     streams_per_principal_max: int = _number(20, "Most event streams and waiting reads of one principal.", 1)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from ledgermq.runtime.ports.turns import Place
 from ledgermq_gateway.callers import Caller
 from ledgermq_gateway.http.limits import Share
 from ledgermq_gateway.http.service import Service
@@ -23,18 +24,26 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 class Call:
     """One request. `names`: the variable parts of its path. `headers`: by lower-case name, the first of each.
     `content_type`: of the body, without parameters, "" for no body. `caller`: whose credential it carries. `share`:
-    its part of the gateway's memory.
+    its part of the gateway's memory. `place`: its place among the calls under way.
     """
 
     service: Service
     caller: Caller
     share: Share
+    place: Place
     request_id: str
     names: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     query: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     content_type: str = ""
     body: bytes = b""
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count it among those that stream or wait, and leave its place to calls that do something. Raises Problem."""
+        with self.service.streams.one(self.caller.principal):
+            self.place.leave()
+            yield
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 `admin_port` know aiohttp.
 
     connection  bounded in number; its first header must come in time (`BoundedConnections`)
-    request     checked by its line and headers, admitted, its body read, handled, answered, logged (`HttpServer`).
+    request     waits for its caller's turn (`Turns`), before anything is done for it; then checked by its line and
+                headers, admitted, its body read, handled, answered, logged (`HttpServer`).
                 Its memory is given back only when its reader has taken the answer; one that takes nothing loses it
     end         ready no longer ── drain ──> streams end one by one ──> calls end ──> producers are flushed
 
@@ -23,7 +24,8 @@ from aiohttp import http_parser, web
 
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.runtime.log import get_log
-from ledgermq.runtime.ports.bounded_connections import BoundedConnections
+from ledgermq.runtime.ports.bounded_connections import BoundedConnections, host_of
+from ledgermq.runtime.ports.turns import Place
 from ledgermq_gateway.api.route import Route, Routes, check_query, check_type
 from ledgermq_gateway.callers import Callers
 from ledgermq_gateway.connections import SAFE, Connections, Pieces, bounds_of
@@ -46,6 +48,8 @@ from ledgermq_gateway.http.requests import (
 from ledgermq_gateway.http.service import Service
 from ledgermq_gateway.settings import words
 
+TURN_S_MAX = 10.0
+"""A request that has waited so long for its turn is refused."""
 PARSED_TIMES = 4
 """A body of JSON takes so many times its bytes while it is decoded."""
 _log = get_log("ledgermq.gateway")
@@ -80,6 +84,7 @@ class HttpServer:
         check_parser()
         self.service = service
         self._routes = routes
+        self._public = {route.path for route in routes.table if route.public}
         self._callers = callers
         self._metrics = metrics
         self._hosts = tuple(host.lower() for host in hosts)
@@ -176,6 +181,22 @@ class HttpServer:
         )
 
     async def _served(self, request: web.BaseRequest, seen: _Seen) -> web.StreamResponse:
+        async with AsyncExitStack() as stack:
+            turn = self.service.turns.one(self._takes_turns_as(request), TURN_S_MAX)
+            place = await stack.enter_async_context(turn)
+            return await self._in_turn(request, seen, stack, place)
+
+    def _takes_turns_as(self, request: web.BaseRequest) -> str:
+        """Return the principal of a credential that was admitted before, else the host. What is public has turns
+        of its own, so that load balancers learn how the gateway is.
+        """
+        if request.raw_path.partition("?")[0] in self._public:
+            return f"public {_host(request)}"
+        return self._callers.principal_of(request.headers.get("Authorization", "")) or f"host {_host(request)}"
+
+    async def _in_turn(
+        self, request: web.BaseRequest, seen: _Seen, stack: AsyncExitStack, place: Place
+    ) -> web.StreamResponse:
         headers = checked_headers(request.headers.items())
         seen.request_id = request_id_of(headers, seen.request_id)
         path, query_text = path_of(request.path_qs if request.raw_path.startswith("/") else request.raw_path)
@@ -189,40 +210,40 @@ class HttpServer:
         content_type = media_type(headers.get("content-type", ""))
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
         check_type(seen.route, content_type, has_body)
-        async with AsyncExitStack() as stack:
-            caller = None
-            if not seen.route.public:
-                caller = await stack.enter_async_context(self._callers.of(token_of(headers)))
-                seen.principal = caller.principal
-            sharer = "" if caller is None or caller.is_shared else caller.principal
-            share = stack.enter_context(self.service.memory.share(sharer))
-            body = b""
-            if has_body:
-                body = await self._body(request, headers, share)
-                if content_type in (JSON, NDJSON):
-                    share.take((PARSED_TIMES - 1) * len(body))
-            call = Call(
-                self.service,
-                caller,  # type: ignore[arg-type]  # public routes need none
-                share,
-                seen.request_id,
-                names,
-                query,
-                headers,
-                content_type,
-                body,
-            )
-            if seen.route.changes:
-                task = asyncio.create_task(self._changed(stack.pop_all(), seen.route, call), name="a change")
-                self._changes.add(task)
-                task.add_done_callback(self._changes.discard)
-                return self._whole(seen, await asyncio.shield(task))
-            answer = await seen.route.handler(call)
-            if isinstance(answer, Answer):
-                response = self._whole(seen, answer)
-                await self._sent(request, response)
-                return response
-            return await self._streamed(request, seen, answer)
+        caller = None
+        if not seen.route.public:
+            caller = await stack.enter_async_context(self._callers.of(token_of(headers), _host(request)))
+            seen.principal = caller.principal
+        sharer = "" if caller is None or caller.is_shared else caller.principal
+        share = stack.enter_context(self.service.memory.share(sharer))
+        body = b""
+        if has_body:
+            body = await self._body(request, headers, share)
+            if content_type in (JSON, NDJSON):
+                share.take((PARSED_TIMES - 1) * len(body))
+        call = Call(
+            self.service,
+            caller,  # type: ignore[arg-type]  # public routes need none
+            share,
+            place,
+            seen.request_id,
+            names,
+            query,
+            headers,
+            content_type,
+            body,
+        )
+        if seen.route.changes:
+            task = asyncio.create_task(self._changed(stack.pop_all(), seen.route, call), name="a change")
+            self._changes.add(task)
+            task.add_done_callback(self._changes.discard)
+            return self._whole(seen, await asyncio.shield(task))
+        answer = await seen.route.handler(call)
+        if isinstance(answer, Answer):
+            response = self._whole(seen, answer)
+            await self._sent(request, response)
+            return response
+        return await self._streamed(request, seen, answer)
 
     async def _changed(self, held: AsyncExitStack, route: Route, call: Call) -> Answer:
         async with held:
@@ -293,6 +314,10 @@ class HttpServer:
             if request.transport is not None:
                 request.transport.abort()
             raise ConnectionResetError("the reader takes nothing") from None
+
+
+def _host(request: web.BaseRequest) -> str:
+    return "" if request.transport is None else host_of(request.transport.get_extra_info("peername"))
 
 
 def _preflight(routes: Routes, path: str) -> tuple[tuple[str, str], ...]:

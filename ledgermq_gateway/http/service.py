@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from ledgermq.runtime.ports.turns import Turns
 from ledgermq.sources import Sources
 from ledgermq_gateway.http.limits import KeyRates, Memory, Streams
 from ledgermq_gateway.settings import GatewaySettings
@@ -16,6 +17,7 @@ class Service:
 
     settings: GatewaySettings
     sources: Sources
+    turns: Turns
     memory: Memory
     streams: Streams
     key_rates: KeyRates
@@ -26,6 +28,7 @@ def make_service(settings: GatewaySettings, sources: Sources) -> Service:
     return Service(
         settings,
         sources,
+        Turns(settings.calls_max),
         Memory(settings.memory_bytes),
         Streams(settings.streams_max, settings.streams_per_principal_max),
         KeyRates(settings.keys_per_second_max),

@@ -46,7 +46,7 @@ async def get_events(call: Call) -> Stream:
     partitions = partitions_of(call, topic)
     form, skips = choice(call.query, "values", FORMS), choice(call.query, "gap", ("fail", "skip")) == "skip"
     async with AsyncExitStack() as held:
-        held.enter_context(call.service.streams.one(call.caller.principal))
+        held.enter_context(call.waiting())
         start = _start(call, topic, partitions)
         consumer = await held.enter_async_context(_reading(call, topic, partitions, start))
         if not skips:

@@ -150,7 +150,7 @@ async def _read(call: Call, topic: TopicDescription, partitions: list[int] | Non
         )
 
     call.share.take(READ_BYTES)
-    with call.service.streams.one(call.caller.principal) if wait_s else nullcontext():
+    with call.waiting() if wait_s else nullcontext():
         try:
             page = await (_unless_stopping(call, read, wait_s) if wait_s else read(0.0))
         except InvalidConfig as error:

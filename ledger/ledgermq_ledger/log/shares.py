@@ -14,13 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ledgermq.errors import QuotaExceeded
+from ledgermq.runtime.ports.shares import is_above_share
 
 NO_PRINCIPAL = 0
-
-
-def is_above_share(own: int, more: int, free: int) -> bool:
-    """Return whether one that has `own` entries may not have so many more: it may have as many as are free."""
-    return own + more > free
 
 
 class Shares:

@@ -1,13 +1,14 @@
 """Bound the connections of an HTTP port, in number and in time.
 
-    open at once        `Bounds.most`; of one host `Bounds.most_of_host`. Above that the connection that is idle for
-                        longest is closed, of the host that has the most idle ones, so a newcomer is served
+    open at once        `Bounds.most`; of one host as many as are free (`is_above_share`). Above that the connection
+                        that is idle for longest is closed, of the host that has the most idle ones among those that
+                        have no fewer than the newcomer's: so a newcomer is served
     until a request     `Bounds.request_s` from the connection, its TLS handshake included
     after a request     `Bounds.kept_s`, for its answer and for the next request
 
 A connection counts from its first moment, before TLS. So none can hold a file of the process for
 longer, and a host that floods the port closes its own connections first. A connection that has a request under way
-(`busy`) is never closed; if all have one, the newcomer is closed.
+(`busy`) is never closed; if all of a host have one, its newcomer is closed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ import ssl
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from typing import Protocol, cast
+
+from ledgermq.runtime.ports.shares import is_above_share
 
 
 class Served(Protocol):
@@ -37,12 +41,11 @@ class Bounds:
     """Bounds of one port. Times are in seconds."""
 
     most: int
-    most_of_host: int
     request_s: float
     kept_s: float
 
 
-ADMIN_PORT = Bounds(most=64, most_of_host=32, request_s=10.0, kept_s=75.0)
+ADMIN_PORT = Bounds(most=64, request_s=10.0, kept_s=75.0)
 """Of every admin port. A connection is kept for longer than Prometheus waits between two scrapes by default (60 s)."""
 
 
@@ -52,6 +55,15 @@ def at_most_half_of_files(count: int) -> int:
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return count if soft == resource.RLIM_INFINITY else max(1, min(count, soft // 2))
+
+
+def host_of(peername: tuple[str, int] | None) -> str:
+    """Return whose connection it is: an address of IPv4, or a network of IPv6 (/64), of which one machine has all."""
+    text = str((peername or ("",))[0]).partition("%")[0]
+    if ":" not in text:
+        return text
+    address = IPv6Address(text)
+    return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
 
 
 class BoundedConnections:
@@ -89,13 +101,13 @@ class BoundedConnections:
             connection.abort()
 
     def opened(self, connection: _Connection, host: str) -> None:
-        self._open[connection] = host
         hosts = Counter(self._open.values())
-        if len(self._open) <= self.bounds.most and hosts[host] <= self.bounds.most_of_host:
+        self._open[connection] = host
+        if not is_above_share(hosts[host], 1, self.bounds.most - hosts.total()):
             return
-        idle = Counter(its_host for one, its_host in self._open.items() if not one.is_busy)
-        if hosts[host] > self.bounds.most_of_host:
-            idle = Counter({host: idle[host]})
+        idle = Counter(
+            its_host for one, its_host in self._open.items() if not one.is_busy and hosts[its_host] >= hosts[host]
+        )
         most, _ = idle.most_common(1)[0]
         next(one for one, its_host in self._open.items() if its_host == most and not one.is_busy).abort()
 
@@ -149,7 +161,7 @@ class _Connection(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting from it
         self._raw = transport
         self.close_after(self._connections.bounds.request_s)
-        self._connections.opened(self, str((transport.get_extra_info("peername") or ("",))[0]))
+        self._connections.opened(self, host_of(transport.get_extra_info("peername")))
         if transport.is_closing():
             return
         if self._tls is None:

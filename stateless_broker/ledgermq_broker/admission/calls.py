@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from ledgermq.errors import QuotaExceeded
+from ledgermq.runtime.ports.shares import is_above_share
 from ledgermq_broker.access.state.token_bucket import TokenBucket
-from ledgermq_ledger.log.shares import is_above_share
 
 BROKER_CALLS = 500
 FULL_RETRY_MS = 500

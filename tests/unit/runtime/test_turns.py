@@ -1,0 +1,156 @@
+"""Turns of callers, judged by the order in which calls begin: no time is measured."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from ledgermq.errors import ResourceExhausted
+from ledgermq.runtime.ports.turns import Turns
+
+WAIT_S = 600.0
+
+
+class Callers:
+    """Notes which calls have begun, in their order."""
+
+    def __init__(self, places: int) -> None:
+        self.turns = Turns(places)
+        self.begun: list[str] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def call(self, caller: str, done: asyncio.Event | None = None) -> asyncio.Task[None]:
+        async def one() -> None:
+            async with self.turns.one(caller, WAIT_S):
+                self.begun.append(caller)
+                if done is not None:
+                    await done.wait()
+
+        task = asyncio.create_task(one())
+        self._tasks.append(task)
+        return task
+
+    async def ended(self) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        assert (self.turns.under_way, self.turns.waiting) == (0, 0)
+
+
+async def some_turns(count: int = 200) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("flooding", [1, 3, 10])
+async def test_a_call_waits_for_one_call_of_each_other_caller(flooding: int) -> None:
+    """However many of these wait."""
+    at = Callers(1000)
+    for number in range(flooding):
+        for _ in range(100):
+            at.call(f"hostile-{number}")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    victim = at.call("victim")
+    await asyncio.sleep(0)  # it stands in line
+    before = len(at.begun)
+    await victim
+    assert at.begun.index("victim") - before <= flooding + 1, "one has its turn already"
+    await at.ended()
+    assert len(at.begun) == 100 * flooding + 1
+
+
+async def test_one_call_begins_in_a_turn_of_the_loop() -> None:
+    """More would make the next turn longer, for those that are under way."""
+    at = Callers(1000)
+    for _ in range(50):
+        at.call("alone")
+    for turn in range(1, 20):
+        await asyncio.sleep(0)
+        assert len(at.begun) <= turn
+    await at.ended()
+
+
+async def test_nothing_waits_while_nothing_else_does() -> None:
+    turns = Turns(2)
+    for _ in range(3):
+        begun = asyncio.ensure_future(turns.one("alone", WAIT_S).__aenter__())
+        await asyncio.sleep(0)
+        assert begun.done(), "it began in its own turn of the loop"
+        begun.result().leave()
+        await asyncio.sleep(0)
+
+
+async def test_a_caller_has_as_many_places_as_are_free() -> None:
+    at, done = Callers(12), asyncio.Event()
+    for _ in range(50):
+        at.call("first", done)
+    await some_turns()
+    assert at.begun == ["first"] * 6
+    for _ in range(50):
+        at.call("second", done)
+    await some_turns()
+    assert at.begun.count("second") == 3
+    for number in range(3):
+        at.call(f"other-{number}", done)
+    await some_turns()
+    assert at.begun[-3:] == ["other-0", "other-1", "other-2"], "there is room for others"
+    done.set()
+    await at.ended()
+    assert len(at.begun) == 103
+
+
+async def test_a_place_that_was_left_counts_no_longer_and_is_given_back_once() -> None:
+    turns = Turns(2)
+    async with turns.one("a", WAIT_S) as place:
+        place.leave()
+        place.leave()
+        assert turns.under_way == 0
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(turns.one("a", WAIT_S))
+            assert turns.under_way == 1
+    assert turns.under_way == 0
+
+
+async def test_one_that_leaves_its_line_takes_no_turn() -> None:
+    at, done = Callers(2), asyncio.Event()
+    holding = at.call("a", done)
+    await some_turns()
+    leaving = [at.call("a", done) for _ in range(100)]
+    staying = at.call("a")
+    await some_turns()
+    for task in leaving:
+        task.cancel()
+    await some_turns()
+    assert at.turns.waiting == 1
+    done.set()
+    await staying
+    assert at.begun == ["a", "a"]
+    await holding
+    await at.ended()
+
+
+async def test_a_turn_that_comes_while_its_caller_leaves_is_given_on() -> None:
+    """At each turn of the loop there is, the place goes to one that still wants it."""
+    for pause in range(6):
+        at, done = Callers(2), asyncio.Event()
+        at.call("a", done)
+        await some_turns()
+        leaving, staying = at.call("a"), at.call("a")
+        await some_turns()
+        done.set()
+        for _ in range(pause):
+            await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait_for(staying, WAIT_S)
+        await at.ended()
+
+
+async def test_who_waits_too_long_is_told_when_to_come_back() -> None:
+    turns = Turns(2)
+    async with turns.one("user:a", WAIT_S):
+        with pytest.raises(ResourceExhausted, match="user:a has 1 calls under way") as refused:
+            async with turns.one("user:a", 0.01):
+                pass
+        assert refused.value.retry_after_ms == 1000
+    assert (turns.under_way, turns.waiting) == (0, 0)
