@@ -187,8 +187,8 @@ class HttpServer:
             return await self._in_turn(request, seen, stack, place)
 
     def _takes_turns_as(self, request: web.BaseRequest) -> str:
-        """Return the principal of a credential that was admitted before, else the host. What is public has turns
-        of its own, so that load balancers learn how the gateway is.
+        """Return the principal of a credential that was admitted before, else the host. What is public has
+        separate turns, so that load balancers learn how the gateway is.
         """
         if request.raw_path.partition("?")[0] in self._public:
             return f"public {_host(request)}"
