@@ -12,13 +12,19 @@ from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
-import ledgermq
+from ledgermq.client.client import Client as AsyncClient
+from ledgermq.client.connecting import connect as connect_async
 from ledgermq.client.connection.grpc_connection import refuse_after_fork
 from ledgermq.client.connection.home import refuse_green_threads
+from ledgermq.client.consuming.message import Message
 from ledgermq.client.finding import TIMEOUT_S
 from ledgermq.client.groups.assignment import Topics
-from ledgermq.client.groups.handlers.handler import BatchFunction, HandlerFunction, handler_settings
+from ledgermq.client.groups.handlers.handler import BatchFunction, Handler, HandlerFunction, handler_settings
+from ledgermq.client.messages.message_id import MessageId
 from ledgermq.client.messages.record import Headers
+from ledgermq.client.operating.tracing import MessageTrace
+from ledgermq.client.producing.delivery import SendResult
+from ledgermq.client.queues.runner import QueueHandler
 from ledgermq.client.setting_types import (
     ClientOptions,
     HandlerOptions,
@@ -26,7 +32,7 @@ from ledgermq.client.setting_types import (
 )
 from ledgermq.client.settings.serializers import V
 from ledgermq.client.settings.values import ClientSettings, settings_from
-from ledgermq.client.transactions.checks import Resolution
+from ledgermq.client.transactions.checks import CheckedMessage, Resolution
 from ledgermq.errors import LedgerMQError, UsedElsewhere
 from ledgermq.runtime.log import get_log
 from ledgermq.runtime.stop_signals import stop_signals
@@ -55,8 +61,8 @@ class Client(ClientCalls):
     def __init__(
         self,
         background: Background,
-        connection: AbstractAsyncContextManager[ledgermq.Client],
-        inner: ledgermq.Client,
+        connection: AbstractAsyncContextManager[AsyncClient],
+        inner: AsyncClient,
         sources: Sources,
         *,
         is_view: bool = False,
@@ -108,16 +114,16 @@ class Client(ClientCalls):
             self._producers = [*(made for made in self._producers if not made.closed), producer]
         return producer
 
-    def trace(self, message_id: str | ledgermq.MessageId, *, timeout: float = TIMEOUT_S) -> ledgermq.MessageTrace:
+    def trace(self, message_id: str | MessageId, *, timeout: float = TIMEOUT_S) -> MessageTrace:
         """See `ledgermq.Client.trace`."""
         return self._background.run(self._inner.trace(message_id, timeout=timeout))
 
-    def reply(self, message: ledgermq.Message, value: Any, headers: Headers | None = None) -> ledgermq.SendResult:
+    def reply(self, message: Message, value: Any, headers: Headers | None = None) -> SendResult:
         """Reply to a request, from any thread, and wait until the reply is stored. Raises InvalidRequest if the message
         is no request, and the errors of `Producer.send`.
         """
 
-        async def reply() -> ledgermq.SendResult:
+        async def reply() -> SendResult:
             return await self._inner.reply(message, value, headers)
 
         return self._background.run(reply())
@@ -126,7 +132,7 @@ class Client(ClientCalls):
         self,
         group: str,
         *,
-        check: Callable[[ledgermq.CheckedMessage], Resolution],
+        check: Callable[[CheckedMessage], Resolution],
         concurrency: int = 16,
         **settings: Unpack[ProducerOptions],
     ) -> HalfMessages:
@@ -134,7 +140,7 @@ class Client(ClientCalls):
 
         called = self._callers.noting(check)
 
-        async def in_thread(message: ledgermq.CheckedMessage) -> Resolution:
+        async def in_thread(message: CheckedMessage) -> Resolution:
             return await asyncio.to_thread(called_in_thread, called, message)
 
         inner = self._background.run(
@@ -144,7 +150,7 @@ class Client(ClientCalls):
 
     def run_handlers(
         self,
-        *handlers: ledgermq.Handler | ledgermq.QueueHandler,
+        *handlers: Handler | QueueHandler,
         stop: threading.Event | None = None,
         drain_timeout_s: float = 30.0,
         stop_on_sigterm: bool = True,
@@ -168,7 +174,7 @@ class Client(ClientCalls):
         Raises InvalidConfig, InvalidGroupName.
         """
         callers = Callers()
-        handler = ledgermq.Handler(
+        handler = Handler(
             cast(HandlerFunction, callers.noting(function)),
             handler_settings(topics, group, in_threads(settings, callers)),
         )
@@ -241,7 +247,7 @@ def connect(target: str, *, sources: Sources | None = None, **settings: Unpack[C
     refuse_green_threads(in_thread=True)
     background = Background(settings_from(ClientSettings, settings).timeout_s)
     try:
-        connection = ledgermq.connect(target, sources=sources, **settings)
+        connection = connect_async(target, sources=sources, **settings)
         return Client(background, connection, background.run(connection.__aenter__()), sources or Sources())
     except BaseException:
         background.stop()

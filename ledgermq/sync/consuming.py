@@ -12,13 +12,17 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-import ledgermq
+from ledgermq.client.consuming.consumer import Consumer as AsyncConsumer
+from ledgermq.client.consuming.message import Message
 from ledgermq.client.consuming.start import Wanted
+from ledgermq.client.groups.group_consumer import GroupConsumer as AsyncGroupConsumer
+from ledgermq.client.groups.message import GroupMessage
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.settings.serializers import V
 from ledgermq.sync.background import Background, OneThread, as_coroutine
 from ledgermq.sync.generated.consuming import ConsumerCalls, GroupConsumerCalls
 
-M = TypeVar("M", bound=ledgermq.Message)
+M = TypeVar("M", bound=Message)
 
 FETCH_RECORDS = 1000
 GROUP_FETCH_RECORDS = 100
@@ -43,14 +47,14 @@ class _Ahead(Generic[M]):
                 taken.append(message)
         return taken
 
-    def first(self) -> dict[ledgermq.TopicPartition, M]:
+    def first(self) -> dict[TopicPartition, M]:
         """By partition."""
-        first: dict[ledgermq.TopicPartition, M] = {}
+        first: dict[TopicPartition, M] = {}
         for message in self.messages:
-            first.setdefault(ledgermq.TopicPartition(message.topic, message.partition), message)
+            first.setdefault(TopicPartition(message.topic, message.partition), message)
         return first
 
-    def offsets(self) -> dict[ledgermq.TopicPartition, int]:
+    def offsets(self) -> dict[TopicPartition, int]:
         return {partition: message.offset for partition, message in self.first().items()}
 
     def drop(self, partition: int | None, topic: str | None) -> None:
@@ -66,15 +70,15 @@ class Consumer(ConsumerCalls[V]):
     received.
     """
 
-    def __init__(self, background: Background, inner: ledgermq.Consumer[V]) -> None:
+    def __init__(self, background: Background, inner: AsyncConsumer[V]) -> None:
         super().__init__(background, inner)
-        self._ahead: _Ahead[ledgermq.Message[V]] = _Ahead()
+        self._ahead: _Ahead[Message[V]] = _Ahead()
         self._reading = OneThread("consumer")
 
-    def __iter__(self) -> Iterator[ledgermq.Message[V]]:
+    def __iter__(self) -> Iterator[Message[V]]:
         return self
 
-    def __next__(self) -> ledgermq.Message[V]:
+    def __next__(self) -> Message[V]:
         """Return the next message, waiting without limit; the iteration ends at `end`, and when the consumer is
         drained.
         """
@@ -89,7 +93,7 @@ class Consumer(ConsumerCalls[V]):
                 if not self._inner.expire(message):
                     return message
 
-    def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.Message[V]]:
+    def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[Message[V]]:
         """See `ledgermq.Consumer.fetch`."""
         self._background.home.check_process()
         with self._reading:
@@ -121,9 +125,9 @@ class Consumer(ConsumerCalls[V]):
         """See `ledgermq.Consumer.position`."""
         position = self._inner.position(partition, topic)
         name = topic if topic is not None else self._inner.assignment[0].topic
-        return self._ahead.offsets().get(ledgermq.TopicPartition(name, partition), position)
+        return self._ahead.offsets().get(TopicPartition(name, partition), position)
 
-    def positions(self) -> dict[ledgermq.TopicPartition, int]:
+    def positions(self) -> dict[TopicPartition, int]:
         return self._inner.positions() | self._ahead.offsets()
 
     @property
@@ -141,15 +145,15 @@ class GroupConsumer(GroupConsumerCalls[V]):
     threads.
     """
 
-    def __init__(self, background: Background, inner: ledgermq.GroupConsumer[V]) -> None:
+    def __init__(self, background: Background, inner: AsyncGroupConsumer[V]) -> None:
         super().__init__(background, inner)
-        self._ahead: _Ahead[ledgermq.GroupMessage[V]] = _Ahead()
+        self._ahead: _Ahead[GroupMessage[V]] = _Ahead()
         self._reading = OneThread("consumer")
 
-    def __iter__(self) -> Iterator[ledgermq.GroupMessage[V]]:
+    def __iter__(self) -> Iterator[GroupMessage[V]]:
         return self
 
-    def __next__(self) -> ledgermq.GroupMessage[V]:
+    def __next__(self) -> GroupMessage[V]:
         """Return the next message, waiting without limit; the iteration ends when the consumer is
         drained.
         """
@@ -165,14 +169,14 @@ class GroupConsumer(GroupConsumerCalls[V]):
                 if not self._expire(message):
                     return message
 
-    def _expire(self, message: ledgermq.GroupMessage) -> bool:
+    def _expire(self, message: GroupMessage) -> bool:
         """Return whether a message has expired while it waited here; it is finished then."""
         inner = self._inner
         return inner.member.handing_out.is_over(message) and self._background.run(
             as_coroutine(lambda: inner.expire(message))
         )
 
-    def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[ledgermq.GroupMessage[V]]:
+    def fetch(self, max_records: int = 500, timeout: float = 1.0) -> list[GroupMessage[V]]:
         """See `ledgermq.GroupConsumer.fetch`."""
         self._background.home.check_process()
         with self._reading:
@@ -185,7 +189,7 @@ class GroupConsumer(GroupConsumerCalls[V]):
             self._hand_back()
             return self._background.run(self._inner.fetch_arrow(max_records, timeout), timeout)
 
-    def _hand_back(self, partitions: Iterable[ledgermq.TopicPartition] | None = None) -> None:
+    def _hand_back(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Put back messages that the program has not received, so that they are delivered again.
         With commit="before" they are committed, so they stay here.
         """
@@ -201,7 +205,7 @@ class GroupConsumer(GroupConsumerCalls[V]):
                 self._ahead.drop(partition.partition, partition.topic)
 
     @property
-    def inner(self) -> ledgermq.GroupConsumer[V]:
+    def inner(self) -> AsyncGroupConsumer[V]:
         """Return the asynchronous consumer, which runs in the background thread."""
         return self._inner
 
@@ -229,13 +233,13 @@ class GroupConsumer(GroupConsumerCalls[V]):
 
         self._background.run(drain())
 
-    def pause(self, partitions: Iterable[ledgermq.TopicPartition] | None = None) -> None:
+    def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """See `ledgermq.GroupConsumer.pause`."""
         named = None if partitions is None else list(partitions)
         self._background.run(as_coroutine(lambda: self._inner.pause(named)))
         self._hand_back(named)
 
-    def resume(self, partitions: Iterable[ledgermq.TopicPartition] | None = None) -> None:
+    def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """See `ledgermq.GroupConsumer.resume`."""
         named = None if partitions is None else list(partitions)
         self._background.run(as_coroutine(lambda: self._inner.resume(named)))
@@ -254,7 +258,7 @@ class GroupConsumer(GroupConsumerCalls[V]):
         """See `ledgermq.GroupConsumer.position`."""
         position = self._inner.position(partition, topic)
         name = topic if topic is not None else self._inner.assignment[0].topic
-        return self._ahead.offsets().get(ledgermq.TopicPartition(name, partition), position)
+        return self._ahead.offsets().get(TopicPartition(name, partition), position)
 
-    def positions(self) -> dict[ledgermq.TopicPartition, int]:
+    def positions(self) -> dict[TopicPartition, int]:
         return self._inner.positions() | self._ahead.offsets()

@@ -10,7 +10,9 @@ import threading
 from types import TracebackType
 from typing import Self
 
-import ledgermq
+from ledgermq.client.client import Client as AsyncClient
+from ledgermq.client.groups.handlers.handler import Handler
+from ledgermq.client.queues.runner import QueueHandler
 from ledgermq.errors import DeadlineExceeded
 from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.sync.background import Background, Callers
@@ -21,9 +23,7 @@ STOP_LOOK_S = 0.1
 class Listener:
     """A handler that runs in the background until `close`. Made by `client.listen(…)`."""
 
-    def __init__(
-        self, background: Background, inner: ledgermq.Client, handler: ledgermq.Handler, callers: Callers
-    ) -> None:
+    def __init__(self, background: Background, inner: AsyncClient, handler: Handler, callers: Callers) -> None:
         self._background = background
         self._stop = asyncio.Event()
         self.handler = handler
@@ -78,8 +78,8 @@ class Listener:
 
 
 async def run_until(
-    inner: ledgermq.Client,
-    handlers: tuple[ledgermq.Handler | ledgermq.QueueHandler, ...],
+    inner: AsyncClient,
+    handlers: tuple[Handler | QueueHandler, ...],
     stop: threading.Event | None,
     stopped: asyncio.Event,
     drain_s: float,

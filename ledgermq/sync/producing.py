@@ -10,11 +10,21 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-import ledgermq
-from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Bytes, Headers, PartitionAt, Row, headers_of, row_bytes
+from ledgermq.client.messages.record import (
+    ROW_OVERHEAD_BYTES,
+    Bytes,
+    Headers,
+    PartitionAt,
+    Record,
+    Row,
+    headers_of,
+    row_bytes,
+)
 from ledgermq.client.producing.arrow_rows import ArrowData, table_of
-from ledgermq.client.producing.delivery import OnDelivery, SendResult
+from ledgermq.client.producing.delivery import BatchDelivery, BatchResult, OnDelivery, SendResult
+from ledgermq.client.producing.delivery import Delivery as AsyncDelivery
 from ledgermq.client.producing.preparing import prepared
+from ledgermq.client.producing.producer import Producer as AsyncProducer
 from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.producing.sending.lifetime import DRAINED
 from ledgermq.client.producing.sending.timeouts import deadline_of, timeout_of
@@ -56,12 +66,12 @@ class Inner(Protocol):
         *,
         delayed: bool = False,
         deadline_s: float | None = None,
-    ) -> ledgermq.Delivery: ...
-    def refused(self, error: Exception, topic: str) -> ledgermq.Delivery: ...
+    ) -> AsyncDelivery: ...
+    def refused(self, error: Exception, topic: str) -> AsyncDelivery: ...
     async def wait_for_room(self, timeout: float | None = None) -> None: ...  # noqa: ASYNC109
     def send_batch(
         self, topic: str, batch: ArrowData, *, partition: int | None = None, timeout: float | timedelta | None = None
-    ) -> Queuing[ledgermq.BatchDelivery]: ...
+    ) -> Queuing[BatchDelivery]: ...
     async def flush(self, timeout_s: float | None = None) -> None: ...
 
 
@@ -81,7 +91,7 @@ class Delivery:
         self._sender = sender
         self.timeout_s = timeout_s
         """Time after which the record has failed; None: the delivery timeout."""
-        self.inner: ledgermq.Delivery | None = None
+        self.inner: AsyncDelivery | None = None
 
     def result(self, timeout_s: float | None = None) -> SendResult:
         """Wait for the `SendResult`.
@@ -99,7 +109,7 @@ class Delivery:
         """
         return self._done(timeout_s).exception()
 
-    def _done(self, timeout_s: float | None) -> ledgermq.Delivery:
+    def _done(self, timeout_s: float | None) -> AsyncDelivery:
         if self.inner is None or not self.inner.done():
             self._sender.wait_for(self, timeout_s)
         assert self.inner is not None, "what was sent is handed over"
@@ -187,10 +197,10 @@ class Sender(Generic[In]):
 
     def _add_at_once(
         self, topic: str, row: Row, size: int, partition: int | None, delayed: bool, timeout_s: float | None
-    ) -> ledgermq.Delivery:
+    ) -> AsyncDelivery:
         """Queue a record behind all that were sent before, and wait for room if it has a timeout."""
 
-        async def add() -> ledgermq.Delivery:
+        async def add() -> AsyncDelivery:
             deadline_s = deadline_of(timeout_s)
             if deadline_s is not None:
                 self.hand_over()
@@ -247,18 +257,18 @@ class Sender(Generic[In]):
         self.hand_over()
 
     def send_many(
-        self, topic: str, records: Iterable[ledgermq.Record | Any], *, timeout: float | timedelta | None = None
+        self, topic: str, records: Iterable[Record | Any], *, timeout: float | timedelta | None = None
     ) -> list[Delivery]:
         """Queue many records. Raises like `send`. `timeout`: as there, of each record from its own turn on."""
         deliveries = []
         for record in records:
-            fields = record if isinstance(record, ledgermq.Record) else ledgermq.Record(record)
+            fields = record if isinstance(record, Record) else Record(record)
             deliveries.append(self.send(topic, fields.value, *fields[1:], timeout=timeout))
         return deliveries
 
     def send_batch(
         self, topic: str, batch: ArrowData, *, partition: int | None = None, timeout: float | timedelta | None = None
-    ) -> list[ledgermq.BatchResult]:
+    ) -> list[BatchResult]:
         """Store the rows of Arrow data (see `ledgermq.Producer.send_batch`), and wait until they are stored.
 
         Raises InvalidRecord, MessageTooLarge, … and the errors of the rows.
@@ -267,7 +277,7 @@ class Sender(Generic[In]):
 
         rows = table_of(batch)  # a query of the program runs in the program's thread
 
-        async def send() -> list[ledgermq.BatchResult]:
+        async def send() -> list[BatchResult]:
             self.hand_over()
             return await (await self._inner.send_batch(topic, rows, partition=partition, timeout=timeout_s))
 
@@ -283,7 +293,7 @@ class Sender(Generic[In]):
         self._background.run(flush(), timeout_s)
 
 
-class Producer(Sender[ledgermq.Producer], ProducerCalls):
+class Producer(Sender[AsyncProducer], ProducerCalls):
     """See `ledgermq.Producer`.
 
     Here `send` blocks while the buffer is full (or raises, with when_full="fail").

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 
-import ledgermq
 from ledgermq.client.settings.serializers import B
+from ledgermq.client.tables.rows import Change
 from ledgermq.errors import Closed
 from ledgermq.sync.generated.tables import TableCalls
 
@@ -19,7 +19,7 @@ class Table(TableCalls[B]):
     Rows may be read from any thread, while the background thread changes them.
     """
 
-    def changes(self, *, existing: bool = False) -> Iterator[ledgermq.Change[B]]:
+    def changes(self, *, existing: bool = False) -> Iterator[Change[B]]:
         """See `ledgermq.Table.changes`; iteration starts the subscription.
 
         Each step blocks until there is a change.
@@ -33,9 +33,9 @@ class Table(TableCalls[B]):
                 self._background.run(_end(changes))
 
 
-async def _next(changes: AsyncIterator[ledgermq.Change[B]]) -> ledgermq.Change[B]:
+async def _next(changes: AsyncIterator[Change[B]]) -> Change[B]:
     return await anext(changes)
 
 
-async def _end(changes: AsyncIterator[ledgermq.Change[B]]) -> None:
+async def _end(changes: AsyncIterator[Change[B]]) -> None:
     await changes.aclose()  # type: ignore[attr-defined]

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-import ledgermq
+from ledgermq.client.groups.group_consumer import GroupConsumer as AsyncGroupConsumer
 from ledgermq.client.groups.staged_offsets import WhatToStage
+from ledgermq.client.transactions.transaction import Transaction as AsyncTransaction
 from ledgermq.client.transactions.transaction import check_consumer
+from ledgermq.client.transactions.two_phase import TwoPhase as AsyncTwoPhase
 from ledgermq.client.transactions.xid import XidLike
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
@@ -17,12 +19,12 @@ from ledgermq.sync.generated.transactions import TransactionCalls, TransactionsC
 from ledgermq.sync.producing import Sender
 
 
-def inner_of(consumer: object) -> ledgermq.GroupConsumer:
+def inner_of(consumer: object) -> AsyncGroupConsumer:
     """Return the consumer that the client's loop runs. Raises InvalidConfig."""
     return check_consumer(consumer.inner if isinstance(consumer, GroupConsumer) else consumer)
 
 
-class Transaction(Sender[ledgermq.Transaction], TransactionCalls):
+class Transaction(Sender[AsyncTransaction], TransactionCalls):
     """See `ledgermq.Transaction`; use it in a `with` block.
 
     Here `send` blocks while the buffer is full (or raises, with when_full="fail").
@@ -31,7 +33,7 @@ class Transaction(Sender[ledgermq.Transaction], TransactionCalls):
     def __init__(
         self,
         background: Background,
-        inner: ledgermq.Transaction,
+        inner: AsyncTransaction,
         sources: Sources,
         reading: GroupConsumer | None,
     ) -> None:
@@ -105,7 +107,7 @@ class Transactions(TransactionsCalls):
         return Transaction(self._background, begun, self._sources, reading)
 
 
-class TwoPhase(Sender[ledgermq.TwoPhase], TwoPhaseCalls):
+class TwoPhase(Sender[AsyncTwoPhase], TwoPhaseCalls):
     """See `ledgermq.TwoPhase`; use it in a `with` block.
 
     Here `send` blocks while the buffer is full (or raises, with when_full="fail").
