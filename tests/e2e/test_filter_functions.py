@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.messages.record import rows_to_arrow
+from ledgermq.client.messages.columns import rows_to_arrow
 from ledgermq.filters.functions import installed
 from ledgermq.protocol.records import encode_batch
 from ledgermq.sources import Sources

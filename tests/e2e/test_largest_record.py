@@ -8,7 +8,8 @@ from typing import Any, get_args
 import pyarrow as pa
 import pytest
 
-from ledgermq.client.messages.record import row_bytes, row_of, rows_to_arrow
+from ledgermq.client.messages.columns import rows_to_arrow
+from ledgermq.client.messages.record import row_bytes, row_of
 from ledgermq.errors import MessageTooLarge
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX, RECORD_BYTES_MAX
 from ledgermq.protocol.records import Compression, encode_batch

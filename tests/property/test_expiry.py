@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from ledgermq.client.consuming.expiring import SKIPPED_MAX, ExpiringRun
 from ledgermq.client.consuming.message import Message, messages_of
 from ledgermq.client.consuming.reading import DecodedRun, Reading, Reports
+from ledgermq.client.messages.columns import rows_to_arrow
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.expiry import EXPIRES_MS, TopicTtl, expiries_of, own_expiry_us
-from ledgermq.client.messages.record import row_of, rows_to_arrow
+from ledgermq.client.messages.record import row_of
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 

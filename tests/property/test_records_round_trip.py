@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.client.consuming.message import TABLE_SCHEMA, Message, decode_run, messages_of, table_of
-from ledgermq.client.messages.record import Row, row_of, rows_to_arrow
+from ledgermq.client.messages.columns import rows_to_arrow
+from ledgermq.client.messages.record import Row, row_of
 from ledgermq.errors import CorruptFrame
 from ledgermq.protocol.records import Compression, encode_batch
 

@@ -14,7 +14,7 @@ has headers at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -74,7 +74,7 @@ TtlOf = Callable[[str], TopicTtl | None]
 
 
 def with_ttl(
-    headers: list[tuple[str, bytes | None]] | None, ttl: float | timedelta, timestamp_us: int
+    headers: Sequence[tuple[str, bytes | None]] | None, ttl: float | timedelta, timestamp_us: int
 ) -> list[tuple[str, bytes | None]]:
     """Return headers with the time at which a record expires. `ttl`: seconds, or a timedelta, from the
     record's timestamp on. Raises InvalidRecord.

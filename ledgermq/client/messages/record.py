@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
@@ -18,12 +17,11 @@ from ledgermq.client.messages.expiry import with_ttl
 from ledgermq.errors import InvalidRecord
 from ledgermq.protocol.levels import PRIORITY, check_priority
 from ledgermq.protocol.message_ids import MESSAGE_ID, check_id
-from ledgermq.protocol.record_rules import PRODUCERS_TYPE, check_header_name, check_timestamp
-from ledgermq.protocol.records import FEW_ROWS_MAX, HEADERS, SCHEMA
+from ledgermq.protocol.record_rules import check_header_name, check_timestamp
 
 Bytes = bytes | bytearray | memoryview | str
 Headers = Mapping[str, Bytes | None] | Iterable[tuple[str, Bytes | None]]
-Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int, str | None]
+Row = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]] | None, int, str | None]
 
 
 class Given(bytes):
@@ -146,7 +144,7 @@ def row_of(
             raise InvalidRecord(f"the tag must be text, not {type(tag).__name__}")
         _utf8("tag", tag)
     moment = now_us if timestamp is None else _checked_timestamp(timestamp)
-    pairs = _checked_headers(headers) if headers is not None else None
+    pairs = checked_headers(headers) if headers is not None else None
     return key, value, pairs if ttl is None else with_ttl(pairs, ttl, moment), moment, tag
 
 
@@ -154,8 +152,8 @@ def row_bytes(row: Row) -> int:
     """Return the bytes of key, value and headers, which a topic's record limit counts."""
     key, value, headers, _, _ = row
     size = (len(key) if key else 0) + (len(value) if value else 0)
-    if headers:
-        size += sum(len(name.encode()) + (len(data) if data else 0) for name, data in headers)
+    for name, data in headers or ():
+        size += (len(name) if name.isascii() else len(name.encode())) + (len(data) if data else 0)
     return size
 
 
@@ -163,12 +161,14 @@ def _checked_timestamp(timestamp: Any) -> int:
     return microseconds_of(timestamp) if isinstance(timestamp, datetime) else check_timestamp(timestamp)
 
 
-def _checked_headers(headers: Headers) -> list[tuple[str, bytes | None]] | None:
+def checked_headers(headers: Headers) -> list[tuple[str, bytes | None]] | None:
+    """Return headers as pairs; None: there are none. Raises InvalidRecord."""
     pairs: list[tuple[str, bytes | None]] = []
     try:
         for name, data in headers.items() if isinstance(headers, Mapping) else headers:
-            _utf8("header's key", check_header_name(name))
-            pairs.append((name, as_bytes(f"header {name!r}", data)))
+            if type(name) is not str or not name.isascii():
+                _utf8("header's key", check_header_name(name))
+            pairs.append((name, data if type(data) is bytes else as_bytes(f"header {name!r}", data)))
     except (TypeError, ValueError) as error:
         raise InvalidRecord(f"headers must be a mapping or pairs of key and value: {error}") from error
     return pairs or None
@@ -176,7 +176,7 @@ def _checked_headers(headers: Headers) -> list[tuple[str, bytes | None]] | None:
 
 def pairs_of(headers: Headers | None) -> list[tuple[str, Bytes | None]]:
     """Return headers as pairs. Raises InvalidRecord."""
-    return [] if headers is None else [*(_checked_headers(headers) or ())]
+    return [] if headers is None else [*(checked_headers(headers) or ())]
 
 
 def value_of(headers: Iterable[tuple[str, bytes | None]], wanted: str) -> bytes | None:
@@ -205,25 +205,6 @@ def _with_given(headers: Headers | None, what: str, name: str, value: bytes) -> 
     return [*pairs, (name, Given(value))]
 
 
-def rows_to_arrow(rows: list[Row]) -> pa.RecordBatch:
-    """Return the rows as a record batch. At least one row; all come from `row_of`, so none of them
-    can fail here.
-    """
-    keys, values, headers, timestamps, tags = zip(*rows, strict=True)
-    pairs = None
-    if any(headers):
-        pairs = [None if row is None else [{"key": name, "value": data} for name, data in row] for row in headers]
-    columns = [
-        pa.array(keys, pa.binary()),
-        pa.array(values, pa.binary()),
-        pa.nulls(len(rows), HEADERS) if pairs is None else pa.array(pairs, HEADERS),
-        _timestamps(timestamps),
-        _types(len(rows)),
-        pa.array(tags, pa.string()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-
-
 def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
     """Return the rows of a record batch that has the record schema, as `row_of` makes them."""
     names = ("key", "value", "headers", "timestamp", "tag")
@@ -232,32 +213,3 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
     for key, value, pairs, timestamp_us, tag in zip(*(column.to_pylist() for column in columns), strict=True):
         headers = None if pairs is None else [(pair["key"], pair["value"]) for pair in pairs]
         yield key, value, headers, timestamp_us, tag
-
-
-def values_to_arrow(values: list[bytes], timestamps_us: list[int]) -> pa.RecordBatch:
-    """Return a record batch of records that have only values and timestamps."""
-    count = len(values)
-    keys, headers, types, tags = _same_columns(count) if count <= FEW_ROWS_MAX else _bare_columns(count)
-    columns = [keys, pa.array(values, pa.binary()), headers, _timestamps(timestamps_us), types, tags]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-
-
-def _timestamps(us: Sequence[int]) -> pa.Array:
-    return pa.array(us, pa.int64()).view(SCHEMA.field("timestamp").type)
-
-
-def _types(count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(PRODUCERS_TYPE, pa.int32()), count)
-
-
-def _bare_columns(count: int) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
-    """Return the columns of records that have only values: keys, headers, types of timestamps,
-    tags.
-    """
-    return pa.nulls(count, pa.binary()), pa.nulls(count, HEADERS), _types(count), pa.nulls(count, pa.string())
-
-
-_same_columns = lru_cache(FEW_ROWS_MAX)(_bare_columns)
-"""Made once: it saves a third of the time of a record that is alone in its batch, which is the
-case at a low rate.
-"""

@@ -3,9 +3,6 @@ attempt on.
 
 The message is made once. A retry sends the same bytes with the same sequence, so that brokers
 recognize it (design P1).
-
-Plain values, with no key, headers or tag, are kept as two columns from the beginning, at a third of
-the cost of rows. The first other record turns them all into rows.
 """
 
 from __future__ import annotations
@@ -18,10 +15,11 @@ from itertools import repeat
 import pyarrow as pa
 from crc32c import crc32c
 
+from ledgermq.client.messages.columns import RecordColumns
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.due import AfterDelay
 from ledgermq.client.messages.handles import handle_of
-from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Row, rows_to_arrow, values_to_arrow
+from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Row
 from ledgermq.client.producing.delivery import (
     BatchResult,
     Delivery,
@@ -64,7 +62,8 @@ def _corrected(timestamp_us: int, correction_us: int) -> int:
 
 class Batch:
     """`born_s`: loop time of its first record. `plain_bytes_max`: up to this size any plain value
-    may be added without another check; -1: none. `decided_sequence`: the only sequence under which
+    may be added without another check; -1: none. `row_bytes_max`: likewise for rows that have been checked, and
+    have the present time and no id. `decided_sequence`: the only sequence under which
     it may be sent, if one was decided before this producer was made. `in_file`: its id in the producer's
     spill, if it was loaded from there. `is_spilled`: its outcome is that it was written there.
     `quiet`: see `Place`. `intake_offset`: where it waits until its records are due; None: they are not delayed.
@@ -77,13 +76,11 @@ class Batch:
 
     __slots__ = (
         "_arrow",
+        "_columns",
         "_compressor",
         "_held_bytes",
         "_left",
         "_originals",
-        "_plain_timestamps",
-        "_plain_values",
-        "_rows",
         "_timestamps",
         "append_us",
         "at",
@@ -105,6 +102,7 @@ class Batch:
         "plain_bytes_max",
         "quiet",
         "record_count",
+        "row_bytes_max",
         "sequence",
         "timestamp_max_us",
         "timestamp_min_us",
@@ -118,6 +116,7 @@ class Batch:
         born_s: float,
         compressor: Compressor,
         plain_bytes_max: int = -1,
+        row_bytes_max: int = -1,
         *,
         quiet: bool = False,
         has_ids: bool = False,
@@ -129,6 +128,7 @@ class Batch:
         self._compressor = compressor
         self.outcome = Outcome()
         self.plain_bytes_max = plain_bytes_max
+        self.row_bytes_max = row_bytes_max
         self.quiet = quiet
         self.record_count = 0
         self.data_bytes = 0
@@ -145,9 +145,7 @@ class Batch:
         self.append_us = 0
         self.data: bytes | None = None
         self.crc = self.timestamp_min_us = self.timestamp_max_us = 0
-        self._plain_values: list[bytes] = []
-        self._plain_timestamps: list[int] = []
-        self._rows: list[Row] = []
+        self._columns = RecordColumns()
         self._arrow: pa.RecordBatch | None = None
         self._held_bytes: int | None = None
         self._timestamps: pa.Array | None = None
@@ -214,22 +212,25 @@ class Batch:
 
     def add(self, row: Row, size: int) -> int:
         """Add a row. `size`: its `row_bytes`. Return its place in the batch."""
-        if not self._rows:
-            key, value, headers, timestamp_us, tag = row
-            if value is not None and key is None and headers is None and tag is None:
-                return self.add_plain(value, timestamp_us)
-            self._make_rows()
-        self._rows.append(row)
-        self.data_bytes += size
-        self.record_count += 1
+        self.join(row, size)
+        if self.row_bytes_max < 0:
+            key, value, headers, _, tag = row
+            if value is None or key is not None or headers is not None or tag is not None:
+                self.close()
         return self.record_count - 1
 
-    def _make_rows(self) -> None:
-        """Turn the plain values into rows: from now on the batch keeps rows."""
-        plain = zip(self._plain_values, self._plain_timestamps, strict=True)
-        self._rows = [(None, value, None, timestamp_us, None) for value, timestamp_us in plain]
-        self._plain_values, self._plain_timestamps = [], []
-        self.close()
+    def join(self, row: Row, size: int) -> None:
+        """Add a row that needs no further check."""
+        self._columns.add(*row)
+        self.data_bytes += size
+        self.record_count += 1
+
+    def last(self) -> Delivery:
+        """Return the delivery of the record that has joined last."""
+        delivery = _new(Delivery)
+        delivery.place = self
+        delivery.row = self.record_count - 1
+        return delivery
 
     def add_plain(self, value: bytes, timestamp_us: int) -> int:
         """Add a record that has only a value. Return its place in the batch."""
@@ -241,8 +242,9 @@ class Batch:
 
         `size`: its length.
         """
-        self._plain_values.append(value)
-        self._plain_timestamps.append(timestamp_us)
+        columns = self._columns
+        columns.values.append(value)
+        columns.timestamps_us.append(timestamp_us)
         self.data_bytes += size
         delivery = _new(Delivery)
         delivery.place = self
@@ -254,16 +256,16 @@ class Batch:
         """Add several records like `add_plain`; `size`: their total. Return the place of the
         first.
         """
-        self._plain_values += values
-        self._plain_timestamps += repeat(timestamp_us, len(values))
+        self._columns.values += values
+        self._columns.timestamps_us += repeat(timestamp_us, len(values))
         self.data_bytes += size
         place = self.record_count
         self.record_count = place + len(values)
         return place
 
     def close(self) -> None:
-        """From now on, check each plain value before it is added."""
-        self.plain_bytes_max = -1
+        """From now on, check each record before it is added."""
+        self.plain_bytes_max = self.row_bytes_max = -1
 
     def fill(self, rows: pa.RecordBatch, held_bytes: int) -> None:
         """Set all rows at once, instead of adding them one by one.
@@ -279,7 +281,7 @@ class Batch:
         """Drop its records, because it failed."""
         self.close()
         self.data = self._arrow = None
-        self._plain_values, self._plain_timestamps, self._rows = [], [], []
+        self._columns = RecordColumns()
 
     def take_encoded(self, encoded: EncodedBatch, sequence: int) -> None:
         """Set a message that was encoded before, perhaps by another process, with the sequence
@@ -307,13 +309,9 @@ class Batch:
 
     def correct_delays(self, correction_us: int) -> None:
         """Add the correction to the due times of records with a delay, once, before the batch is encoded."""
-        if AfterDelay not in set(map(type, self._plain_timestamps)).union(type(row[3]) for row in self._rows):
-            return
-        self._plain_timestamps = [_corrected(at_us, correction_us) for at_us in self._plain_timestamps]
-        self._rows = [
-            (key, value, headers, _corrected(at_us, correction_us), tag)
-            for key, value, headers, at_us, tag in self._rows
-        ]
+        times_us = self._columns.timestamps_us
+        if AfterDelay in set(map(type, times_us)):
+            self._columns.timestamps_us = [_corrected(at_us, correction_us) for at_us in times_us]
 
     def encode(self) -> bytes:
         """Return the Arrow message; made at the first call, when the batch is complete."""
@@ -325,13 +323,11 @@ class Batch:
             self.timestamp_min_us, self.timestamp_max_us = low_high
             self.data = self._compressor.encode(arrow)
             self.crc = crc32c(self.data)
-            self._plain_values, self._plain_timestamps, self._rows, self._arrow = [], [], [], None
+            self._columns, self._arrow = RecordColumns(), None
         return self.data
 
     def _to_arrow(self) -> pa.RecordBatch:
-        if self._arrow is not None:
-            return self._arrow
-        return rows_to_arrow(self._rows) if self._rows else values_to_arrow(self._plain_values, self._plain_timestamps)
+        return self._columns.to_arrow() if self._arrow is None else self._arrow
 
     def entry(self, session: Session | None) -> pb.ProduceBatch:
         """Return the header's entry for this batch, which is encoded already."""

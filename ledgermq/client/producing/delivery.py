@@ -12,6 +12,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple, Protocol, overload
 
 from ledgermq.client.messages.descriptions import TopicPartition
@@ -321,23 +322,31 @@ class Deliveries(Sequence[Delivery]):
     """
 
     def __init__(self) -> None:
-        self._runs: list[tuple[Delivery, int]] = []
         self._firsts: list[int] = []
+        """The number of the first record of each run of rows in one place."""
+        self._places: list[Place | Delivery] = []
+        """By run, its place; the delivery instead, where the place may still change."""
+        self._rows: list[int] = []
         self._count = 0
 
     def __await__(self) -> Generator[Any, None, list[SendResult]]:
         return self._results().__await__()
 
     async def _results(self) -> list[SendResult]:
-        for first, _ in self._runs:
-            await first.wait()
+        for place in dict.fromkeys(self._places):
+            await (place if isinstance(place, Delivery) else place.outcome).wait()
         return [delivery.result() for delivery in self]
 
     def add(self, first: Delivery, count: int = 1) -> None:
         """Append `count` rows of one batch, from `first` on; a place that may change holds one
         record.
         """
-        self._runs.append((first, count))
+        self.add_rows(first if count == 1 else first.place, first.row, count)
+
+    def add_rows(self, place: Place | Delivery, row: int, count: int = 1) -> None:
+        """Append `count` rows, from `row` on, of a place that does not change."""
+        self._places.append(place)
+        self._rows.append(row)
         self._firsts.append(self._count)
         self._count += count
 
@@ -345,11 +354,13 @@ class Deliveries(Sequence[Delivery]):
         return self._count
 
     def __iter__(self) -> Iterator[Delivery]:
-        for first, count in self._runs:
-            yield first
-            place, row = first.place, first.row
-            for after in range(1, count):
-                yield Delivery(place, row + after)
+        ends = chain(self._firsts[1:], (self._count,))
+        for place, row, first, end in zip(self._places, self._rows, self._firsts, ends, strict=False):
+            if isinstance(place, Delivery):
+                yield place
+            else:
+                for after in range(end - first):
+                    yield Delivery(place, row + after)
 
     @overload
     def __getitem__(self, at: int) -> Delivery: ...
@@ -362,8 +373,8 @@ class Deliveries(Sequence[Delivery]):
 
     def _at(self, number: int) -> Delivery:
         run = bisect_right(self._firsts, number) - 1
-        first, after = self._runs[run][0], number - self._firsts[run]
-        return Delivery(first.place, first.row + after) if after else first
+        place = self._places[run]
+        return place if isinstance(place, Delivery) else Delivery(place, self._rows[run] + number - self._firsts[run])
 
 
 class Refused:

@@ -13,10 +13,9 @@ from functools import partial
 from threading import get_ident
 from typing import Any, Self
 
-from ledgermq.client.messages.record import Bytes, Headers, PartitionAt, Record, headers_of, row_bytes
+from ledgermq.client.messages.record import Bytes, Headers, Record
 from ledgermq.client.producing.arrow_rows import ArrowData, Pieces, table_of
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, OnDelivery
-from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.producing.sending.adding import Adding, calling
 from ledgermq.client.producing.sending.timeouts import deadline_of, timeout_of
@@ -79,45 +78,40 @@ class Producer(Adding):
         try:
             if self._calls.unawaited:
                 self._calls.hurry()
-            if id is not None or priority is not None:
-                headers = headers_of(headers, id, priority, partition)
-            due_us = None
-            if delay is not None or deliver_at is not None or delay_level is not None:
-                due_us = self.due_us(delay, deliver_at, delay_level, timestamp)
-            if expect_end is not None:
-                self.check_conditional(partition, expect_end, delayed=due_us is not None)
-            deadline_s = None if timeout is None else deadline_of(timeout_of(timeout, self.settings))
             if (
-                type(value) is bytes
-                and deadline_s is None
-                and key is None
-                and headers is None
-                and tag is None
-                and timestamp is None
-                and partition is None
+                timestamp is None
                 and ttl is None
+                and delay is None
+                and deliver_at is None
+                and delay_level is None
+                and id is None
+                and priority is None
+                and expect_end is None
+                and timeout is None
             ):
-                sender = self if due_us is None else self._delayed
-                if sender is not None:
-                    delivery = sender._add_plain(topic, value, self._buffer.limit_bytes, due_us)
-                    if delivery is not None:
-                        return delivery if on_delivery is None else calling(on_delivery, delivery)
-            moment, delayed = (timestamp, False) if due_us is None else (due_us, True)
-            topic, row, partition = prepared(
-                self.settings,
-                topic,
+                limit_bytes = self._buffer.limit_bytes
+                if type(value) is bytes and key is None and headers is None and tag is None and partition is None:
+                    delivery = self._add_plain(topic, value, limit_bytes)
+                else:
+                    batch = self._join(topic, value, key, headers, tag, partition, limit_bytes)
+                    delivery = None if batch is None else batch.last()
+                if delivery is not None:
+                    return delivery if on_delivery is None else calling(on_delivery, delivery)
+            record = Record(
                 value,
                 key,
                 headers,
                 tag,
-                moment,
+                timestamp,
                 partition,
                 ttl,
-                self._sources.now_us(),
-                delayed=delayed,
+                delay,
+                deliver_at,
+                delay_level,
+                id,
+                priority,
             )
-            place = PartitionAt.of(partition, expect_end)
-            delivery = self.add_row(topic, row, row_bytes(row), place, delayed=delayed, deadline_s=deadline_s)
+            delivery = self._add_checked(topic, record, expect_end, timeout)
         except Exception as error:  # a user's partitioner may raise anything
             if self.settings.raise_on_error:
                 raise

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Callable
 
 from crc32c import crc32c
 
-from ledgermq.client.messages.record import row_of, rows_to_arrow
+from ledgermq.client.messages.columns import rows_to_arrow
+from ledgermq.client.messages.record import row_of
 from ledgermq.errors import Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection, Connector

@@ -12,7 +12,8 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.messages.record import row_of, rows_to_arrow
+from ledgermq.client.messages.columns import rows_to_arrow
+from ledgermq.client.messages.record import row_of
 from ledgermq.client.settings.values import ClientSettings
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
@@ -45,7 +46,6 @@ def answers(*results: pb.ProduceResult) -> Callable[[ProduceFrame], pb.ProduceRe
 
 
 # -- silence
-# -------------------------------------------------------------------------------------------------------------
 
 
 @against_a_hostile_broker
@@ -94,7 +94,6 @@ async def test_a_silent_owner_does_not_keep_fetch_waiting(broker: HostileBroker,
 
 
 # -- nonsense to a producer
-# ----------------------------------------------------------------------------------------------
 
 
 @against_a_hostile_broker
@@ -218,7 +217,6 @@ async def test_overload_is_answered_with_patience(broker: HostileBroker, client:
 
 
 # -- nonsense to a consumer
-# ----------------------------------------------------------------------------------------------
 
 
 @against_a_hostile_broker
@@ -478,7 +476,6 @@ async def test_verdicts_that_were_not_asked_for_mean_nothing(broker: HostileBrok
 
 
 # -- look-up
-# -------------------------------------------------------------------------------------------------------------
 
 
 def look_up(*offsets: int, key: bytes = b"k", left: tuple[int, int] = (0, 0)) -> pb.FindMessagesResponse:

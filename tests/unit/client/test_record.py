@@ -12,7 +12,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from ledgermq.client.messages.record import datetime_of, row_bytes, row_of, rows_to_arrow
+from ledgermq.client.messages.columns import rows_to_arrow
+from ledgermq.client.messages.record import datetime_of, row_bytes, row_of
 from ledgermq.client.producing.arrow_rows import PIECE_ROWS_MAX, conform, pieces_of
 from ledgermq.errors import InvalidRecord
 from ledgermq.protocol.records import HEADERS, SCHEMA, record_bytes

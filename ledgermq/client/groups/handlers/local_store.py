@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 
 from ledgermq.client.consuming.message import Message, messages_as
-from ledgermq.client.messages.record import rows_to_arrow
+from ledgermq.client.messages.columns import rows_to_arrow
 from ledgermq.errors import DataDamaged, InvalidConfig, InvalidRequest, ResourceExhausted
 from ledgermq.protocol.records import decode_batch, encode_batch
 from ledgermq.runtime.sqlite_file import FileKind, SqliteFile

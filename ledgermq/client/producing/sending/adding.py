@@ -10,20 +10,32 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import accumulate
-from typing import Self
+from typing import Any, Self
 
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.due import due_of
-from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Record, Row, headers_of, row_bytes
+from ledgermq.client.messages.record import (
+    ROW_OVERHEAD_BYTES,
+    Headers,
+    PartitionAt,
+    Record,
+    Row,
+    as_bytes,
+    checked_headers,
+    headers_of,
+    row_bytes,
+)
 from ledgermq.client.producing.arrow_rows import Piece
 from ledgermq.client.producing.batch import Batch
-from ledgermq.client.producing.delivery import BatchDelivery, Delivery, OnDelivery, Outcome, Refused
+from ledgermq.client.producing.delivery import BatchDelivery, Delivery, OnDelivery, Outcome, Place, Refused
+from ledgermq.client.producing.partition.topic_queues import TopicQueues
 from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.sending.lifetime import Lifetime
+from ledgermq.client.producing.sending.timeouts import deadline_of, timeout_of
 from ledgermq.client.producing.sending.works import Adds, Prepared
 from ledgermq.client.producing.sessions import EncodedBatch
-from ledgermq.client.producing.topics import TopicQueues
 from ledgermq.client.producing.unrouted import typed
+from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import InvalidRecord, UnknownPartition, UnknownTopic
 
 
@@ -33,7 +45,7 @@ class Adding(Lifetime):
     @cached_property
     def _adds(self) -> Adds:
         return Adds(
-            self._add_plain,
+            self._join,
             self._add_plain_values,
             self._prepare,
             self._add_prepared,
@@ -86,6 +98,43 @@ class Adding(Lifetime):
         buffer.held_bytes = held_bytes
         return batch.deliver_plain(value, size, self._sources.now_us() if due_us is None else due_us)
 
+    def _join(
+        self, topic: str, value: Any, key: Any, headers: Headers | None, tag: Any, partition: Any, limit_bytes: int
+    ) -> Batch | None:
+        """Add a record of the present time like `_add_plain`, with whatever else it has: into the open batch of its
+        partition, which is returned; the record is its last one. Return None if any other check is needed. Raises
+        InvalidRecord.
+        """
+        if key is None and partition is None:
+            batch = self._open.get(topic)
+        else:
+            queues = self._keyed.get(topic)
+            if queues is None:
+                return None
+            if type(key) is not bytes:
+                key = as_bytes("key", key)
+            if partition is None:
+                partition = partition_of_key(key, len(queues))
+            elif type(partition) is not int or not 0 <= partition < len(queues):
+                return None
+            batch = queues[partition].open
+        if batch is None or (tag is not None and not (type(tag) is str and tag.isascii())):
+            return None
+        if type(value) is not bytes:
+            value = as_bytes("value", value)
+        pairs = None if headers is None else checked_headers(headers)
+        row = (key, value, pairs, self._sources.now_us(), tag)
+        size, buffer = row_bytes(row), self._buffer
+        held_bytes = buffer.held_bytes + size + ROW_OVERHEAD_BYTES
+        if batch.data_bytes + size > batch.row_bytes_max or held_bytes > limit_bytes:
+            return None
+        buffer.held_bytes = held_bytes
+        if batch.plain_bytes_max >= 0 and key is None and pairs is None and tag is None and value is not None:
+            batch.add_plain(value, row[3])
+        else:
+            batch.join(row, size)
+        return batch
+
     def add_row(
         self,
         topic: str,
@@ -111,17 +160,25 @@ class Adding(Lifetime):
         held = size + ROW_OVERHEAD_BYTES
         self._buffer.admit(held)
         try:
-            delivery = self._topics.topic(topic).add(row, size, partition, deadline_s)
+            place = self._topics.topic(topic)
+            delivery = place.add(row, size, partition, deadline_s)
         except BaseException as error:
             self._buffer.release(held)
             if isinstance(error, UnknownPartition | InvalidRecord):
                 self._discovery.refresh(topic)  # The topic may have grown, or deduplicate by now.
                 self._wake.set()
             raise
-        is_plain = row[0] is None and row[2] is None and partition is None
-        if self._takes_plain and is_plain and isinstance(delivery.place, Batch) and not (self.closed or self.draining):
-            self._open[topic] = delivery.place
+        if self._takes_plain and isinstance(place, TopicQueues) and not (self.closed or self.draining):
+            self._open_fast_path(topic, place, delivery.place, row, partition)
         return self._reported(delivery)
+
+    def _open_fast_path(self, topic: str, queues: TopicQueues, joined: Place, row: Row, partition: int | None) -> None:
+        assert isinstance(joined, Batch), "records of a known topic join batches"
+        takes_rows = joined.row_bytes_max >= 0
+        if row[0] is None and partition is None and (takes_rows or row[2] is None):
+            self._open[topic] = joined
+        if takes_rows:
+            self._keyed[topic] = queues.queues
 
     def _delayed_producer(self) -> Self:
         if self._exclusive is not None:
@@ -170,9 +227,29 @@ class Adding(Lifetime):
         self._buffer.held_bytes += size + count * ROW_OVERHEAD_BYTES
         return Delivery(batch, batch.add_plain_values(values[:count], size, self._sources.now_us())), count
 
+    def _add_checked(
+        self, topic: str, record: Record, expect_end: int | None, timeout: float | timedelta | None
+    ) -> Delivery:
+        """Add a record with all checks. Raises like `send`."""
+        due_us = self.due_us(record.delay, record.deliver_at, record.delay_level, record.timestamp)
+        if expect_end is not None:
+            self.check_conditional(record.partition, expect_end, delayed=due_us is not None)
+        deadline_s = None if timeout is None else deadline_of(timeout_of(timeout, self.settings))
+        if due_us is not None and deadline_s is None and self._delayed is not None and _is_plain(record):
+            delivery = self._delayed._add_plain(topic, record.value, self._buffer.limit_bytes, due_us)
+            if delivery is not None:
+                return delivery
+        prepared = self._prepare_due(topic, record, due_us)
+        place = PartitionAt.of(prepared.partition, expect_end)
+        self._check_takes_records()
+        return self._add_prepared(prepared._replace(partition=place, deadline_s=deadline_s))
+
     def _prepare(self, topic: str, record: Record) -> Prepared:
         """Check a record of `send_many`. Raises like `send`."""
         due_us = self.due_us(record.delay, record.deliver_at, record.delay_level, record.timestamp)
+        return self._prepare_due(topic, record, due_us)
+
+    def _prepare_due(self, topic: str, record: Record, due_us: int | None) -> Prepared:
         topic, row, partition = prepared(
             self.settings,
             topic,
@@ -249,3 +326,18 @@ class Adding(Lifetime):
 def calling(callback: OnDelivery, delivery: Delivery) -> Delivery:
     delivery.call_when_done(callback)
     return delivery
+
+
+def _is_plain(record: Record) -> bool:
+    """Return whether a delayed record has a value and nothing else besides its delay."""
+    return (
+        type(record.value) is bytes
+        and record.key is None
+        and record.headers is None
+        and record.tag is None
+        and record.timestamp is None
+        and record.partition is None
+        and record.ttl is None
+        and record.id is None
+        and record.priority is None
+    )

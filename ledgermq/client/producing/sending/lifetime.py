@@ -18,6 +18,7 @@ from ledgermq.client.producing.delivery import SendResult, again
 from ledgermq.client.producing.discovery import Discovery
 from ledgermq.client.producing.dispatcher import Dispatcher
 from ledgermq.client.producing.exclusive import Exclusive
+from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.client.producing.publishing import Producing, Publishing
 from ledgermq.client.producing.queuing import Calls
 from ledgermq.client.producing.send_buffer import OnFailure, SendBuffer
@@ -82,9 +83,9 @@ class Lifetime:
         )
         self._background: asyncio.Task[None] | None = None
         self._open: dict[str, Batch] = {}
-        """By topic, the batch that the last record without a key joined; the batch itself decides
-        whether it takes more records.
-        """
+        """By topic, the batch that the last record without a key joined; it decides whether it takes more."""
+        self._keyed: dict[str, list[PartitionQueue]] = {}
+        """By topic, the queues among which keys choose; their open batches decide likewise."""
         self._takes_plain = settings.serializer is None and not settings.interceptors and settings.on_delivery is None
         """Whether records may take the fast path: values are stored as given, and nothing is called for each."""
         self._fresh_starts = 0
@@ -312,6 +313,7 @@ class Lifetime:
     def _close_fast_path(self) -> None:
         """From now on, every record takes the path with all checks."""
         self._open.clear()
+        self._keyed.clear()
         if self._delayed is not None:
             self._delayed._close_fast_path()
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
-from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Record, Row
+from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Headers, Record, Row
 from ledgermq.client.producing.arrow_rows import Piece
+from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery
 from ledgermq.client.producing.send_buffer import SendBuffer
 from ledgermq.client.producing.sending.timeouts import deadline_of
@@ -40,7 +41,7 @@ class Adds:
     returns the delivery of a record that cannot be added, or raises its error, as `raise_on_error` says.
     """
 
-    plain: Callable[[str, bytes, int], Delivery | None]
+    join: Callable[[str, Any, Any, Headers | None, Any, Any, int], Batch | None]
     plain_values: Callable[[str, Sequence[bytes], int], tuple[Delivery, int] | None]
     prepare: Callable[[str, Record], Prepared]
     prepared: Callable[[Prepared], Delivery]
@@ -88,6 +89,7 @@ class ManyRecords:
         self._piece_end = 0
         self._is_plain = False
         """Whether the values up to `_piece_end` are plain bytes."""
+        self._is_text = False
         self._waiting: Prepared | None = None
 
     @property
@@ -143,17 +145,36 @@ class ManyRecords:
                 return False
             record = self._sequence[self._at]
             self._at += 1
-        if type(record) is bytes and self.deadline_s is None:
-            delivery = self._adds.plain(self._topic, record, limit_bytes)
-            if delivery is not None:
-                self.result.add(delivery)
-                return True
         try:
+            if self.deadline_s is None and (batch := self._joined(record, limit_bytes)) is not None:
+                self.result.add_rows(batch, batch.record_count - 1)
+                return True
             waiting = self._adds.prepare(self._topic, record if isinstance(record, Record) else Record(record))
             self._waiting = waiting._replace(deadline_s=self.deadline_s)
         except Exception as error:  # as in `send`
             self.result.add(self._adds.failed_or_raised(error, self._topic))
         return True
+
+    def _joined(self, record: Any, limit_bytes: int) -> Batch | None:
+        """Add a record that needs no further check, and return its batch. Return None for any other one."""
+        if type(record) is not Record:
+            if isinstance(record, Record):
+                return None
+            return self._adds.join(self._topic, record, None, None, None, None, limit_bytes)
+        value, key, headers, tag, timestamp, partition, ttl, delay, deliver_at, delay_level, message_id, priority = (
+            record
+        )
+        if (
+            timestamp is None
+            and ttl is None
+            and delay is None
+            and deliver_at is None
+            and delay_level is None
+            and message_id is None
+            and priority is None
+        ):
+            return self._adds.join(self._topic, value, key, headers, tag, partition, limit_bytes)
+        return None
 
     def _add_values(self, limit_bytes: int, count_max: int) -> int:
         """Add plain values of a sequence that join a batch at once. Return their number."""
@@ -162,10 +183,17 @@ class ManyRecords:
         if self._at >= self._piece_end:
             piece = self._sequence[self._at : self._at + RECORDS_PER_STEP]
             self._piece_end = self._at + len(piece)
-            self._is_plain = set(map(type, piece)) == {bytes}
-        if not self._is_plain:
+            kinds = set(map(type, piece))
+            self._is_plain, self._is_text = kinds == {bytes}, kinds == {str}
+        if not (self._is_plain or self._is_text):
             return 0
         values = self._sequence[self._at : min(self._piece_end, self._at + count_max)]
+        if self._is_text:
+            try:
+                values = [text.encode() for text in values]
+            except UnicodeEncodeError:  # they are added one by one, so that the error is that of its record alone
+                self._is_text = False
+                return 0
         run = self._adds.plain_values(self._topic, cast(Sequence[bytes], values), limit_bytes)
         if run is None:
             return 0

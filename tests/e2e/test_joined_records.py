@@ -1,0 +1,167 @@
+"""Most records join the open batch of their partition by a short way. What is stored is what the way with all
+checks gives, whatever a record has, and whatever the topic asks for.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import ledgermq
+from ledgermq import errors
+from tests.broker.cluster import Cluster, in_cluster
+from tests.e2e.test_client_takeover import client_of
+
+HEADERS: list[Any] = [
+    None,
+    {},
+    {"trace": b"1"},
+    [("a", "text"), ("a", None), ("größe", b"\xff")],
+    {"ledgermq.priority": "1"},
+    {"ledgermq.id": "same"},
+]
+PARTITIONS = 4
+
+
+def drawn(count: int, seed: int, *, keyed: bool) -> list[dict[str, Any]]:
+    """Return arguments of `send`; each value says which one it is. `keyed`: each record has a key, or a partition."""
+    draw = random.Random(seed)
+    found = []
+    for number in range(count):
+        text = f"{number:04}" + "x" * draw.choice([0, 0, 40, 400])
+        given: dict[str, Any] = {"value": draw.choice([text, text.encode(), bytearray(text.encode())])}
+        if keyed:
+            given["key"] = draw.choice([f"k{draw.randrange(9)}", b"k%d" % draw.randrange(9), b"", "é" * 40])
+        if draw.random() < 0.2:
+            given["partition"] = draw.randrange(PARTITIONS)
+        if keyed and draw.random() < 0.1:
+            given["value"] = None
+        if draw.random() < 0.4:
+            given["headers"] = draw.choice(HEADERS)
+        if draw.random() < 0.3:
+            given["tag"] = draw.choice(["A", "ÄÖ", ""])
+        if draw.random() < 0.1:
+            given["ttl"] = 60
+        found.append(given)
+    return found
+
+
+async def stored(client: ledgermq.Client, topic: str) -> list[list[tuple[Any, ...]]]:
+    """Return the records of each partition."""
+    found: list[list[tuple[Any, ...]]] = [[] for _ in range(PARTITIONS)]
+    async with client.consumer(topic, start="earliest", until_end=True) as consumer:
+        async for message in consumer:
+            headers = [(name, value) for name, value in message.headers if name != "ledgermq.expires-ms"]
+            found[message.partition].append((message.key, message.value, headers, message.tag))
+    return found
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"priority.levels": "2"}, {"dedup.window.ms": "1000000"}, {"max.message.bytes": "2000"}],
+    ids=["plain", "levels", "ids", "small"],
+)
+@pytest.mark.parametrize("many", [False, True], ids=["send", "send_many"])
+@pytest.mark.parametrize("batch_bytes_max", [500, 1_000_000])
+def test_both_ways_store_the_same(settings: dict[str, str], many: bool, batch_bytes_max: int) -> None:
+    records = drawn(300, 7, keyed=True)
+
+    @in_cluster("a:1")
+    async def life(cluster: Cluster) -> None:
+        async with client_of(cluster) as client:
+            results: list[list[Any]] = []
+            for name, on_delivery in (("short", None), ("long", lambda result: None)):
+                await client.create_topic(name, PARTITIONS, settings=settings)
+                async with client.producer(on_delivery=on_delivery, batch_bytes_max=batch_bytes_max) as producer:
+                    await producer.send(name, b"first", partition=0)  # the topic is known from now on
+                    if many:
+                        sent = list(await producer.send_many(name, [ledgermq.Record(**given) for given in records]))
+                    else:
+                        sent = [producer.send(name, **given) for given in records]
+                    results.append(
+                        [(each.partition, each.offset, each.duplicate) for each in [await one for one in sent]]
+                    )
+            assert results[0] == results[1]
+            assert await stored(client, "short") == await stored(client, "long")
+
+    life()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_records_without_a_key_keep_what_they_have(seed: int) -> None:
+    """Where they go is drawn, so their contents and their order are compared with what was sent."""
+    records = drawn(300, seed, keyed=False)
+
+    @in_cluster("a:1")
+    async def life(cluster: Cluster) -> None:
+        async with client_of(cluster) as client:
+            await client.create_topic("t", PARTITIONS)
+            async with client.producer(batch_bytes_max=800) as producer:
+                await producer.send("t", b"first")
+                results = [await sent for sent in [producer.send("t", **given) for given in records]]
+            found = await stored(client, "t")
+            for given, result in zip(records, results, strict=True):
+                key, value, headers, tag = found[result.partition][result.offset]
+                wanted = given["value"].encode() if isinstance(given["value"], str) else bytes(given["value"])
+                assert (key, value, tag) == (None, wanted, given.get("tag"))
+                pairs = given.get("headers") or ()
+                pairs = list(pairs.items() if isinstance(pairs, dict) else pairs)
+                assert headers == [(name, data.encode() if isinstance(data, str) else data) for name, data in pairs]
+                assert given.get("partition", result.partition) == result.partition
+
+    life()
+
+
+def test_a_wrong_record_on_the_short_way_fails_alone() -> None:
+    @in_cluster("a:1")
+    async def life(cluster: Cluster) -> None:
+        async with client_of(cluster) as client:
+            await client.create_topic("t", PARTITIONS)
+            async with client.producer() as producer:
+                await producer.send("t", b"0", key=b"k")
+                held = producer.buffered_bytes
+                wrong: list[dict[str, Any]] = [
+                    {"value": b"v", "key": 1},
+                    {"value": 1, "key": b"k"},
+                    {"value": "\ud800", "key": b"k"},
+                    {"value": b"v", "key": "\ud800"},
+                    {"value": b"v", "headers": {1: b""}},
+                    {"value": b"v", "headers": {"\ud800": b""}},
+                    {"value": b"v", "headers": [("a",)]},
+                    {"value": b"v", "headers": {"a": 1}, "key": b"k"},
+                    {"value": b"v", "tag": 1},
+                    {"value": b"v", "tag": "\ud800", "key": b"k"},
+                ]
+                for given in wrong:
+                    with pytest.raises(errors.InvalidRecord):
+                        producer.send("t", **given)
+                with pytest.raises(errors.UnknownPartition):
+                    producer.send("t", b"v", partition=PARTITIONS)
+                with pytest.raises(errors.MessageTooLarge):
+                    producer.send("t", bytes(100_000_000), key=b"k")
+                assert producer.buffered_bytes == held == 0
+                sent = [producer.send("t", b"%d" % number, key=b"k") for number in range(1, 4)]
+                assert [(await each).offset for each in sent] == [1, 2, 3]
+
+    life()
+
+
+def test_the_short_way_ends_with_the_topic_and_follows_new_partitions() -> None:
+    @in_cluster("a:1")
+    async def life(cluster: Cluster) -> None:
+        async with client_of(cluster) as client:
+            await client.create_topic("t", 1)
+            async with client.producer() as producer:
+                assert (await producer.send("t", b"0", key=b"k")).partition == 0
+                await client.alter_topic("t", partitions=64)
+                await client.describe_topic("t")
+                spread = {(await producer.send("t", b"v", key=b"%d" % number)).partition for number in range(200)}
+                assert len(spread) > 32
+                await client.delete_topic("t")
+                await client.create_topic("t", 2)
+                results = [await producer.send("t", b"again", key=b"%d" % number) for number in range(20)]
+                assert {result.partition for result in results} == {0, 1}
+
+    life()
