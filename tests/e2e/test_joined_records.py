@@ -20,7 +20,7 @@ HEADERS: list[Any] = [
     {"trace": b"1"},
     [("a", "text"), ("a", None), ("größe", b"\xff")],
     {"ledgermq.priority": "1"},
-    {"ledgermq.id": "same"},
+    {"ledgermq.message-id": "same"},
 ]
 PARTITIONS = 4
 
@@ -80,10 +80,13 @@ def test_both_ways_store_the_same(settings: dict[str, str], many: bool, batch_by
                         sent = list(await producer.send_many(name, [ledgermq.Record(**given) for given in records]))
                     else:
                         sent = [producer.send(name, **given) for given in records]
+                    has_short_way = name == "short" and ("max.message.bytes" not in settings or batch_bytes_max == 500)
+                    assert bool(producer._keyed) == (has_short_way and settings.keys() <= {"max.message.bytes"})
                     results.append(
                         [(each.partition, each.offset, each.duplicate) for each in [await one for one in sent]]
                     )
             assert results[0] == results[1]
+            assert any(is_duplicate for _, _, is_duplicate in results[0]) == ("dedup.window.ms" in settings)
             assert await stored(client, "short") == await stored(client, "long")
 
     life()
