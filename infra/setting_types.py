@@ -29,8 +29,8 @@ from ledgermq.client.settings.values import (
 CLONE = Path(__file__).parents[1]
 START = ("ledgermq.client.consuming.start", "Start")
 RULE = ("ledgermq.client.groups.assignment", "GivenRule")
-OF_VALUES = re.compile(r"\b(FromBytes|OnFailure|OnQueueFailure)\b")
-"""Types of settings that are about the values which the deserializer gives."""
+OF_VALUES = re.compile(r"\b(FromBytes|ToBytes|OnFailure|OnQueueFailure)\b")
+"""Types of settings that are about the values which the deserializer gives, or the serializer takes."""
 RETRY = ("ledgermq.client.groups.handlers.retry", "Retry")
 
 
@@ -43,30 +43,32 @@ class Options:
     kinds: tuple[type, ...]
     own: tuple[tuple[str, tuple[str, str]], ...] = ()
     without: tuple[str, ...] = ()
-    is_generic: bool = False
-    """Whether the type of values, which the deserializer gives, is a parameter."""
+    parameter: str = ""
+    """The parameter for the type of values: V, which the deserializer gives, or S, which the serializer takes."""
 
 
 ALL = (
     Options("ClientOptions", "Arguments of `connect`.", (ClientSettings,)),
-    Options("ProducerOptions", "Arguments of `Client.producer` and of transactions.", (ProducerSettings,)),
-    Options("ConsumerOptions", "Arguments of `Client.consumer` without a group.", (ConsumerSettings,), is_generic=True),
+    Options(
+        "ProducerOptions", "Arguments of `Client.producer` and of transactions.", (ProducerSettings,), parameter="S"
+    ),
+    Options("ConsumerOptions", "Arguments of `Client.consumer` without a group.", (ConsumerSettings,), parameter="V"),
     Options(
         "MemberOptions",
         "Arguments of `Client.consumer` with a group.",
         (GroupSettings,),
         (("retry", RETRY),),
-        is_generic=True,
+        parameter="V",
     ),
-    Options("TableOptions", "Arguments of `Client.table`.", (TableSettings,), is_generic=True),
-    Options("QueueOptions", "Arguments of `Client.queue`.", (QueueSettings,), is_generic=True),
+    Options("TableOptions", "Arguments of `Client.table`.", (TableSettings,), parameter="V"),
+    Options("QueueOptions", "Arguments of `Client.queue`.", (QueueSettings,), parameter="V"),
     Options(
         "HandlerOptions",
         "Arguments of `Client.handler`.",
         (HandlerSettings, GroupSettings),
         (("start", RULE),),
         ("topics", "group", "consumer"),
-        is_generic=True,
+        parameter="V",
     ),
     Options(
         "QueueHandlerOptions",
@@ -74,7 +76,7 @@ ALL = (
         (QueueHandlerSettings, QueueSettings),
         (("start", START),),
         ("topics", "group", "queue"),
-        is_generic=True,
+        parameter="V",
     ),
 )
 
@@ -86,11 +88,11 @@ def page() -> str:
     for options in ALL:
         lines = []
         for name, text, used in _declared(options):
-            typed = OF_VALUES.sub(r"\1[V]", text) if options.is_generic else text
+            typed = OF_VALUES.sub(rf"\1[{options.parameter}]", text) if options.parameter else text
             lines.append(f"    {name}: {typed}")
             for module, imported in used:
                 imports.setdefault(module, set()).add(imported)
-        bases = "TypedDict, Generic[V]" if options.is_generic else "TypedDict"
+        bases = f"TypedDict, Generic[{options.parameter}]" if options.parameter else "TypedDict"
         head = f"class {options.name}({bases}, total=False):"
         classes.append("\n".join([head, f'    """{options.text}"""', "", *lines]))
     standard = {module: names for module, names in imports.items() if module.split(".")[0] in sys.stdlib_module_names}
@@ -103,7 +105,7 @@ def page() -> str:
         "",
         *_import_lines({"typing": typing}),
         "",
-        "from ledgermq.client.settings.serializers import V",
+        "from ledgermq.client.settings.serializers import S, V",
         "",
         "if TYPE_CHECKING:",
         *(f"    {line}" for line in _import_lines(standard)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict
 
-from ledgermq.client.settings.serializers import V
+from ledgermq.client.settings.serializers import S, V
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ class ClientOptions(TypedDict, total=False):
     on_trouble: Callable[[LedgerMQError | None], None] | None
 
 
-class ProducerOptions(TypedDict, total=False):
+class ProducerOptions(TypedDict, Generic[S], total=False):
     """Arguments of `Client.producer` and of transactions."""
 
     acks: Literal["durable", "received"]
@@ -60,7 +60,7 @@ class ProducerOptions(TypedDict, total=False):
     partitioner: Keyless | Partitioner
     availability_timeout_s: float
     batch_by: Literal["partition", "tag"]
-    serializer: ToBytes | None
+    serializer: ToBytes[S] | None
     interceptors: Sequence[SendInterceptor]
     raise_on_error: bool
     on_delivery: Callable[[Any], object] | None

@@ -30,7 +30,7 @@ from ledgermq.client.setting_types import (
     HandlerOptions,
     ProducerOptions,
 )
-from ledgermq.client.settings.serializers import V
+from ledgermq.client.settings.serializers import S, V
 from ledgermq.client.settings.values import ClientSettings, settings_from
 from ledgermq.client.transactions.checks import CheckedMessage, Resolution
 from ledgermq.errors import LedgerMQError, UsedElsewhere
@@ -106,7 +106,7 @@ class Client(ClientCalls):
             self._views = [*(made for made in self._views if not made.closed), view]
         return view
 
-    def producer(self, **settings: Unpack[ProducerOptions]) -> Producer:
+    def producer(self, **settings: Unpack[ProducerOptions[S]]) -> Producer[S]:
         """See `ledgermq.Client.producer`."""
         inner = self._background.run(as_coroutine(lambda: self._inner.producer(**settings)))
         producer = Producer(self._background, inner, self._sources)
@@ -134,8 +134,8 @@ class Client(ClientCalls):
         *,
         check: Callable[[CheckedMessage], Resolution],
         concurrency: int = 16,
-        **settings: Unpack[ProducerOptions],
-    ) -> HalfMessages:
+        **settings: Unpack[ProducerOptions[S]],
+    ) -> HalfMessages[S]:
         """See `ledgermq.Client.half_messages`. Here `check` runs in another thread."""
 
         called = self._callers.noting(check)

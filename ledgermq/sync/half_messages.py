@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
 
 from ledgermq.client.messages.record import Bytes, Headers
+from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.checks import Resolution
 from ledgermq.sync.generated.half_messages import HalfMessage, HalfMessagesCalls
 
 
-class HalfMessages(HalfMessagesCalls):
+class HalfMessages(HalfMessagesCalls[S]):
     """See `ledgermq.HalfMessages`; use it in a `with` block."""
 
     def send_in_transaction(
         self,
         topic: str,
-        value: Any,
+        value: S | None,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from ledgermq.client.messages.record import (
     ROW_OVERHEAD_BYTES,
@@ -29,6 +29,7 @@ from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.producing.sending.lifetime import DRAINED
 from ledgermq.client.producing.sending.timeouts import deadline_of, timeout_of
 from ledgermq.client.settings.producers import ProducerSettings
+from ledgermq.client.settings.serializers import S
 from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
@@ -116,7 +117,7 @@ class Delivery:
         return self.inner
 
 
-class Sender(Generic[In]):
+class Sender(Generic[In, S]):
     """Queues records, and hands them over to the background thread many at a time. Several threads may send at a
     time; the records of each keep their order.
 
@@ -136,7 +137,7 @@ class Sender(Generic[In]):
     def send(
         self,
         topic: str,
-        value: Any,
+        value: S | None,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,
@@ -257,7 +258,7 @@ class Sender(Generic[In]):
         self.hand_over()
 
     def send_many(
-        self, topic: str, records: Iterable[Record | Any], *, timeout: float | timedelta | None = None
+        self, topic: str, records: Iterable[Record | S | None], *, timeout: float | timedelta | None = None
     ) -> list[Delivery]:
         """Queue many records. Raises like `send`. `timeout`: as there, of each record from its own turn on."""
         deliveries = []
@@ -293,7 +294,7 @@ class Sender(Generic[In]):
         self._background.run(flush(), timeout_s)
 
 
-class Producer(Sender[AsyncProducer], ProducerCalls):
+class Producer(Sender[AsyncProducer[S], S], ProducerCalls[S]):
     """See `ledgermq.Producer`.
 
     Here `send` blocks while the buffer is full (or raises, with when_full="fail").

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Unpack
 
 from ledgermq.client.setting_types import ProducerOptions
+from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.admin import TransactionAdmin as AsyncTransactionAdmin
 from ledgermq.client.transactions.admin import TransactionDescription, TransactionList
 from ledgermq.client.transactions.decisions import TransactionOutcome
@@ -82,8 +83,8 @@ class TransactionClient(TransactionAdmin):
         transactional_id: str,
         *,
         timeout: str | float | timedelta | None = None,
-        **settings: Unpack[ProducerOptions],
-    ) -> Transactions:
+        **settings: Unpack[ProducerOptions[S]],
+    ) -> Transactions[S]:
         """Return the transactions of a transactional id: letters, digits, '.', '_' and '-'.
 
         The id names one producer, which keeps it over restarts. Two processes that use one id at the
@@ -103,8 +104,8 @@ class TransactionClient(TransactionAdmin):
         return Transactions(self._background, made, self._sources)
 
     def two_phase(
-        self, *, timeout: str | float | timedelta | None = None, **settings: Unpack[ProducerOptions]
-    ) -> TwoPhase:
+        self, *, timeout: str | float | timedelta | None = None, **settings: Unpack[ProducerOptions[S]]
+    ) -> TwoPhase[S]:
         """Return an object for two-phase transactions, with the methods of PEP 249's extension.
 
             with client.transactions.two_phase() as branch:

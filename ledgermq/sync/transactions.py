@@ -8,6 +8,7 @@ from typing import Any
 
 from ledgermq.client.groups.group_consumer import GroupConsumer as AsyncGroupConsumer
 from ledgermq.client.groups.staged_offsets import WhatToStage
+from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.transaction import Transaction as AsyncTransaction
 from ledgermq.client.transactions.transaction import check_consumer
 from ledgermq.client.transactions.two_phase import TwoPhase as AsyncTwoPhase
@@ -24,7 +25,7 @@ def inner_of(consumer: object) -> AsyncGroupConsumer:
     return check_consumer(consumer.inner if isinstance(consumer, GroupConsumer) else consumer)
 
 
-class Transaction(Sender[AsyncTransaction], TransactionCalls):
+class Transaction(Sender[AsyncTransaction[S], S], TransactionCalls[S]):
     """See `ledgermq.Transaction`; use it in a `with` block.
 
     Here `send` blocks while the buffer is full (or raises, with when_full="fail").
@@ -33,7 +34,7 @@ class Transaction(Sender[AsyncTransaction], TransactionCalls):
     def __init__(
         self,
         background: Background,
-        inner: AsyncTransaction,
+        inner: AsyncTransaction[S],
         sources: Sources,
         reading: GroupConsumer | None,
     ) -> None:
@@ -97,17 +98,17 @@ class Transaction(Sender[AsyncTransaction], TransactionCalls):
         self._end(leave)
 
 
-class Transactions(TransactionsCalls):
+class Transactions(TransactionsCalls[S]):
     """See `ledgermq.Transactions`; use it in a `with` block."""
 
-    def begin(self, *, reading: GroupConsumer | None = None) -> Transaction:
+    def begin(self, *, reading: GroupConsumer | None = None) -> Transaction[S]:
         """See `ledgermq.Transactions.begin`."""
         consumer = None if reading is None else inner_of(reading)
         begun = self._background.run(as_coroutine(lambda: self._inner.begin(reading=consumer)))
         return Transaction(self._background, begun, self._sources, reading)
 
 
-class TwoPhase(Sender[AsyncTwoPhase], TwoPhaseCalls):
+class TwoPhase(Sender[AsyncTwoPhase[S], S], TwoPhaseCalls[S]):
     """See `ledgermq.TwoPhase`; use it in a `with` block.
 
     Here `send` blocks while the buffer is full (or raises, with when_full="fail").

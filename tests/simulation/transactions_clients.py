@@ -19,8 +19,8 @@ from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.values import ClientSettings
 from ledgermq.client.transactions.decisions import Decisions
-from ledgermq.client.transactions.lane import Lane
-from ledgermq.client.transactions.staging import Staging
+from ledgermq.client.transactions.sending.lane import Lane
+from ledgermq.client.transactions.sending.staging import Staging
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.transactions import Transactions
 from ledgermq.client.transactions.two_phase import TwoPhase

@@ -90,6 +90,39 @@ def serializers(plain: Serializer) -> None:
     Serializer.json().to_bytes([3])
 
 
+async def sending_values(client: ledgermq.Client, threads: sync.Client) -> None:
+    orders = Serializer.pydantic(Order)
+    producer = client.producer(serializer=orders, linger_ms=5)
+    await producer.send("t", Order(3), key="k")
+    await producer.send("t", None, "k")
+    producer.send("t", "an order")  # wrong
+    await producer.send_many("t", [Order(3), ledgermq.Record(Order(4), key=b"k")])
+    await producer.send_many("t", ["an order"])  # wrong
+    of_texts: ledgermq.Producer[str] = producer  # wrong
+    of_anything: ledgermq.Producer = producer
+    of_anything.send("t", "an order")
+    client.producer().send("t", b"v")
+    client.producer(interceptors=[lambda record: record]).send("t", {"amount": 3})
+    print(of_texts)
+    async with client.transactions("app", serializer=orders) as transactions, transactions.begin() as transaction:
+        transaction.send("t", Order(3), timeout=3)
+        transaction.send("t", 3)  # wrong
+    async with client.transactions.two_phase(serializer=orders) as branch:
+        branch.send("t", Order(3))
+        branch.send("t", 3)  # wrong
+    async with client.half_messages("g", check=lambda message: "commit", serializer=orders) as half:
+        await half.send("t", Order(3))
+        await half.send("t", 3)  # wrong
+    with threads.producer(serializer=orders) as sender:
+        sender.send("t", Order(3)).result(3)
+        sender.send("t", 3)  # wrong
+        sender.send_many("t", [3])  # wrong
+    with threads.transactions("app", serializer=orders) as several, several.begin() as one:
+        one.send("t", Order(3))
+        one.send("t", 3)  # wrong
+        one.send("t", Order(3), b"k", expected_end=3)  # wrong
+
+
 async def values(client: ledgermq.Client) -> None:
     orders = Serializer.pydantic(Order)
     async for message in client.consumer("t", deserializer=orders):

@@ -19,6 +19,7 @@ from ledgermq.client.setting_types import (
     ProducerOptions,
 )
 from ledgermq.client.settings.producers import ProducerSettings
+from ledgermq.client.settings.serializers import S
 from ledgermq.client.settings.values import settings_from
 from ledgermq.client.transactions.checks import Check
 from ledgermq.client.transactions.half_messages import HalfMessages
@@ -28,10 +29,10 @@ from ledgermq.errors import InvalidConfig
 class MakingProducers(Making):
     """The calls of a client that make producers, or send."""
 
-    def producer(self, **settings: Unpack[ProducerOptions]) -> Producer:
+    def producer(self, **settings: Unpack[ProducerOptions[S]]) -> Producer[S]:
         """Return a producer. Settings: the fields of `ProducerSettings`. Raises InvalidConfig."""
         self._forget_closed()
-        producer = Producer(self._context, settings_from(ProducerSettings, settings))
+        producer: Producer[S] = Producer(self._context, settings_from(ProducerSettings, settings))
         self._made.append(producer)
         return producer
 
@@ -93,8 +94,8 @@ class MakingProducers(Making):
         *,
         check: Check,
         concurrency: int = 16,
-        **settings: Unpack[ProducerOptions],
-    ) -> HalfMessages:
+        **settings: Unpack[ProducerOptions[S]],
+    ) -> HalfMessages[S]:
         """Return the half messages of a check group: stored before a transaction of the program's own,
         visible if that commits.
 
@@ -114,7 +115,7 @@ class MakingProducers(Making):
             if name in settings:
                 raise InvalidConfig(f"a half message is stored durably, once: leave out {name}")
         parsed = settings_from(ProducerSettings, settings).strict_for("a half message")
-        made = HalfMessages(self._context, group, check, concurrency, parsed)
+        made: HalfMessages[S] = HalfMessages(self._context, group, check, concurrency, parsed)
         self._forget_closed()
         self._made.append(made)
         return made

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterable, Iterable
 from datetime import datetime, timedelta
 from functools import partial
 from threading import get_ident
-from typing import Any, Self
+from typing import Generic, Self
 
 from ledgermq.client.messages.record import Bytes, Headers, Record
 from ledgermq.client.producing.arrow_rows import ArrowData, Pieces, table_of
@@ -20,12 +20,14 @@ from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.producing.sending.adding import Adding, calling
 from ledgermq.client.producing.sending.timeouts import deadline_of, timeout_of
 from ledgermq.client.producing.sending.works import ArrowRows, ManyRecords
+from ledgermq.client.settings.serializers import S
 from ledgermq.client.settings.spill import SpillState
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, InvalidRecord
 
 
-class Producer(Adding):
-    """A producer, made by `client.producer(**settings)`.
+class Producer(Adding, Generic[S]):
+    """A producer, made by `client.producer(**settings)`. To type checkers it is a `Producer[Order]` if its serializer
+    takes orders; `Producer` alone takes any value.
 
     Use it within one event loop, in an `async with` block, or call `close()` at the end.
     """
@@ -33,7 +35,7 @@ class Producer(Adding):
     def send(
         self,
         topic: str,
-        value: Any,
+        value: S | None,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,
@@ -121,7 +123,7 @@ class Producer(Adding):
     def send_many(
         self,
         topic: str,
-        records: Iterable[Record | Any] | AsyncIterable[Record | Any],
+        records: Iterable[Record | S | None] | AsyncIterable[Record | S | None],
         *,
         timeout: float | timedelta | None = None,
     ) -> Queuing[Deliveries]:

@@ -2,7 +2,7 @@
 say, and the source of sequences.
 
 A producer's own batches are *produced* (`Producing`), those of records with a due time are *delayed*
-(`Delaying`), those of a transaction are *staged* (`ledgermq.client.transactions.staging`): the
+(`Delaying`), those of a transaction are *staged* (`ledgermq.client.transactions.sending.staging`): the
 batches, their queues, streams and retries are the same.
 """
 

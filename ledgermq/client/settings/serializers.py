@@ -22,13 +22,16 @@ if TYPE_CHECKING:  # `Serializer` alone means Serializer[Any] (PEP 696)
 
     V = TypeVar("V", default=Any)
     B = TypeVar("B", default=bytes)
+    S = TypeVar("S", default=Any)
     V_co = TypeVar("V_co", default=Any, covariant=True)
+    S_contra = TypeVar("S_contra", default=Any, contravariant=True)
     K = TypeVar("K")
     P = TypeVar("P", bound=ProtobufMessage)
 else:
     from typing import TypeVar
 
-    V, B, V_co = TypeVar("V"), TypeVar("B"), TypeVar("V_co", covariant=True)
+    V, B, S = TypeVar("V"), TypeVar("B"), TypeVar("S")
+    V_co, S_contra = TypeVar("V_co", covariant=True), TypeVar("S_contra", contravariant=True)
     K, P = TypeVar("K"), TypeVar("P")
 
 SINGLE_OBJECT = b"\xc3\x01"
@@ -36,10 +39,10 @@ SINGLE_OBJECT = b"\xc3\x01"
 FINGERPRINT_BYTES = 8
 
 
-class ToBytes(Protocol):
+class ToBytes(Protocol[S_contra]):
     """A serializer of producers: any object with this method."""
 
-    def to_bytes(self, value: Any, /) -> bytes: ...
+    def to_bytes(self, value: S_contra, /) -> bytes: ...
 
 
 class FromBytes(Protocol[V_co]):

@@ -29,7 +29,7 @@ from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.decisions import Decisions, TransactionOutcome
-from ledgermq.client.transactions.staging import Staging
+from ledgermq.client.transactions.sending.staging import Staging
 from ledgermq.errors import InvalidRequest, LedgerMQError, TransactionUnknown, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import BRANCH_BYTES_MAX, DELAYED_BRANCH

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Generic, Literal, Self
 
 from ledgermq.client.connection.connections import Connections
 from ledgermq.client.context import ClientContext
@@ -26,9 +26,10 @@ from ledgermq.client.messages.record import Bytes, Headers, Row, row_bytes
 from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings.producers import ProducerSettings
+from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.checks import Check, Checks, Resolution, check_resolution
 from ledgermq.client.transactions.decisions import Decisions, OutcomeState
-from ledgermq.client.transactions.staging import Staging
+from ledgermq.client.transactions.sending.staging import Staging
 from ledgermq.errors import (
     Closed,
     DeadlineExceeded,
@@ -134,7 +135,7 @@ class _Line:
     producer: Producer
 
 
-class HalfMessages:
+class HalfMessages(Generic[S]):
     """Half messages of one check group, made by `client.half_messages`. Use `async with`: checks are
     answered while it is open.
     """
@@ -165,7 +166,7 @@ class HalfMessages:
     async def send(
         self,
         topic: str,
-        value: Any,
+        value: S | None,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,
@@ -210,7 +211,7 @@ class HalfMessages:
     async def send_in_transaction(
         self,
         topic: str,
-        value: Any,
+        value: S | None,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,

@@ -10,6 +10,7 @@ for it by its name.
 
 from __future__ import annotations
 
+from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.errors import (
     LedgerMQError,
@@ -21,7 +22,7 @@ from ledgermq.errors import (
 from ledgermq.protocol import ledgermq_pb2 as pb
 
 
-class Branch(Transaction):
+class Branch(Transaction[S]):
     """The one transaction of an id that is used once."""
 
     @property

@@ -11,25 +11,21 @@ begins when the outcome is known.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Iterable
-from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.staged_offsets import Staged, StagedOffsets, WhatToStage
-from ledgermq.client.messages.record import Bytes, Headers, Record, Row
-from ledgermq.client.producing.arrow_rows import ArrowData
-from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, OnDelivery
+from ledgermq.client.producing.delivery import Delivery
+from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.settings.producers import ProducerSettings
-from ledgermq.client.transactions.lane import Lane
+from ledgermq.client.settings.serializers import S
+from ledgermq.client.transactions.sending.lane import Lane
+from ledgermq.client.transactions.sending.records import TransactionRecords, shown
 from ledgermq.errors import (
-    GroupError,
     InvalidConfig,
-    InvalidRecord,
     LedgerMQError,
-    ProducerError,
     StaleAssignment,
     TransactionAborted,
     TransactionError,
@@ -49,7 +45,7 @@ TransactionStatus = Literal[
 T = TypeVar("T")
 
 
-class Transaction:
+class Transaction(TransactionRecords[S], Generic[S]):
     """A transaction, made by `Transactions.begin`. Use `async with`: it commits at the end, and
     aborts on an exception.
 
@@ -135,70 +131,9 @@ class Transaction:
             advice = "use it in `async with`" if self.state == "new" else "begin another one"
             raise TransactionError(f"the transaction is {self.state}, not open: {advice}")
 
-    def send(
-        self,
-        topic: str,
-        value: Any,
-        key: Bytes | None = None,
-        headers: Headers | None = None,
-        tag: str | None = None,
-        timestamp: datetime | int | None = None,
-        partition: int | None = None,
-        ttl: float | timedelta | None = None,
-        delay: float | timedelta | None = None,
-        deliver_at: datetime | None = None,
-        delay_level: int | None = None,
-        id: Bytes | None = None,  # noqa: A002  as `Producer.send`
-        priority: int | None = None,
-        on_delivery: OnDelivery | None = None,
-        *,
-        timeout: float | timedelta | None = None,
-    ) -> Delivery:
-        """Queue one record, as `Producer.send`. The delivery is done when the record is staged. Its
-        `offset` is None, because a record gets its offset after the commit.
-
-        A record with `delay`, `deliver_at` or `delay_level` comes into its topic when the transaction is
-        committed and the record's time has come. A delay counts from this call. Its `handle` is None.
-        Records of transactions take no `id`: it is refused. With `timeout`, a late record aborts the transaction.
-        Raises like `Producer.send`, and TransactionAborted, TransactionError, TransactionFenced.
-        """
+    def _sending(self) -> Producer[S]:
         self.check_open()
-        record = (value, key, headers, tag, timestamp, partition, ttl, delay, deliver_at, delay_level, id, priority)
-        return self._producer.send(topic, *record, on_delivery, timeout=timeout)
-
-    def check_conditional(self, partition: int | None, expect_end: int, *, delayed: bool) -> None:
-        """Raise InvalidRecord: a record of a transaction expects no end."""
-        raise InvalidRecord("a record of a transaction takes no expect_end: it gets its offset at the commit")
-
-    def due_us(
-        self,
-        delay: float | timedelta | None,
-        deliver_at: datetime | None,
-        delay_level: int | None,
-        timestamp: datetime | int | None,
-    ) -> int | None:
-        """Return when a record is due, as `Producer.due_us`."""
-        return self._producer.due_us(delay, deliver_at, delay_level, timestamp)
-
-    def send_many(
-        self,
-        topic: str,
-        records: Iterable[Record | Any] | AsyncIterable[Record | Any],
-        *,
-        timeout: float | timedelta | None = None,
-    ) -> Queuing[Deliveries]:
-        """Queue many records, as `Producer.send_many`. A commit waits until all are queued; if one of a
-        call that was not awaited is refused, the commit aborts the transaction, and raises its error.
-        """
-        self.check_open()
-        return self._adding(self._producer.send_many(topic, records, timeout=timeout))
-
-    def send_batch(
-        self, topic: str, batch: ArrowData, *, partition: int | None = None, timeout: float | timedelta | None = None
-    ) -> Queuing[BatchDelivery]:
-        """Queue the rows of Arrow data, as `Producer.send_batch`."""
-        self.check_open()
-        return self._adding(self._producer.send_batch(topic, batch, partition=partition, timeout=timeout))
+        return self._producer
 
     def _adding(self, call: Queuing[T]) -> Queuing[T]:
         """Count a call that adds records and waits. A commit waits until the call has ended."""
@@ -211,28 +146,9 @@ class Transaction:
         self._adders -= 1
         self._added.set()
 
-    def add_row(
-        self,
-        topic: str,
-        row: Row,
-        size: int,
-        partition: int | None,
-        *,
-        delayed: bool = False,
-        deadline_s: float | None = None,
-    ) -> Delivery:
-        """Queue a row that was checked already; `size` is its `row_bytes`."""
-        self.check_open()
-        return self._producer.add_row(topic, row, size, partition, delayed=delayed, deadline_s=deadline_s)
-
     def refused(self, error: Exception, topic: str) -> Delivery:
         """Return the delivery of a record that could not be added and has no caller to raise to."""
         return self._producer.refused(error, topic)
-
-    async def wait_for_room(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Wait until the buffer is no longer full, as `Producer.wait_for_room`."""
-        self.check_open()
-        await self._producer.wait_for_room(timeout)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send everything now, and return when every record is stored. `commit` does this too.
@@ -436,9 +352,7 @@ class Transaction:
         return self._lane.staging.parts(sorted(set(groups)))
 
     def _end(self, state: TransactionStatus, *, settled: bool = True) -> None:
-        """Leave the lane. After an abort whose outcome the coordinator has not confirmed, the next
-        transaction asks first.
-        """
+        """Leave the lane. After an abort that the coordinator has not confirmed, the next transaction asks first."""
         self.state = state
         self._lane.leave(self, settled=settled and state != "unknown")
         if state != "unknown":
@@ -484,12 +398,3 @@ def check_consumer(given: object) -> GroupConsumer:
     if not isinstance(given, GroupConsumer):
         raise InvalidConfig(f"a transaction takes offsets of a consumer with a group, not {type(given).__name__}")
     return given
-
-
-def shown(error: LedgerMQError) -> LedgerMQError:
-    """Return the error to raise for a failure: TransactionAborted if a new attempt may succeed."""
-    if error.retriable or isinstance(error, ProducerError | GroupError):
-        return TransactionAborted(f"the transaction has failed, and cannot commit; run it again ({error.message})")
-    return type(error)(
-        error.message, retry_after_ms=error.retry_after_ms, owner=error.owner, object_key=error.object_key
-    )

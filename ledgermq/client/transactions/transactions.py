@@ -8,17 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Generic, Self, Unpack
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.setting_types import ProducerOptions
 from ledgermq.client.settings.producers import ProducerSettings
+from ledgermq.client.settings.serializers import S
 from ledgermq.client.settings.values import settings_from
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.branch import SharedTransactions
 from ledgermq.client.transactions.decisions import Decisions, TransactionOutcome
-from ledgermq.client.transactions.lane import Lane
+from ledgermq.client.transactions.sending.lane import Lane
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.two_phase import TwoPhase
 from ledgermq.client.transactions.xid import XidLike, named, transactional_id_of
@@ -28,7 +29,7 @@ from ledgermq.errors import Closed, InvalidConfig, TransactionError
 TIMEOUT_MS_MAX = 2**32 - 1
 
 
-class Transactions:
+class Transactions(Generic[S]):
     """The transactions of one transactional id, one after the other; made by `client.transactions`.
 
     Use `async with`: it begins an epoch, which fences every process that has used the id before.
@@ -78,7 +79,7 @@ class Transactions:
             settings = replace(settings, delivery_timeout_s=identity.timeout_ms / 1000)
         self._lane = Lane(self._context, settings, self._decisions, identity)
 
-    def begin(self, *, reading: GroupConsumer | None = None) -> Transaction:
+    def begin(self, *, reading: GroupConsumer | None = None) -> Transaction[S]:
         """Return the next transaction; use it in `async with`. Sends no request.
 
         `reading`: the consumer whose messages the transaction processes. After an abort, the consumer
@@ -131,8 +132,8 @@ class TransactionClient(TransactionAdmin):
         transactional_id: str,
         *,
         timeout: str | float | timedelta | None = None,
-        **settings: Unpack[ProducerOptions],
-    ) -> Transactions:
+        **settings: Unpack[ProducerOptions[S]],
+    ) -> Transactions[S]:
         """Return the transactions of a transactional id: letters, digits, '.', '_' and '-'.
 
         The id names one producer, which keeps it over restarts. Two processes that use one id at the
@@ -149,7 +150,7 @@ class TransactionClient(TransactionAdmin):
         transaction's time-out. Raises InvalidConfig, InvalidRequest.
         """
         decisions = Decisions(self._context.connections, transactional_id)
-        transactions = Transactions(self._context, decisions, *_parsed(timeout, settings))
+        transactions: Transactions[S] = Transactions(self._context, decisions, *_parsed(timeout, settings))
         self._made(transactions)
         return transactions
 
@@ -157,8 +158,8 @@ class TransactionClient(TransactionAdmin):
         self,
         *,
         timeout: str | float | timedelta | None = None,
-        **settings: Unpack[ProducerOptions],
-    ) -> TwoPhase:
+        **settings: Unpack[ProducerOptions[S]],
+    ) -> TwoPhase[S]:
         """Return an object for two-phase transactions, with the methods of PEP 249's extension.
 
             async with client.transactions.two_phase() as branch:
@@ -171,7 +172,7 @@ class TransactionClient(TransactionAdmin):
         `timeout`: duration after which the cluster rolls back a transaction that is begun and not
         prepared. Settings: as those of `client.transactions(…)`. Raises InvalidConfig.
         """
-        two_phase = TwoPhase(self._context, *_parsed(timeout, settings))
+        two_phase: TwoPhase[S] = TwoPhase(self._context, *_parsed(timeout, settings))
         self._made(two_phase)
         return two_phase
 

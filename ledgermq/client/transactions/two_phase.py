@@ -9,31 +9,28 @@ error the state is unchanged if the same call may be repeated; otherwise the tra
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Generic, Self
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.client.messages.record import Bytes, Headers, Record, Row
-from ledgermq.client.producing.arrow_rows import ArrowData
-from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, OnDelivery, Refused
-from ledgermq.client.producing.queuing import Queuing
+from ledgermq.client.producing.delivery import Delivery, Refused
 from ledgermq.client.producing.unrouted import typed
 from ledgermq.client.settings.producers import ProducerSettings
+from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.decisions import Decisions
-from ledgermq.client.transactions.lane import Lane
 from ledgermq.client.transactions.preparable import Branch
+from ledgermq.client.transactions.sending.lane import Lane
+from ledgermq.client.transactions.sending.records import TransactionRecords
 from ledgermq.client.transactions.xid import Xid, XidLike, transactional_id_of, xid_from, xid_of
 from ledgermq.errors import Closed, LedgerMQError, TransactionError, TransactionOutcomeUnknown
 from ledgermq.protocol import ledgermq_pb2 as pb
 
 
-class TwoPhase:
+class TwoPhase(TransactionRecords[S], Generic[S]):
     """Two-phase transactions, one after the other; made by `client.transactions.two_phase`.
 
     An xid is used once. Use `async with`, or call `close()` at the end: this rolls back a transaction
@@ -51,7 +48,7 @@ class TwoPhase:
         self._decisions: Decisions | None = None
         """The decisions of the xid that this object has begun or prepared."""
         self._lane: Lane | None = None
-        self._branch: Branch | None = None
+        self._branch: Branch[S] | None = None
         self.closed = False
 
     def xid(self, format_id: int, gtrid: str, bqual: str = "") -> Xid:
@@ -91,7 +88,7 @@ class TwoPhase:
             if not self._given and identity.timeout_ms:
                 settings = replace(settings, delivery_timeout_s=identity.timeout_ms / 1000)
             lane = Lane(self._context, settings, decisions, identity)
-            branch = Branch(lane)
+            branch: Branch[S] = Branch(lane)
             await branch.start()
         except BaseException:
             self._decisions = None
@@ -100,83 +97,14 @@ class TwoPhase:
 
     # -- send
 
-    def send(
-        self,
-        topic: str,
-        value: Any,
-        key: Bytes | None = None,
-        headers: Headers | None = None,
-        tag: str | None = None,
-        timestamp: datetime | int | None = None,
-        partition: int | None = None,
-        ttl: float | timedelta | None = None,
-        delay: float | timedelta | None = None,
-        deliver_at: datetime | None = None,
-        delay_level: int | None = None,
-        id: Bytes | None = None,  # noqa: A002  as `Producer.send`
-        priority: int | None = None,
-        on_delivery: OnDelivery | None = None,
-        *,
-        timeout: float | timedelta | None = None,
-    ) -> Delivery:
-        """Queue one record, as `Transaction.send`. Raises TransactionError before `tpc_begin` and
-        after `tpc_prepare`.
-        """
-        record = (value, key, headers, tag, timestamp, partition, ttl, delay, deliver_at, delay_level, id, priority)
-        return self._begun().send(topic, *record, on_delivery, timeout=timeout)
-
-    def check_conditional(self, partition: int | None, expect_end: int, *, delayed: bool) -> None:
-        """Raise InvalidRecord: a record of a transaction expects no end."""
-        self._begun().check_conditional(partition, expect_end, delayed=delayed)
-
-    def due_us(
-        self,
-        delay: float | timedelta | None,
-        deliver_at: datetime | None,
-        delay_level: int | None,
-        timestamp: datetime | int | None,
-    ) -> int | None:
-        """See `Transaction.due_us`."""
-        return self._begun().due_us(delay, deliver_at, delay_level, timestamp)
-
-    def send_many(
-        self,
-        topic: str,
-        records: Iterable[Record | Any] | AsyncIterable[Record | Any],
-        *,
-        timeout: float | timedelta | None = None,
-    ) -> Queuing[Deliveries]:
-        """Queue many records, as `Transaction.send_many`."""
-        return self._begun().send_many(topic, records, timeout=timeout)
-
-    def send_batch(
-        self, topic: str, batch: ArrowData, *, partition: int | None = None, timeout: float | timedelta | None = None
-    ) -> Queuing[BatchDelivery]:
-        """Queue the rows of Arrow data, as `Transaction.send_batch`."""
-        return self._begun().send_batch(topic, batch, partition=partition, timeout=timeout)
-
-    def add_row(
-        self,
-        topic: str,
-        row: Row,
-        size: int,
-        partition: int | None,
-        *,
-        delayed: bool = False,
-        deadline_s: float | None = None,
-    ) -> Delivery:
-        """Queue a row that was checked already; `size` is its `row_bytes`."""
-        return self._begun().add_row(topic, row, size, partition, delayed=delayed, deadline_s=deadline_s)
+    def _sending(self) -> Branch[S]:
+        return self._begun()
 
     def refused(self, error: Exception, topic: str) -> Delivery:
         """Return the delivery of a record that could not be added and has no caller to raise to."""
         if self._branch is None:
             return Delivery(Refused(typed(error), TopicPartition(topic, -1)), 0)
         return self._branch.refused(error, topic)
-
-    async def wait_for_room(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Wait until the buffer is no longer full, as `Producer.wait_for_room`."""
-        await self._begun().wait_for_room(timeout)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send everything now, and return when every record is stored; `tpc_prepare` does this too.
@@ -339,7 +267,7 @@ class TwoPhase:
         if self.closed:
             raise Closed("the two-phase object is closed: make another one with client.transactions.two_phase")
 
-    def _begun(self) -> Branch:
+    def _begun(self) -> Branch[S]:
         self._check()
         if self._branch is None:
             advice = "call tpc_begin first" if self._decisions is None else "it is prepared, so end it first"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Generic, Self
 
 from ledgermq.client.messages.record import Bytes, Headers
+from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.checks import Resolution
 from ledgermq.client.transactions.half_messages import HalfMessage as AsyncHalfMessage
 from ledgermq.client.transactions.half_messages import HalfMessages as AsyncHalfMessages
@@ -59,10 +60,10 @@ class HalfMessage:
         self._background.run(self._inner.resolve(resolution, timeout_s), timeout_s)
 
 
-class HalfMessagesCalls:
+class HalfMessagesCalls(Generic[S]):
     """The calls of `ledgermq.sync.HalfMessages` that only wait for the asynchronous ones."""
 
-    def __init__(self, background: Background, inner: AsyncHalfMessages) -> None:
+    def __init__(self, background: Background, inner: AsyncHalfMessages[S]) -> None:
         self._background = background
         self._inner = inner
 
@@ -81,7 +82,7 @@ class HalfMessagesCalls:
     def send(
         self,
         topic: str,
-        value: Any,
+        value: S | None,
         key: Bytes | None = None,
         headers: Headers | None = None,
         tag: str | None = None,

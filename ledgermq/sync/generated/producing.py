@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Generic
+
 from ledgermq.client.producing.producer import Producer as AsyncProducer
+from ledgermq.client.settings.serializers import S
 from ledgermq.client.settings.spill import SpillState
 from ledgermq.sync.background import Background, as_coroutine
 
 
-class ProducerCalls:
+class ProducerCalls(Generic[S]):
     """The calls of `ledgermq.sync.Producer` that only wait for the asynchronous ones."""
 
     _background: Background
-    _inner: AsyncProducer
+    _inner: AsyncProducer[S]
 
     @property
     def spilled(self) -> SpillState | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self
 
+from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.transaction import Transaction as AsyncTransaction
 from ledgermq.client.transactions.transaction import TransactionStatus
 from ledgermq.client.transactions.transactions import Transactions as AsyncTransactions
@@ -15,10 +16,10 @@ from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
 
 
-class TransactionsCalls:
+class TransactionsCalls(Generic[S]):
     """The calls of `ledgermq.sync.Transactions` that only wait for the asynchronous ones."""
 
-    def __init__(self, background: Background, inner: AsyncTransactions, sources: Sources) -> None:
+    def __init__(self, background: Background, inner: AsyncTransactions[S], sources: Sources) -> None:
         self._background = background
         self._inner = inner
         self._sources = sources
@@ -65,11 +66,11 @@ class TransactionsCalls:
         self.close()
 
 
-class TransactionCalls:
+class TransactionCalls(Generic[S]):
     """The calls of `ledgermq.sync.Transaction` that only wait for the asynchronous ones."""
 
     _background: Background
-    _inner: AsyncTransaction
+    _inner: AsyncTransaction[S]
 
     @property
     def state(self) -> TransactionStatus:
@@ -111,11 +112,11 @@ class TransactionCalls:
         return self
 
 
-class TwoPhaseCalls:
+class TwoPhaseCalls(Generic[S]):
     """The calls of `ledgermq.sync.TwoPhase` that only wait for the asynchronous ones."""
 
     _background: Background
-    _inner: AsyncTwoPhase
+    _inner: AsyncTwoPhase[S]
 
     @property
     def closed(self) -> bool:

@@ -17,7 +17,7 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.transactions.decisions import Decisions
-from ledgermq.client.transactions.staging import Staging
+from ledgermq.client.transactions.sending.staging import Staging
 from ledgermq.errors import (
     Closed,
     LedgerMQError,

@@ -1,0 +1,1 @@
+"""What a transaction sends by: its records, the lane of its id, and the staged batches."""
