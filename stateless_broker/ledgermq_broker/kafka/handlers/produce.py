@@ -30,7 +30,7 @@ from ledgermq.errors import (
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import Frame, ProduceFrame
-from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
+from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.status import error_from_proto, error_to_proto
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
@@ -46,6 +46,8 @@ from ledgermq_broker.kafka.wire.generated import produce_response as answered
 ACKS_ALL, ACKS_LEADER, ACKS_NONE = -1, 1, 0
 INLINE_BYTES_MAX = 256 * KIB
 """Above this size a batch is converted in a thread."""
+BATCHES_AT_ONCE = 64
+"""So many are converted or answered while others of the broker wait."""
 MEMORY_OF_A_BATCH = 5
 """Memory that converting takes, as a multiple of the batch."""
 HELD_S_MAX = 10.0
@@ -165,6 +167,7 @@ class ProduceHandler:
                 if late is None:
                     await self._convert(entry, request, one.records)
                 entries.append(entry)
+                await _let_others_go_on(len(entries))
             topics.append((topic.name, entries))
         self._send([entry for _, entries in topics for entry in entries], request.acks)
         return Begun(request, topics, loop.time() + (min(HELD_S_MAX, timeout_s / 2) if timeout_s else HELD_S_MAX))
@@ -178,6 +181,7 @@ class ProduceHandler:
                 result = await self._result(entry, begun)
                 throttle_ms = max(throttle_ms, result.error.retry_after_ms if _has_no_room(result) else 0)
                 parts.append(self._part(entry, result))
+                await _let_others_go_on(len(parts))
             topics.append(answered.TopicProduceResponse(name=name, partition_responses=parts))
         if begun.request.acks == ACKS_NONE:
             failed = [part for topic in topics for part in topic.partition_responses if part.error_code]
@@ -228,13 +232,15 @@ class ProduceHandler:
     def _send(self, entries: list[Entry], acks: int) -> None:
         """Hand over what was converted, in frames that are small enough."""
         group: list[Entry] = []
+        left = FRAME_PAYLOAD_BYTES_MAX
         for entry in entries:
             if entry.header is None:
                 continue
-            if group and sum(len(one.data) for one in group) + len(entry.data) > FRAME_PAYLOAD_BYTES_MAX:
+            if group and (len(entry.data) > left or len(group) == BATCHES_PER_FRAME_MAX):
                 self._put(group, acks)
-                group = []
+                group, left = [], FRAME_PAYLOAD_BYTES_MAX
             group.append(entry)
+            left -= len(entry.data)
         if group:
             self._put(group, acks)
 
@@ -279,6 +285,11 @@ class ProduceHandler:
 def _converted(place: Place, data: Buffer, session: pb.ProducerSession | None) -> tuple[pb.ProduceBatch, bytes]:
     batch: ProducedBatch = decode_records(data)
     return produce_batch(place[0], 0, place[1], batch, session)
+
+
+async def _let_others_go_on(count: int) -> None:
+    if not count % BATCHES_AT_ONCE:
+        await asyncio.sleep(0)
 
 
 def _has_no_room(result: pb.ProduceResult) -> bool:

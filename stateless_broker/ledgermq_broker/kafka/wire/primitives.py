@@ -20,8 +20,10 @@ Put = Callable[[Buffer], None]
 Records = Buffer | Sequence[Buffer] | None
 """Record batches: a view of the frame when they were read; to be written, also pieces of one."""
 
-ELEMENTS_MAX = 250_000
-"""Elements of all arrays of a frame, so that a frame takes tens of megabytes of objects at most."""
+ELEMENTS_MAX = 50_000
+"""Elements of all arrays of a frame, so that a frame takes some megabytes of objects at most, and is read within
+fractions of a second.
+"""
 VARINT_BYTES_MAX = 5
 NO_TAGS = b"\x00"
 
