@@ -12,6 +12,7 @@ import pytest
 
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
+from ledgermq_broker.kafka import connection
 from ledgermq_broker.kafka import listener as limits
 from ledgermq_broker.kafka.connection import Parts
 from ledgermq_broker.kafka.listener import KafkaListener
@@ -19,17 +20,19 @@ from ledgermq_broker.kafka.opening import KafkaPort
 from ledgermq_broker.kafka.page import page
 from ledgermq_broker.kafka.wire.frames import BUFFER_BYTES, request_frame
 from ledgermq_broker.kafka.wire.generated import api_versions_request as v
-from ledgermq_broker.kafka.wire.messages import API_VERSIONS, written
+from ledgermq_broker.kafka.wire.generated import metadata_request as m
+from ledgermq_broker.kafka.wire.messages import API_VERSIONS, FETCH, METADATA, PRODUCE, written
 from ledgermq_broker.ports.call_meter import CallMeter
 from ledgermq_broker.ports.tls import CertificateFiles, Certificates, TlsMeter
 from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger.blocking import run_inline
 from tests.broker.cluster import Cluster, cluster_of
-from tests.broker.kafka_world import BATCH_MEMORY_MAX, KafkaCluster, in_kafka_cluster
+from tests.broker.kafka_world import BATCH_MEMORY_MAX, KafkaCluster, fetch_request, in_kafka_cluster, produce_request
 from tests.certificates import Authority
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
+NAMED = m.MetadataRequestTopic(name="x" * 15_000)
 HELLO = request_frame(API_VERSIONS, 3, 1, "test", written(v.ApiVersionsRequest(), 3))
 
 
@@ -41,22 +44,22 @@ class World:
         self.listener = KafkaListener(connections_max)
         self.port = 0
         self.open: list[asyncio.StreamWriter] = []
+        self.parts: Parts | None = None
 
     async def __aenter__(self) -> Self:
         broker = self.cluster.brokers["a:1"]
         self.port = await self.listener.listen("127.0.0.1", 0)
         brokers = KafkaCluster.brokers_of(self.cluster, "a:1")  # type: ignore[arg-type]
-        await self.listener.serve(
-            Parts(
-                broker.door,
-                brokers,
-                broker.context.sources,
-                run_inline,
-                lambda: BATCH_MEMORY_MAX,
-                lambda: broker.settings,
-                CallMeter(),
-            )
+        self.parts = Parts(
+            broker.door,
+            brokers,
+            broker.context.sources,
+            run_inline,
+            lambda: BATCH_MEMORY_MAX,
+            lambda: broker.settings,
+            CallMeter(),
         )
+        await self.listener.serve(self.parts)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -66,8 +69,8 @@ class World:
         await self.listener.stop()
         await asyncio.sleep(0.02)
 
-    async def connect(self, *data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+    async def connect(self, *data: bytes, host: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(host, 0))
         self.open.append(writer)
         for piece in data:
             writer.write(piece)
@@ -107,9 +110,13 @@ async def test_an_announced_length_takes_no_memory_and_has_thirty_seconds() -> N
         assert await _is_closed(reader)
 
 
-async def test_of_unfinished_requests_the_largest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "ARRIVING_BYTES_MAX", 600_000)
+def hold_at_most(monkeypatch: pytest.MonkeyPatch, bytes_max: int) -> None:
+    monkeypatch.setattr(limits, "ARRIVING_BYTES_MAX", bytes_max - BATCH_MEMORY_MAX)
     monkeypatch.setattr(limits, "CHECK_S", 0)
+
+
+async def test_of_unfinished_requests_the_largest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    hold_at_most(monkeypatch, 600_000)
     async with cluster_of("a:1") as cluster, World(cluster) as world:
         readers = []
         for size in (250_000, 400_000):
@@ -154,14 +161,75 @@ async def test_of_connections_that_ask_nothing_the_oldest_goes_first(monkeypatch
 
 
 async def test_connections_are_bounded() -> None:
-    """`kafka_connections_max`."""
-    async with cluster_of("a:1") as cluster, World(cluster, connections_max=2) as world:
-        for _ in range(2):
+    """`kafka_connections_max`. A host may have as many as are free; newcomers were refused, so the first had all."""
+    async with cluster_of("a:1") as cluster, World(cluster, connections_max=6) as world:
+        readers = []
+        for _ in range(3):
             reader, _ = await world.connect(HELLO)
             await _hello(reader)
+            readers.append(reader)
+        newer, _ = await world.connect(HELLO)
+        await _hello(newer)
+        assert await _is_closed(readers[0]), "the idlest of the same host"
+        assert len(world.protocols) == 3
+        for host in ("127.0.0.2", "127.0.0.3"):
+            reader, _ = await world.connect(HELLO, host=host)
+            await _hello(reader)
+        assert len(world.protocols) == 5
+        for one in world.protocols:
+            assert one._connection is not None
+            one._connection.at_work += 1
         refused, _ = await world.connect(HELLO)
-        assert await _is_closed(refused)
-        assert len(world.protocols) == 2
+        assert await _is_closed(refused), "all of its host are at work"
+
+
+async def test_whole_requests_that_wait_count_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a request that takes its time, each connection could hold one of 100 MiB, which nothing counted."""
+    hold_at_most(monkeypatch, 2_000_000)
+    slow = request_frame(FETCH, 12, 2, "test", written(fetch_request({}, max_wait_ms=30_000), 12))
+    large = request_frame(PRODUCE, 9, 3, "test", written(produce_request("t", 0, bytes(700_000)), 9))
+    async with cluster_of("a:1") as cluster, World(cluster) as world:
+        victim, line = await world.connect(HELLO, host="127.0.0.2")
+        await _hello(victim)
+        line.write(slow + large)
+        await until(lambda: sum(one.held_bytes for one in world.protocols) > 700_000)
+        hostile = []
+        for _ in range(10):
+            reader, writer = await world.connect(HELLO)
+            await _hello(reader)
+            writer.write(slow + large)
+            hostile.append(reader)
+        closed = await asyncio.gather(*(_is_closed(reader) for reader in hostile[:-1]))
+        assert sum(closed) >= 8
+        assert 700_000 < sum(one.held_bytes for one in world.protocols) <= 2_000_000
+        assert "127.0.0.2" in [one.host for one in world.protocols], "it holds less than the other host"
+
+
+async def test_a_connection_is_not_read_on_while_it_holds_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HELD_BYTES_MAX", 100_000)
+    async with cluster_of("a:1") as cluster, World(cluster) as world:
+        reader, writer = await world.connect(HELLO)
+        await _hello(reader)
+        slow = request_frame(FETCH, 12, 2, "test", written(fetch_request({}, max_wait_ms=500), 12))
+        padded = request_frame(METADATA, 0, 3, "test", written(m.MetadataRequest(topics=[NAMED] * 10), 0))
+        writer.write(slow + padded + HELLO * 3)
+        [one] = world.protocols
+        await until(lambda: one._is_paused)
+        for _ in range(5):
+            await _hello(reader)  # all are answered: it was read on
+        await until(lambda: one.held_bytes == 0)
+
+
+async def test_connections_that_end_write_a_bounded_log() -> None:
+    """Each had its line: strangers filled the disk."""
+    async with cluster_of("a:1") as cluster, World(cluster) as world:
+        for _ in range(200):
+            _, writer = await world.connect(b"GET / HTTP/1.1\r\n\r\n")
+            writer.close()
+        assert world.parts is not None
+        endings = world.parts.endings
+        await until(lambda: endings.lines + endings._left_out >= 200)
+        assert endings.lines < 60
 
 
 async def test_an_idle_connection_is_closed_and_one_with_a_request_is_not() -> None:

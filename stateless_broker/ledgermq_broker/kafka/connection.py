@@ -34,6 +34,7 @@ from ledgermq_broker.access.door import Admitted, Door
 from ledgermq_broker.access.state.usage import Account
 from ledgermq_broker.bundle.budgets import CALLER, Caller
 from ledgermq_broker.kafka.brokers import Brokers
+from ledgermq_broker.kafka.endings import Endings
 from ledgermq_broker.kafka.handlers.asked import Asked
 from ledgermq_broker.kafka.handlers.fetch import FetchHandler
 from ledgermq_broker.kafka.handlers.produce import Begun, EndConnection, ProduceHandler, RunBlocking
@@ -53,20 +54,18 @@ from ledgermq_broker.kafka.wire.messages import (
     written,
 )
 from ledgermq_broker.kafka.wire.primitives import Reader
-from ledgermq_broker.logs import get_logger
 from ledgermq_broker.ports.call_meter import OK, CallMeter
 from ledgermq_broker.settings.processes import BrokerSettings
 
 QUEUED_FRAMES_MAX = 16
 QUEUED_BYTES_MAX = MIB
-"""Above either, nothing more is read from the connection until requests are served."""
+HELD_BYTES_MAX = 8 * MIB
+"""Of requests without an answer. Above any of these, nothing more is read from the connection until it has less."""
 UNPROVEN_FRAME_BYTES_MAX = 64 * KIB
 """Largest request while it is not known who calls; one of them is queued."""
 BEGUN_MAX = 16
 """Produce requests that wait for their answers."""
 HELD_S_MAX = 10.0
-
-log = get_logger(__name__)
 
 Send = Callable[[Sequence[Buffer]], Awaitable[None]]
 
@@ -84,6 +83,7 @@ class Parts:
     batch_memory_max: Callable[[], int]
     settings: Callable[[], BrokerSettings]
     meter: CallMeter = field(default_factory=CallMeter)
+    endings: Endings = field(default_factory=Endings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,8 @@ class _Caller:
 
 class Connection:
     """`peer`: names it in logs and quotas. `send` returns when what it got has left. `cut` breaks the connection at
-    once. `on_room`: called when the queue has room again. `identity`: the caller's.
+    once. `on_room`: called when it may have room again. `on_caller`: called when it is known who calls. `identity`: the
+    caller's.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class Connection:
         send: Send,
         cut: Callable[[], None],
         on_room: Callable[[], None] = lambda: None,
+        on_caller: Callable[[], None] = lambda: None,
         identity: Identity | None = None,
     ) -> None:
         self._parts = parts
@@ -133,6 +135,7 @@ class Connection:
         self._send = send
         self._cut = cut
         self._on_room = on_room
+        self._on_caller = on_caller
         self._requests: asyncio.Queue[Request] = asyncio.Queue()
         self._queued_bytes = 0
         self._answers: asyncio.Queue[_Answer] = asyncio.Queue(BEGUN_MAX)
@@ -144,6 +147,8 @@ class Connection:
         """Whether it has sent a request that could be read."""
         self.at_work = 0
         """Requests that have no answer yet."""
+        self.held_bytes = 0
+        """Of these requests."""
 
     @property
     def is_unproven(self) -> bool:
@@ -160,13 +165,23 @@ class Connection:
     def is_full(self) -> bool:
         if self.is_unproven:
             return not self._requests.empty()
-        return self._requests.qsize() >= QUEUED_FRAMES_MAX or self._queued_bytes > QUEUED_BYTES_MAX
+        return (
+            self._requests.qsize() >= QUEUED_FRAMES_MAX
+            or self._queued_bytes > QUEUED_BYTES_MAX
+            or self.held_bytes > HELD_BYTES_MAX
+        )
+
+    @property
+    def principal(self) -> str:
+        """Return who calls; "" while that is not known, or rules do not count."""
+        return self._caller.admitted.principal.name if self._caller is not None and self._parts.door.closed else ""
 
     def received(self, frame: memoryview) -> None:
         """Take a frame. Raises CorruptFrame."""
         head, reader = read_head(frame)
         self.has_asked = True
         self.at_work += 1
+        self.held_bytes += len(frame)
         self._queued_bytes += len(frame)
         self._requests.put_nowait(Request(head, reader, len(frame), asyncio.get_running_loop().time()))
 
@@ -244,7 +259,7 @@ class Connection:
             try:
                 response = await caller.produce.answer(coming.begun)
                 if response is None:
-                    self.at_work -= 1
+                    self._answered_one(coming.request)
                 else:
                     await self._write(PRODUCE, coming.request.head.version, coming.request, response)
             except EndConnection:
@@ -332,12 +347,18 @@ class Connection:
         if before is not None:
             produce.follow(before.produce)
             await before.produce.close()
-        self._caller = _Caller(admitted, client_id, produce, FetchHandler(admitted.api, parts.run_blocking))
-        return self._caller
+        caller = self._caller = _Caller(admitted, client_id, produce, FetchHandler(admitted.api, parts.run_blocking))
+        self._on_caller()
+        return caller
 
     async def _write(self, api: Api, version: int, request: Request, response: Any) -> None:
         await self._send(response_frame(api, version, request.head.correlation_id, written(response, version)))
+        self._answered_one(request)
+
+    def _answered_one(self, request: Request) -> None:
         self.at_work -= 1
+        self.held_bytes -= request.size
+        self._on_room()
 
     def _ended(self, api: Api, code: str, started_s: float) -> None:
         self._parts.meter.ended(_name(api), code, asyncio.get_running_loop().time() - started_s)
@@ -349,8 +370,8 @@ class Connection:
             self._account.end_call(self._peer)
 
     def _log(self, what: str, error: Exception) -> None:
-        level = log.warning if isinstance(error, Unauthorized) else log.info
-        level(what, peer=self._peer, why=str(error))
+        is_warning = isinstance(error, Unauthorized)
+        self._parts.endings.note(what, peer=self._peer, why=str(error), is_warning=is_warning)
 
 
 def _name(api: Api) -> str:

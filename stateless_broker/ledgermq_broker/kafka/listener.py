@@ -1,13 +1,17 @@
 """Listen for clients of the Kafka protocol.
 
-open at once        `kafka_connections_max`; of those that have sent no request, or not proved yet who they
-                    are where they have to, `NEW_MAX`: the oldest of the host that has most of them goes first
+open at once        `kafka_connections_max`; of one principal, or host while the principal is not known or rules do
+                    not count, as many as are free (`is_above_share`): above that its idlest one is closed
+new ones            `NEW_MAX` that have sent no request, or have not proved who they are where they have to: the oldest
+                    of the host that has most of them goes first
 TLS, SASL and the   within `FIRST_REQUEST_S` together, each request of `UNPROVEN_FRAME_BYTES_MAX` at most
 first request
 a request           whole within `FRAME_S` from its first byte
 an answer           some of it taken every `WRITE_S`
 idle                closed after `IDLE_S`
-unfinished requests above `ARRIVING_BYTES_MAX` in all: the connection that has most is closed
+requests without     above `ARRIVING_BYTES_MAX` and what records may take, in all: of the principal or host that
+an answer            has most, the connection that has most is closed
+log                  a line a second (`Endings`)
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ from typing import cast
 
 from ledgermq.buffers import MIB, Buffer
 from ledgermq.errors import CorruptFrame, InvalidConfig
-from ledgermq.runtime.ports.bounded_connections import at_most_half_of_files
+from ledgermq.runtime.ports.bounded_connections import at_most_half_of_files, host_of
+from ledgermq.runtime.ports.shares import is_above_share
 from ledgermq.runtime.tasks import end
 from ledgermq_broker.kafka.connection import UNPROVEN_FRAME_BYTES_MAX, Connection, Parts
 from ledgermq_broker.kafka.identity import Identity
@@ -96,8 +101,7 @@ class KafkaListener:
 
     def opened(self, one: KafkaProtocol) -> None:
         self._open[one] = None
-        if len(self._open) > self._connections_max:
-            one.cut("more connections than kafka_connections_max allows")
+        if not self.make_room(one):
             return
         new = [other for other in self._open if other.is_new]
         if len(new) > NEW_MAX:
@@ -107,14 +111,32 @@ class KafkaListener:
     def closed(self, one: KafkaProtocol) -> None:
         self._open.pop(one, None)
 
-    def check_arriving(self) -> None:
-        """Close the connection that has most of an unfinished request, while all together have too much."""
+    def make_room(self, one: KafkaProtocol) -> bool:
+        """Close a connection if there are too many; return whether this one stays."""
+        counts = Counter(other.sharer for other in self._open)
+        own = counts[one.sharer]
+        if not is_above_share(own - 1, 1, self._connections_max - (len(self._open) - 1)):
+            return True
+        idle = [other for other in self._open if counts[other.sharer] >= own and not other.at_work and other is not one]
+        most = Counter(other.sharer for other in idle).most_common(1)
+        idlest = min((other for other in idle if other.sharer == most[0][0]), key=lambda it: it.active_s, default=one)
+        idlest.cut("more connections than kafka_connections_max allows: one caller may have as many as are free")
+        return idlest is not one
+
+    def check_held(self) -> None:
+        """Close the connection that holds most, of the caller that does, while all together hold too much."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._checked_s + CHECK_S:
             return
         self._checked_s = now_s
-        if sum(one.held_bytes for one in self._open) > ARRIVING_BYTES_MAX:
-            max(self._open, key=lambda one: one.held_bytes).cut("too many bytes of unfinished requests")
+        assert self._parts is not None
+        held: Counter[str] = Counter()
+        for one in self._open:
+            held[one.sharer] += one.held_bytes
+        if held.total() > ARRIVING_BYTES_MAX + self._parts.batch_memory_max():
+            [(most, _)] = held.most_common(1)
+            found = max((one for one in self._open if one.sharer == most), key=lambda one: one.held_bytes)
+            found.cut("too many bytes of requests without an answer")
 
     async def _sweep(self) -> None:
         while True:
@@ -140,7 +162,7 @@ class KafkaProtocol(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._is_paused = False
-        self._opened_s = self._active_s = self._frame_s = asyncio.get_running_loop().time()
+        self._opened_s = self.active_s = self._frame_s = asyncio.get_running_loop().time()
         self.host = ""
 
     @property
@@ -149,18 +171,28 @@ class KafkaProtocol(asyncio.BufferedProtocol):
 
     @property
     def held_bytes(self) -> int:
-        return self._frames.unread_bytes
+        return self._frames.unread_bytes + (0 if self._connection is None else self._connection.held_bytes)
+
+    @property
+    def at_work(self) -> int:
+        return 0 if self._connection is None else self._connection.at_work
+
+    @property
+    def sharer(self) -> str:
+        """Return with whom it shares what one caller may have."""
+        principal = "" if self._connection is None else self._connection.principal
+        return principal or f"host {self.host}"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername") or ("", 0)
-        self.host = str(peer[0])
+        self.host = host_of(peer)
         transport.set_write_buffer_limits(high=0)
         _keep_alive(transport.get_extra_info("socket"))
         tls, parts = self._listener.tls, self._parts
-        identity = Identity(parts.door, parts.sources, is_private=tls is not None or is_local(self.host))
+        identity = Identity(parts.door, parts.sources, is_private=tls is not None or is_local(str(peer[0])))
         self._connection = connection = Connection(
-            parts, f"kafka:{peer[0]}:{peer[1]}", self._send, self._abort, self._has_room, identity
+            parts, f"kafka:{peer[0]}:{peer[1]}", self._send, self._abort, self._has_room, self._has_caller, identity
         )
         run = self._run(connection) if tls is None else self._secure(transport, tls, connection, identity)
         self._task = asyncio.get_running_loop().create_task(run, name="Kafka connection")
@@ -206,7 +238,7 @@ class KafkaProtocol(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         assert self._connection is not None
         self._frames.bytes_max = self._connection.frame_bytes_max
-        self._active_s = asyncio.get_running_loop().time()
+        self.active_s = asyncio.get_running_loop().time()
         was_empty = self._frames.unread_bytes == 0
         try:
             frames = self._frames.filled(nbytes)
@@ -216,13 +248,13 @@ class KafkaProtocol(asyncio.BufferedProtocol):
             self.cut(error.message)
             return
         if frames or was_empty:
-            self._frame_s = self._active_s
+            self._frame_s = self.active_s
         is_secured = self._listener.tls is None or self._below is not None
         if self._connection.is_full and not self._is_paused and self._transport is not None and is_secured:
             self._is_paused = True
             self._transport.pause_reading()
-        if self._frames.unread_bytes > UNPROVEN_FRAME_BYTES_MAX:
-            self._listener.check_arriving()
+        if self.held_bytes > UNPROVEN_FRAME_BYTES_MAX:
+            self._listener.check_held()
 
     def eof_received(self) -> bool:
         return False
@@ -246,12 +278,12 @@ class KafkaProtocol(asyncio.BufferedProtocol):
             self.cut(f"no request within {FIRST_REQUEST_S:.0f} s")
         elif self._frames.unread_bytes and not self._is_paused and now_s - self._frame_s > FRAME_S:
             self.cut(f"a request was not whole within {FRAME_S:.0f} s")
-        elif now_s - self._active_s > IDLE_S and self._connection is not None and not self._connection.at_work:
+        elif now_s - self.active_s > IDLE_S and self._connection is not None and not self._connection.at_work:
             self.cut(f"idle for {IDLE_S:.0f} s", quiet=True)
 
     def cut(self, why: str, *, quiet: bool = False) -> None:
         if not quiet:
-            log.info("a Kafka connection was closed", peer=self.host, why=why)
+            self._parts.endings.note("a Kafka connection was closed", peer=self.host, why=why)
         self._abort()
 
     async def stop(self) -> None:
@@ -262,6 +294,9 @@ class KafkaProtocol(asyncio.BufferedProtocol):
     def _abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    def _has_caller(self) -> None:
+        self._listener.make_room(self)
 
     def _has_room(self) -> None:
         if self._is_paused and self._connection is not None and not self._connection.is_full:
@@ -286,7 +321,7 @@ class KafkaProtocol(asyncio.BufferedProtocol):
                 self.cut(f"none of an answer was taken within {WRITE_S:.0f} s")
                 return
             unsent = left
-        self._active_s = loop.time()
+        self.active_s = loop.time()
 
     async def _some_sent(self) -> None:
         """Wait until everything is sent, or for a while."""

@@ -146,10 +146,18 @@ answered in version 0 with what is served.
 
 ## Bounds of the port
 
-`kafka_connections_max` connections; 1,000 that have sent no request yet, or with rules have not
-proved who they are: these have 10 s for it, and 64 KiB for a request. A request has to arrive whole
-within 30 s, an answer has to be taken: 30 s without progress end the connection. Idle connections
-end after ten minutes. Quotas bind by client id and principal as for all calls.
+`kafka_connections_max` connections: a principal may have as many of them as are free, one alone
+half; so may a host (of IPv6, the /64), where rules do not count or it is not known yet who calls.
+Above that the caller's connection that is idle for longest is closed, else the new one. 1,000 may
+have sent no request yet, or with rules not have proved who they are: these have 10 s for it, and
+64 KiB for a request. A request has to arrive whole within 30 s, an answer has to be taken: 30 s
+without progress end the connection. Idle connections end after ten minutes. Quotas bind by client
+id and principal as for all calls.
+
+A request has 100 MiB at most, 16 MiB without records, and 50,000 elements of arrays. A connection
+that holds 8 MiB of requests without an answer is not read on. All together may hold 256 MiB more
+than `produce_memory_bytes_max`; above that, of the principal or host that holds most, the
+connection that holds most is closed. The log has a line a second for connections that end so.
 """
 
 
