@@ -340,6 +340,9 @@ class Broker:
             self.membership.me.session,
         )
         return BrokerService(
+            ClusterPath(
+                self.context.ledger(keys.METADATA_BUNDLE), self.version, self.membership, self.directory, self.ownership
+            ),
             produce_path,
             self._fetch_path,
             FindPath(self.metadata, self.ownership, self.context.answers),
@@ -347,9 +350,6 @@ class Broker:
             OffsetPath(self.metadata, self.ownership, lambda: self._store_clock.now_us() or 0),
             TopicPath(
                 self.metadata, self.ownership, self.controller, at_controller, lambda: self.settings.auto_create_topics
-            ),
-            ClusterPath(
-                self.context.ledger(keys.METADATA_BUNDLE), self.version, self.membership, self.directory, self.ownership
             ),
             self.groups,
             StagePath(

@@ -11,27 +11,17 @@ from collections.abc import Callable
 
 from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.limits import check_nonce, with_nonce
-from ledgermq_broker.access.quota_path import QuotaPath
-from ledgermq_broker.access.rule_path import RulePath
+from ledgermq.protocol.methods import METHODS
 from ledgermq_broker.admission.queries import side_by_side
 from ledgermq_broker.cluster.directory import Directory
 from ledgermq_broker.cluster.heartbeat import Heartbeat
 from ledgermq_broker.cluster.membership import Membership
 from ledgermq_broker.cluster.ownership import Ownership
-from ledgermq_broker.exclusive.holders import Holders
-from ledgermq_broker.groups.groups import Groups
 from ledgermq_broker.health import problems
 from ledgermq_broker.metadata.followed import Lookup, Metadata
-from ledgermq_broker.metadata.topic_path import TopicPath
-from ledgermq_broker.paths.deletion_path import DeletionPath
-from ledgermq_broker.paths.fetch_path import FetchPath, refuse_unreadable
-from ledgermq_broker.paths.find_path import FindPath
-from ledgermq_broker.paths.produce_path import ProducePath
-from ledgermq_broker.queues.shares import Shares
-from ledgermq_broker.timed.timers import Timers
-from ledgermq_broker.transactions.stage_path import StagePath
-from ledgermq_broker.transactions.transactions import Transactions
+from ledgermq_broker.paths.fetch_path import refuse_unreadable
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
@@ -40,98 +30,15 @@ DRAINS_KEPT = 16
 """Nonces of drains, and of their ends, that a broker remembers until it stops; a start ends the drain, too."""
 
 
-class BrokerService:
-    """`BrokerApi` of one broker: a table of the methods of its paths, so that calls go straight to
-    them.
-    """
+class BrokerService(BrokerApi):
+    """`BrokerApi` of one broker: each call goes straight to the one path that has a method of its name."""
 
-    def __init__(  # noqa: PLR0915  a table
-        self,
-        produce_path: ProducePath,
-        fetch_path: FetchPath,
-        find_path: FindPath,
-        deletion_path: DeletionPath,
-        offsets: OffsetPath,
-        topics: TopicPath,
-        cluster: ClusterPath,
-        groups: Groups,
-        stage_path: StagePath,
-        transactions: Transactions,
-        timers: Timers,
-        shares: Shares,
-        holders: Holders,
-        rules: RulePath,
-        quotas: QuotaPath,
-    ) -> None:
-        self.produce = produce_path.produce
-        self.produce_once = produce_path.produce_once
-        self.fetch = fetch_path.fetch
-        self.fetch_once = fetch_path.fetch_once
-        self.find_messages = find_path.find_messages
-        self.delete_records = deletion_path.delete_records
-        self.list_offsets = offsets.list_offsets
-        self.open_producer = offsets.open_producer
-        self.describe_topics = topics.describe_topics
-        self.create_topic = topics.create_topic
-        self.alter_topic = topics.alter_topic
-        self.delete_topic = topics.delete_topic
-        self.undelete_topic = topics.undelete_topic
-        self.describe_cluster = cluster.describe_cluster
-        self.drain_broker = cluster.drain_broker
-        self.add_bundles = topics.add_bundles
-        self.move_partition = topics.move_partition
-        self.prepare_move = topics.prepare_move
-        self.list_loads = cluster.list_loads
+    def __init__(self, cluster: ClusterPath, *paths: object) -> None:
         self.problems = cluster.problems
-        self._add_groups(groups)
-        self.stage = stage_path.stage
-        self.stage_delayed = stage_path.stage_delayed
-        self.stage_offsets = transactions.stage_offsets
-        self.init_transactions = transactions.init_transactions
-        self.end_transaction = transactions.end_transaction
-        self.transaction_outcome = transactions.transaction_outcome
-        self.resolve_transaction = transactions.resolve_transaction
-        self.list_transactions = transactions.list_transactions
-        self.describe_transaction = transactions.describe_transaction
-        self.complete_transaction = transactions.complete_transaction
-        self.ask_transaction = transactions.ask_transaction
-        self.poll_checks = transactions.poll_checks
-        self.read_staged = transactions.read_staged
-        self.produce_delayed = timers.produce_delayed
-        self.produce_delayed_once = timers.produce_delayed_once
-        self.recall_delayed = timers.recall_delayed
-        self.list_delayed = timers.list_delayed
-        self.share_fetch = shares.share_fetch
-        self.share_answer = shares.share_answer
-        self.reset_shares = shares.reset_shares
-        self.list_shares = shares.list_shares
-        self.hold_partitions = holders.hold_partitions
-        self.release_partitions = holders.release_partitions
-        self.change_rules = rules.change_rules
-        self.list_rules = rules.list_rules
-        self.test_rules = rules.test_rules
-        self.create_token = rules.create_token
-        self.revoke_token = rules.revoke_token
-        self.list_tokens = rules.list_tokens
-        self.confirm_rules = rules.confirm_rules
-        self.change_quota = quotas.change_quota
-        self.list_quotas = quotas.list_quotas
-
-    def _add_groups(self, groups: Groups) -> None:
-        self.slowest_commits = groups.slowest_commits
-        self.group_heartbeat = groups.group_heartbeat
-        self.commit_offsets = groups.commit_offsets
-        self.fetch_committed = groups.fetch_committed
-        self.reset_offsets = groups.reset_offsets
-        self.find_coordinator = groups.find_coordinator
-        self.join_classic_group = groups.join_classic_group
-        self.sync_classic_group = groups.sync_classic_group
-        self.classic_heartbeat = groups.classic_heartbeat
-        self.leave_classic_group = groups.leave_classic_group
-        self.commit_for_generation = groups.commit_for_generation
-        self.list_groups = groups.list_groups
-        self.describe_group = groups.describe_group
-        self.delete_group = groups.delete_group
+        for method in METHODS:
+            having = [path for path in (cluster, *paths) if hasattr(path, method.attribute)]
+            assert len(having) == 1, f"{method.name} is in {len(having)} paths: {having}"
+            setattr(self, method.attribute, getattr(having[0], method.attribute))
 
 
 class OffsetPath:

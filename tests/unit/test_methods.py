@@ -39,7 +39,7 @@ def _typed() -> dict[str, tuple[Kind, str, str]]:
     return found
 
 
-_TYPED = _typed()
+TYPED = _typed()
 
 
 def test_the_table_has_every_method_of_the_service() -> None:
@@ -85,7 +85,7 @@ async def test_a_method_is_one_of_the_seam(method: Method) -> None:
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_a_method_has_the_types_that_are_written_down(method: Method) -> None:
-    kind, request, response = _TYPED[method.attribute]
+    kind, request, response = TYPED[method.attribute]
     assert kind is method.kind
     for type_, decode, message in (
         (request, method.decode_request, method.descriptor.input_type),
@@ -100,7 +100,7 @@ def test_a_method_has_the_types_that_are_written_down(method: Method) -> None:
 
 
 def test_no_other_calls_are_written_down() -> None:
-    assert _TYPED.keys() == {method.attribute for method in METHODS}
+    assert TYPED.keys() == {method.attribute for method in METHODS}
 
 
 def test_frames_are_the_messages_with_a_header_and_a_payload() -> None:

@@ -119,7 +119,7 @@ class Groups(Serving[PartitionCoordinator]):
         await self._metadata.know((reset.topic, reset.partition) for reset in request.resets)
         return await self._at_coordinator(request.group, lambda found: self._watched(found, found.reset(request)))
 
-    async def stage_offsets(
+    async def stage_in_transaction(
         self, request: pb.StageOffsetsRequest, check_open: Callable[[int], None]
     ) -> pb.StageOffsetsResponse:
         """Stage offsets of a transaction. `check_open(bundle)` raises TransactionAborted if the

@@ -96,7 +96,7 @@ class Transactions(Serving[TransactionPartition]):
         def check_open(bundle: int) -> None:
             self._terms.hosted(self._kind, topic, _partition_in(topic, bundle)).check_open(transaction)
 
-        return await self._groups.stage_offsets(request, check_open)
+        return await self._groups.stage_in_transaction(request, check_open)
 
     async def end_transaction(self, request: pb.EndTransactionRequest) -> pb.EndTransactionResponse:
         topic = await self._existing(request.transaction.transactional_id)
