@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -190,10 +190,17 @@ def in_cluster(*addresses: str, **settings: object) -> VirtualTest:
 
 
 def encoded(values: Sequence[bytes | None], key: bytes | None = None) -> bytes:
-    rows = len(values)
-    columns = [[key] * rows, list(values), [None] * rows, [TIMESTAMP_US] * rows, [0] * rows, [None] * rows]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    keys, *others = _without_values(len(values), key)
+    arrays = [keys, pa.array(values, SCHEMA.field("value").type), *others]
     return encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+
+
+@lru_cache
+def _without_values(rows: int, key: bytes | None) -> list[pa.Array]:
+    """Return the columns but the values: they are the same in thousands of batches of a simulation."""
+    cells = [key, None, TIMESTAMP_US, 0, None]
+    fields = [field for field in SCHEMA if field.name != "value"]
+    return [pa.array([cell] * rows, field.type) for cell, field in zip(cells, fields, strict=True)]
 
 
 def batch_header(

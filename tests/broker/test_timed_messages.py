@@ -301,21 +301,6 @@ async def test_messages_pass_ranges_of_all_widths_and_each_comes_at_its_time(clu
         assert not held.waiting.rows
 
 
-@in_cluster("a:1", constants=constants_of(body_bytes=20_000, chunk_bytes=4000, flush_after_ms=600_000), **BUNDLES)
-async def test_bodies_beyond_the_budget_are_read_again_when_they_are_due(cluster: Cluster) -> None:
-    await cluster.create("t", 1)
-    begun_s = now_s()
-    async with watched(cluster, "t", 0) as watcher:
-        for number in range(50):
-            body = b"%d-" % number + b"x" * 2000
-            await send(cluster, "t", 0, (body, begun_s + 60 - number))
-        held = held_of(cluster)
-        assert held.waiting.body_bytes <= 20_000
-        assert held.waiting.rows == 50
-        found = await watcher.until(50)
-        assert [int(value.split(b"-")[0]) for value in found] == list(range(49, -1, -1))
-
-
 @virtual
 async def test_a_wrong_clock_of_a_machine_changes_no_time_of_delivery() -> None:
     async with cluster_of(**BUNDLES) as cluster:

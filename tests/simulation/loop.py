@@ -247,7 +247,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """Called by the base class until a caller stops the loop: here all turns up to then."""
-        ready = self._ready
+        ready, popleft, running, process_of = self._ready, self._ready.popleft, State.RUNNING, _current
         while not self._stopping:  # type: ignore[attr-defined]
             if not ready:
                 self._ring()
@@ -255,23 +255,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if self._turns > TURNS_MAX:
                 self._turns = -TURNS_MAX
                 raise TooLong(f"{TURNS_MAX} turns of the loop, {self._now_s:.0f} virtual seconds")
-            self._run_ready(len(ready))
-
-    def _run_ready(self, count: int) -> None:
-        popleft, running = self._ready.popleft, State.RUNNING
-        for _ in range(count):
-            handle = popleft()
-            if handle._cancelled:
-                continue
-            context = handle._context
-            process = context.get(_current)
-            if process is not None and process.state is not running and not self.closing:
-                process.park(handle)
-                continue
-            try:
-                context.run(handle._callback, *handle._args)
-            except Exception as error:
-                self.call_exception_handler({"message": f"{handle._callback} failed", "exception": error})
+            for _ in range(len(ready)):
+                handle = popleft()
+                if handle._cancelled:
+                    continue
+                context = handle._context
+                process = context.get(process_of)
+                if process is not None and process.state is not running and not self.closing:
+                    process.park(handle)
+                    continue
+                try:
+                    context.run(handle._callback, *handle._args)
+                except Exception as error:
+                    self.call_exception_handler({"message": f"{handle._callback} failed", "exception": error})
 
     def _ring(self) -> None:
         """Nothing can run: go to the moment of the next timer."""

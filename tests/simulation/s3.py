@@ -12,8 +12,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import formatdate
+from functools import lru_cache
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import quote_plus, unquote_plus
 
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import AlreadyExists, Buffer, ObjectInfo, ObjectMissing
@@ -57,14 +58,16 @@ class _S3Side:
 
     def presign(self, operation: str, life_s: int = URL_LIFE_S, **parameters: str) -> str:
         self._signed += 1
-        signed = datetime.fromtimestamp(self._sources.now_ms() / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
-        query = {"X-Amz-Date": signed, "X-Amz-Expires": life_s, "operation": operation, "number": self._signed}
-        others = {name: value for name, value in parameters.items() if name != "Key"}
-        return f"{PLACE}/{parameters.get('Key', '')}?{urlencode(query | others)}"
+        signed = self._sources.now_ms() // 1000
+        others = "".join(f"&{name}={quote_plus(value)}" for name, value in parameters.items() if name != "Key")
+        return (
+            f"{PLACE}/{parameters.get('Key', '')}?X-Amz-Date={_amz_date(signed)}&X-Amz-Expires={life_s}"
+            f"&operation={operation}&number={self._signed}{others}"
+        )
 
     def begin(self, url: str) -> bool:
         """An upload begins. False: too late."""
-        if is_expired(urlsplit(url).query, self._watched.now_ms()):
+        if is_expired(url.partition("?")[2], self._watched.now_ms()):
             return False
         self._begun.add(url)
         return True
@@ -77,17 +80,17 @@ class _S3Side:
         body: Sequence[Buffer] | None = None,
         seconds_max: float | None = None,
     ) -> Answer:
-        parts = urlsplit(url)
-        query, key = parse_qs(parts.query), parts.path[1:]
+        place, _, text = url.partition("?")
+        query, key = _query_of(text), place.removeprefix(PLACE)[1:]
         began_in_time = url in self._begun
         self._begun.discard(url)  # each upload begins for itself, also one by the same URL
-        if is_expired(parts.query, self._watched.now_ms()):
+        if is_expired(text, self._watched.now_ms()):
             if not began_in_time:
                 self._coverage.saw("a presigned URL was refused by its age")
                 return self._answer(403, EXPIRED)
             self._coverage.saw("an upload ended after its URL had expired")
         try:
-            return self._do(query["operation"][0], key, "IfNoneMatch" in query, headers or {}, body or ())
+            return self._do(query["operation"], key, "IfNoneMatch" in query, headers or {}, body or ())
         except ObjectMissing:
             return self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
         except AlreadyExists:
@@ -138,11 +141,26 @@ class _S3Side:
 
 def is_expired(query: str, now_ms: int) -> bool:
     """Whether a URL with this query has lost its force; one without a signature never does."""
-    found = parse_qs(query)
+    found = _query_of(query)
     if "X-Amz-Date" not in found:
         return False
-    signed = datetime.strptime(found["X-Amz-Date"][0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
-    return now_ms > (signed + int(found["X-Amz-Expires"][0])) * 1000
+    return now_ms > (_signed_s(found["X-Amz-Date"]) + int(found["X-Amz-Expires"])) * 1000
+
+
+def _query_of(text: str) -> dict[str, str]:
+    """Return the parameters of a query, each of which is there once."""
+    pairs = (each.partition("=") for each in text.split("&")) if text else ()
+    return {name: unquote_plus(value) for name, _, value in pairs}
+
+
+@lru_cache
+def _amz_date(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+@lru_cache
+def _signed_s(amz_date: str) -> float:
+    return datetime.strptime(amz_date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 
 def _entry(info: ObjectInfo) -> dict[str, Any]:
@@ -158,4 +176,9 @@ def _range_of(data: bytes, wanted: str) -> bytes:
 
 
 def _http_date(ms: int) -> str:
-    return formatdate(ms // 1000, usegmt=True)
+    return _http_date_of(ms // 1000)
+
+
+@lru_cache
+def _http_date_of(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)

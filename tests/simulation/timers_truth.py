@@ -41,13 +41,13 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from tests.judges.violation import Violation
 from tests.simulation.history import Outcome, Partition
+from tests.simulation.timers_homes import INTAKE, Home, Range, comes_from
 from tests.simulation.timers_plan import UNITS_OF_WIDTHS
 from tests.simulation.transactions_truth import COMMITS, TransactionTruth
 from tests.simulation.watch import WatchedStore
 
 PREFIX = "late/"
 """Of the values of timed messages."""
-INTAKE = (False, 0)
 
 Key = tuple[int, int, int]
 """(effective due time in µs, offset in the intake, row)."""
@@ -90,13 +90,6 @@ class Sent:
     recalls: list[Recall] = field(default_factory=list)
 
 
-class Home(NamedTuple):
-    """A block that holds a message: in which hidden partition of the bundle, (far, place), and its offset."""
-
-    place: tuple[bool, int]
-    offset: int
-
-
 @dataclass
 class Row:
     """A message as it was staged. `due_us`: as the sender said."""
@@ -118,13 +111,6 @@ class Row:
     @property
     def is_late(self) -> bool:
         return self.key[0] > self.due_us
-
-
-class Range(NamedTuple):
-    from_us: int
-    to_us: int
-    begin_offset: int
-    turning: bool
 
 
 class LogStarts(NamedTuple):
@@ -443,10 +429,13 @@ class _Bundle:
 
     def _judge_places(self, when: str) -> None:
         """Each message that waits is in one place from which it will come into memory."""
+        is_live = comes_from(self._flushed, self._ranges)
+        removed = self._truth.topics.removed
         for _, row in self._pending:
-            if row.delivered or row.recalled is not None or row.topic_id in self._truth.topics.removed:
+            if row.delivered or row.recalled is not None or row.topic_id in removed:
                 continue
-            live = [home for home in row.homes if self._is_live(home, row.key[0])]
+            due_us = row.key[0]
+            live = [home for home in row.homes if is_live(home, due_us)]
             if len(live) != 1:
                 kind = "in two places" if live else "nowhere"
                 self._truth.report(
@@ -460,15 +449,6 @@ class _Bundle:
                     f"{row.value} {row.key} of bundle {self._bundle} waits at {live[0]}, whose log starts at"
                     f" {self._starts[live[0].place]}",
                 )
-
-    def _is_live(self, home: Home, due_us: int) -> bool:
-        if home.place == INTAKE:
-            if home.offset < self._flushed.begin_offset:
-                return False
-            pieces = zip(self._flushed.end_offsets, self._flushed.horizons_us, strict=True)
-            return next((due_us <= horizon for end, horizon in pieces if home.offset < end), True)
-        found = self._ranges.get(home.place)
-        return found is not None and home.offset >= found.begin_offset and found.from_us <= due_us < found.to_us
 
     def take_log_starts(self, starts: LogStarts) -> None:
         changed = False

@@ -16,7 +16,7 @@ breaks ties. Keys are added without another version: a broker reads those that i
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 VERSION = 1
@@ -95,8 +95,12 @@ class Heartbeat:
         return (self.incarnation, self.session) > (other.incarnation, other.session)
 
 
+_NAMES = tuple(each.name for each in fields(Heartbeat))
+
+
 def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
-    return json.dumps({"version": VERSION, **asdict(heartbeat)}, sort_keys=True).encode()
+    content = {name: getattr(heartbeat, name) for name in _NAMES}  # `asdict` copies the dictionaries, deeply
+    return json.dumps({"version": VERSION, **content}, sort_keys=True).encode()
 
 
 def decode_heartbeat(data: bytes) -> Heartbeat | None:

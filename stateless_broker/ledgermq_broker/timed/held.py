@@ -134,7 +134,8 @@ class Held:
         while wanted:
             source = wanted[0]
             end = self.logs.durable_end(source.range_id)
-            for read, block in await self.logs.read(source.range_id, source.offset, end, READ_BYTES):
+            only = {each.offset for each in wanted if each.range_id == source.range_id}
+            for read, block in await self.logs.read(source.range_id, source.offset, end, READ_BYTES, only):
                 if wanted and read == wanted[0]:
                     wanted.popleft()
                     self.waiting.restore(read, block)

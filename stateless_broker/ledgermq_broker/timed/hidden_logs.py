@@ -7,7 +7,7 @@ the offsets there, and has them before a block is durable.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from ledgermq.errors import CorruptFrame, DataDamaged, LedgerMQError, MessageTooLarge
 from ledgermq.protocol.batch_header import check_crc
@@ -74,8 +74,12 @@ class HiddenLogs:
         # a block of the intake has the producer's own compression
         return batch_of(place, blocks, self._sources.now_us(), producer, compresses=place != self.intake)
 
-    async def read(self, range_id: RangeId | None, offset: int, end: int, bytes_max: int) -> list[tuple[Source, Block]]:
+    async def read(
+        self, range_id: RangeId | None, offset: int, end: int, bytes_max: int, only: Container[int] | None = None
+    ) -> list[tuple[Source, Block]]:
         """Return the blocks from `offset` on, below `end`, which is durable: about `bytes_max`, at least one.
+
+        `only`: the offsets of those that are wanted, `offset` among them; no other block is decoded.
 
         Raises DataDamaged and FormatNotSupported, which name the object or the record; NotOwner,
         Unavailable, the store's errors.
@@ -86,7 +90,7 @@ class HiddenLogs:
         for batch in read.batches:
             name = f"{topic.name}/{place.partition}"
             for at, (key, value) in enumerate(_records_of(batch, name), batch.base_offset):
-                if offset <= at < end:
+                if offset <= at < end and (only is None or at in only):
                     found.append((Source(range_id, at), _decoded(key, value, f"{name}, offset {at}")))
         if not found or found[0][0].offset != offset:
             raise DataDamaged(

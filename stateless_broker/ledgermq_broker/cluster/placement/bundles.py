@@ -20,10 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 
 from ledgermq.evenness import EXCESS_MIN, GAIN_MIN
 from ledgermq_ledger import keys
+
+SCORES_REMEMBERED = 4096
+"""Every decision about placement asks for those of all bundles again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class Relief:
     broker: str
 
 
+@lru_cache(SCORES_REMEMBERED)
 def score(broker: str, bundle: int) -> int:
     """Return a score that is the same in every process and version."""
     return int.from_bytes(blake2b(f"{bundle}/{broker}".encode(), digest_size=8).digest(), "big")
