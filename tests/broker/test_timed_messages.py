@@ -24,6 +24,7 @@ from tests.broker.timer_calls import (
     Watcher,
     bundle_of,
     constants_of,
+    held_of,
     listed,
     now_s,
     recall,
@@ -143,12 +144,6 @@ def test_the_next_owner_delivers_what_waits_in_memory_and_in_ranges(graceful: bo
             assert all(0 <= late_s < 1 for late_s in lateness_s(watcher, dues)[1:])
 
     run()
-
-
-def held_of(cluster: Cluster, bundle: int | None = None):  # type: ignore[no-untyped-def]
-    found = served(cluster)
-    chosen = bundle if bundle is not None else next(b for b, part in sorted(found.items()) if part.held.size_bytes)
-    return found[chosen].held
 
 
 @pytest.mark.parametrize("is_dropped", [True, False])

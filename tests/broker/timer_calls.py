@@ -249,3 +249,9 @@ async def watched(cluster: Cluster, topic: str, partition: int) -> AsyncIterator
         yield watcher
     finally:
         await watcher.close()
+
+
+def held_of(cluster: Cluster, bundle: int | None = None):  # type: ignore[no-untyped-def]
+    found = served(cluster)
+    chosen = bundle if bundle is not None else next(b for b, part in sorted(found.items()) if part.held.size_bytes)
+    return found[chosen].held
