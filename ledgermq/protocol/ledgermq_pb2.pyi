@@ -1317,14 +1317,16 @@ class StageRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[StageHeader, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class StageHeader(_message.Message):
-    __slots__ = ("transaction", "branch", "batches")
+    __slots__ = ("transaction", "branch", "batches", "added")
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     BRANCH_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
+    ADDED_FIELD_NUMBER: _ClassVar[int]
     transaction: TransactionRef
     branch: bytes
     batches: _containers.RepeatedCompositeFieldContainer[StageBatch]
-    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., branch: _Optional[bytes] = ..., batches: _Optional[_Iterable[_Union[StageBatch, _Mapping]]] = ...) -> None: ...
+    added: bool
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., branch: _Optional[bytes] = ..., batches: _Optional[_Iterable[_Union[StageBatch, _Mapping]]] = ..., added: _Optional[bool] = ...) -> None: ...
 
 class StageBatch(_message.Message):
     __slots__ = ("batch", "sequence")
@@ -1341,28 +1343,42 @@ class StageResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[StageResult, _Mapping]]] = ...) -> None: ...
 
 class StageResult(_message.Message):
-    __slots__ = ("topic_id", "bundle", "error")
+    __slots__ = ("topic_id", "bundle", "error", "kafka_code")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    KAFKA_CODE_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     bundle: int
     error: Error
-    def __init__(self, topic_id: _Optional[int] = ..., bundle: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    kafka_code: int
+    def __init__(self, topic_id: _Optional[int] = ..., bundle: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., kafka_code: _Optional[int] = ...) -> None: ...
 
 class StageOffsetsRequest(_message.Message):
-    __slots__ = ("transaction", "group", "member_id", "commits", "caller")
+    __slots__ = ("transaction", "group", "member_id", "commits", "caller", "added")
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     COMMITS_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
+    ADDED_FIELD_NUMBER: _ClassVar[int]
     transaction: TransactionRef
     group: str
     member_id: str
     commits: _containers.RepeatedCompositeFieldContainer[OffsetCommit]
     caller: int
-    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., group: _Optional[str] = ..., member_id: _Optional[str] = ..., commits: _Optional[_Iterable[_Union[OffsetCommit, _Mapping]]] = ..., caller: _Optional[int] = ...) -> None: ...
+    added: ClassicCommitter
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., group: _Optional[str] = ..., member_id: _Optional[str] = ..., commits: _Optional[_Iterable[_Union[OffsetCommit, _Mapping]]] = ..., caller: _Optional[int] = ..., added: _Optional[_Union[ClassicCommitter, _Mapping]] = ...) -> None: ...
+
+class ClassicCommitter(_message.Message):
+    __slots__ = ("instance_id", "generation", "outside")
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    OUTSIDE_FIELD_NUMBER: _ClassVar[int]
+    instance_id: str
+    generation: int
+    outside: bool
+    def __init__(self, instance_id: _Optional[str] = ..., generation: _Optional[int] = ..., outside: _Optional[bool] = ...) -> None: ...
 
 class StageOffsetsResponse(_message.Message):
     __slots__ = ("results", "bundle")
@@ -1373,20 +1389,30 @@ class StageOffsetsResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[CommitResult, _Mapping]]] = ..., bundle: _Optional[int] = ...) -> None: ...
 
 class InitTransactionsRequest(_message.Message):
-    __slots__ = ("transactional_id", "timeout_ms", "kind", "check_group", "nonce", "caller")
+    __slots__ = ("transactional_id", "timeout_ms", "kind", "check_group", "nonce", "caller", "kafka")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     CHECK_GROUP_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
+    KAFKA_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     timeout_ms: int
     kind: TransactionKind
     check_group: str
     nonce: bytes
     caller: int
-    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., kind: _Optional[_Union[TransactionKind, str]] = ..., check_group: _Optional[str] = ..., nonce: _Optional[bytes] = ..., caller: _Optional[int] = ...) -> None: ...
+    kafka: KafkaProducer
+    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., kind: _Optional[_Union[TransactionKind, str]] = ..., check_group: _Optional[str] = ..., nonce: _Optional[bytes] = ..., caller: _Optional[int] = ..., kafka: _Optional[_Union[KafkaProducer, _Mapping]] = ...) -> None: ...
+
+class KafkaProducer(_message.Message):
+    __slots__ = ("id", "epoch")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    id: bytes
+    epoch: int
+    def __init__(self, id: _Optional[bytes] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class InitTransactionsResponse(_message.Message):
     __slots__ = ("producer_id", "epoch", "coordinator", "timeout_ms", "now_us")
@@ -1425,14 +1451,16 @@ class StagedCount(_message.Message):
     def __init__(self, branch: _Optional[bytes] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., batches: _Optional[int] = ...) -> None: ...
 
 class EndTransactionRequest(_message.Message):
-    __slots__ = ("transaction", "outcome", "parts")
+    __slots__ = ("transaction", "outcome", "parts", "added")
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    ADDED_FIELD_NUMBER: _ClassVar[int]
     transaction: TransactionRef
     outcome: TransactionState
     parts: _containers.RepeatedCompositeFieldContainer[TransactionPart]
-    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., outcome: _Optional[_Union[TransactionState, str]] = ..., parts: _Optional[_Iterable[_Union[TransactionPart, _Mapping]]] = ...) -> None: ...
+    added: bool
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., outcome: _Optional[_Union[TransactionState, str]] = ..., parts: _Optional[_Iterable[_Union[TransactionPart, _Mapping]]] = ..., added: _Optional[bool] = ...) -> None: ...
 
 class EndTransactionResponse(_message.Message):
     __slots__ = ("state",)
@@ -1645,6 +1673,70 @@ class ReadStagedResponse(_message.Message):
     batches: _containers.RepeatedCompositeFieldContainer[StagedData]
     left: int
     def __init__(self, batches: _Optional[_Iterable[_Union[StagedData, _Mapping]]] = ..., left: _Optional[int] = ...) -> None: ...
+
+class FindTransactionCoordinatorRequest(_message.Message):
+    __slots__ = ("transactional_id",)
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    def __init__(self, transactional_id: _Optional[str] = ...) -> None: ...
+
+class AddToTransactionRequest(_message.Message):
+    __slots__ = ("transaction", "partitions", "group")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    transaction: TransactionRef
+    partitions: _containers.RepeatedCompositeFieldContainer[TopicPartition]
+    group: str
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., group: _Optional[str] = ...) -> None: ...
+
+class AddToTransactionResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[AddedPartition]
+    def __init__(self, results: _Optional[_Iterable[_Union[AddedPartition, _Mapping]]] = ...) -> None: ...
+
+class AddedPartition(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: Error
+    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class JoinTransactionRequest(_message.Message):
+    __slots__ = ("transaction", "bundle", "topic_id", "partition", "group")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    transaction: TransactionRef
+    bundle: int
+    topic_id: int
+    partition: int
+    group: str
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., bundle: _Optional[int] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., group: _Optional[str] = ...) -> None: ...
+
+class JoinTransactionResponse(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class CountStagedRequest(_message.Message):
+    __slots__ = ("transaction", "bundle", "groups")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    transaction: TransactionRef
+    bundle: int
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., bundle: _Optional[int] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CountStagedResponse(_message.Message):
+    __slots__ = ("part",)
+    PART_FIELD_NUMBER: _ClassVar[int]
+    part: TransactionPart
+    def __init__(self, part: _Optional[_Union[TransactionPart, _Mapping]] = ...) -> None: ...
 
 class RecallDelayedRequest(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "offset", "row", "due_us", "caller")

@@ -352,9 +352,7 @@ class Broker:
                 self.metadata, self.ownership, self.controller, at_controller, lambda: self.settings.auto_create_topics
             ),
             self.groups,
-            StagePath(
-                self.metadata, self.ownership, checks, self.transactions.named, self.transactions.in_bundle, self.timers
-            ),
+            StagePath(self.metadata, self.ownership, checks, self.transactions, self.timers),
             self.transactions,
             self.timers,
             self.shares,

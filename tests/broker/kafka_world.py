@@ -218,12 +218,13 @@ def batch_of(
     sequence: int = -1,
     codec: int = 0,
     timestamp_ms: int = 1_700_000_000_000,
+    transactional: bool = False,
 ) -> bytes:
     """A record batch as a client sends it."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,
-        is_transactional=0,
+        is_transactional=int(transactional),
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=sequence,

@@ -121,6 +121,15 @@ SAMPLES: dict[str, Sample] = {
     "ask_transaction": Sample(lambda: pb.AskTransactionRequest(transaction=REF), FROM_A_BROKER),
     "poll_checks": Sample(lambda: pb.PollChecksRequest(check_group=GROUP), ("group billing",)),
     "read_staged": Sample(lambda: pb.ReadStagedRequest(transaction=REF), FROM_A_BROKER),
+    "find_transaction_coordinator": Sample(
+        lambda: pb.FindTransactionCoordinatorRequest(transactional_id=ID), (TRANSACTION,)
+    ),
+    "add_to_transaction": Sample(
+        lambda: pb.AddToTransactionRequest(transaction=REF, partitions=[pb.TopicPartition(topic=TOPIC)], group=GROUP),
+        (TRANSACTION, "group billing", "produce orders"),
+    ),
+    "join_transaction": Sample(lambda: pb.JoinTransactionRequest(transaction=REF), FROM_A_BROKER),
+    "count_staged": Sample(lambda: pb.CountStagedRequest(transaction=REF), FROM_A_BROKER),
     "recall_delayed": Sample(lambda: pb.RecallDelayedRequest(topic=TOPIC, topic_id=1), ("produce orders",)),
     "list_delayed": Sample(lambda: pb.ListDelayedRequest(bundle=1, topic=TOPIC), ("consume orders",)),
     "change_rules": Sample(pb.ChangeRulesRequest, ("cluster",)),

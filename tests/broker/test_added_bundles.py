@@ -17,7 +17,7 @@ from ledgermq.errors import InvalidConfig, InvalidRequest, LedgerMQError, NotOwn
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.metadata import controller
-from ledgermq_broker.transactions.transactions import partition_of
+from ledgermq_broker.transactions.routing.routed import partition_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import FORMAT_VERSION, GROWN_VERSION, mark_grown, read_cluster

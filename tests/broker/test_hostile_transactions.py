@@ -16,9 +16,9 @@ from ledgermq.protocol.producer_ids import shown_producer_id
 from ledgermq_broker.groups.partition import PartitionCoordinator
 from ledgermq_broker.transactions.participating.staged_log import StagedLog
 from ledgermq_broker.transactions.partition import TransactionPartition
+from ledgermq_broker.transactions.routing.routed import partition_of
 from ledgermq_broker.transactions.state.limits import EPOCH_MAX, NUMBER_MAX
 from ledgermq_broker.transactions.state.types import Reference
-from ledgermq_broker.transactions.transactions import partition_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.log.log_record import LogRecord
 from ledgermq_ledger.log.segment import Batch

@@ -15,8 +15,8 @@ from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.settings.processes import BrokerConstants
 from ledgermq_broker.transactions.partition import TransactionPartition
+from ledgermq_broker.transactions.routing.routed import partition_of
 from ledgermq_broker.transactions.state.limits import TransactionLimits
-from ledgermq_broker.transactions.transactions import partition_of
 from ledgermq_ledger import keys
 from tests.broker.cluster import FAST_CONSTANTS, Cluster, batch_header, encoded
 from tests.broker.groups import ask, committed

@@ -59,3 +59,40 @@ async def test_members_go_on_when_brokers_leave_one_by_one(tmp_path: Path) -> No
             await consumer.stop()
         for node in nodes:
             await node.stop()
+
+
+async def test_a_transaction_goes_on_when_its_brokers_leave(tmp_path: Path) -> None:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+    nodes = [await start(tmp_path) for _ in range(3)]
+    addresses = [str(node.kafka_address) for node in nodes]
+    wait_ms = int(DEADLINE_S * 1000)
+    try:
+        patient = AIOKafkaProducer(bootstrap_servers=addresses, transactional_id="x", request_timeout_ms=wait_ms)
+        async with asyncio.timeout(800), patient as producer:
+            for number in range(3):
+                await producer.begin_transaction()
+                for partition in range(3):
+                    await producer.send_and_wait("t", b"%d first" % number, partition=partition)
+                if number:
+                    await nodes.pop(0).stop()
+                for partition in range(3):
+                    await producer.send_and_wait("t", b"%d second" % number, partition=partition)
+                await producer.commit_transaction()
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=str(nodes[0].kafka_address),
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+        )
+        async with asyncio.timeout(DEADLINE_S), consumer:
+            consumer.assign([TopicPartition("t", partition) for partition in range(3)])
+            await consumer.seek_to_beginning()
+            found: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+            for _ in range(18):
+                message = await consumer.getone()
+                found[message.partition].append(message.value)
+            wanted = [b"%d %s" % (number, which) for number in range(3) for which in (b"first", b"second")]
+            assert found == dict.fromkeys(range(3), wanted)
+    finally:
+        for node in nodes:
+            await node.stop()

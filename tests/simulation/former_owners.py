@@ -18,7 +18,7 @@ from typing import Any
 from ledgermq.errors import BY_CODE, LedgerMQError
 from ledgermq.protocol.methods import Method
 from ledgermq_broker.groups.offsets_topic import partition_of as group_partition
-from ledgermq_broker.transactions.transactions import partition_of
+from ledgermq_broker.transactions.routing.routed import partition_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from tests.judges.violation import Violation
@@ -46,6 +46,8 @@ QUESTIONS: Mapping[str, Question] = {
     "transaction_outcome": Question(keys.TRANSACTIONS_TOPIC, lambda request: request.transactional_id),
     "describe_transaction": Question(keys.TRANSACTIONS_TOPIC, lambda request: request.transactional_id),
     "ask_transaction": Question(keys.TRANSACTIONS_TOPIC, lambda request: request.transaction.transactional_id),
+    "add_to_transaction": Question(keys.TRANSACTIONS_TOPIC, lambda request: request.transaction.transactional_id),
+    "join_transaction": Question(keys.TRANSACTIONS_TOPIC, lambda request: request.transaction.transactional_id),
     "fetch_committed": _OF_A_GROUP,
     "describe_group": _OF_A_GROUP,
     "group_heartbeat": _REFUSED_BY_A_GROUP,

@@ -19,7 +19,7 @@ from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_ledger.log.shares import NO_PRINCIPAL
-from ledgermq_offsets import commits
+from ledgermq_offsets import commits, pending
 from ledgermq_offsets.classic.consumer_protocol import PROTOCOL_TYPE, assigned_partitions, subscribed_topics
 from ledgermq_offsets.classic.coordinator import ClassicGroups
 from ledgermq_offsets.classic.group import ClassicGroup
@@ -36,7 +36,7 @@ from ledgermq_offsets.coordinator import Ends, GroupCoordinator
 from ledgermq_offsets.group import Group
 from ledgermq_offsets.limits import GROUP_BYTES, METADATA_BYTES_MAX, GroupLimits
 from ledgermq_offsets.names import check_group_name
-from ledgermq_offsets.records import OffsetValue
+from ledgermq_offsets.records import OffsetValue, PendingOffset, size_of
 from ledgermq_offsets.state import check_room
 from ledgermq_offsets.topics import TopicsView
 
@@ -183,22 +183,62 @@ class BothKinds(GroupCoordinator):
         return self._decided(group, pb.CommitForGenerationResponse(results=results), applied)
 
     def _apply_commit(self, group: Group, commit: pb.GenerationCommit, now_ms: int) -> None:
-        if len(commit.metadata.encode()) > METADATA_BYTES_MAX or commit.offset > OFFSET_MAX:
-            raise InvalidRequest(
-                f"a commit has an offset of at most {OFFSET_MAX}, and metadata of at most {METADATA_BYTES_MAX} bytes"
-            )
+        _check_values(commit)
         named = pb.OffsetCommit(topic=commit.topic, partition=commit.partition)
         partition, topic = commits.resolve(self._view, named)
         commits.check_settled(group, partition)
         commits.check_space(group, partition, self._limits)
         self._check_offset(group, partition, OffsetValue(commit.offset, commit.metadata, now_ms, 0, 0, topic))
-        stored = group.offset_of(partition)
-        epoch, counter = group.epoch_in_force(partition), 1
-        if stored is not None and commit.offset < (stored.offset or 0):
-            epoch, counter = group.draw(), 0
-        elif stored is not None and stored.epoch == epoch:
-            counter = stored.counter + 1
+        epoch, counter = _turn(group, partition, commit.offset)
         group.set_offset(partition, OffsetValue(commit.offset, commit.metadata, now_ms, epoch, counter, topic))
+
+    def stage_for_generation(
+        self, request: pb.StageOffsetsRequest, now_s: float, now_ms: int
+    ) -> Decision[pb.StageOffsetsResponse]:
+        """Stage offsets of a transaction, as `stage_offsets`; who may is judged as by `commit_for_generation`, but a
+        client that names no member may, also beside members: old clients name none.
+
+        Raises and results: as these two.
+        """
+        key = pending.check_transaction(request)
+        group = self._group_for_classic(request.group) or self._new_group(request.group, now_ms, request.caller)
+        commits.check_count(len(request.commits), self._limits)
+        by = request.added
+        generation = -1 if by.outside else by.generation
+        self.classic.check_commit(
+            request.group, request.member_id, generation, now_s, instance_id=by.instance_id, staged=True
+        )
+        staged = pending.staged_by(group, key)
+        wanted: dict[PartitionId, tuple[pb.OffsetCommit, str]] = {}
+
+        def one(commit: pb.OffsetCommit) -> bool:
+            _check_values(commit)
+            partition, topic = commits.resolve(self._view, commit)
+            if group.pending_in.get(partition, key) != key:
+                commits.check_settled(group, partition)
+            before = staged.get(partition)
+            if before is not None and (before.offset, before.metadata) == (commit.offset, commit.metadata):
+                return False
+            wanted[partition] = commit, topic
+            return True
+
+        results, changed = commits.each_result(one, request.commits)
+        stages = changed and not any(result.HasField("error") for result in results)
+        if stages:
+            for partition, (commit, topic) in wanted.items():
+                epoch, counter = _turn(group, partition, commit.offset)
+                staged[partition] = PendingOffset(commit.offset, commit.metadata, epoch, counter, topic)
+            more = sum(each.size_bytes for each in staged.values()) - size_of(group.pending.get(key))
+            self.state.check_bytes(group, more, self._limits)
+            pending.stage(group, key, request.transaction, staged, now_ms, self._limits)
+            self.state.note_pending(group, key)
+        return self._decided(group, pb.StageOffsetsResponse(results=results), stages)
+
+    def pending_number(self, group: str, producer_id: bytes, epoch: int) -> int:
+        """Return the number of the transaction of this epoch that has staged offsets of the group; 0: none."""
+        found = self.state.groups.get(group)
+        keys = () if found is None else found.pending
+        return max((key.number for key in keys if key[:2] == (producer_id, epoch)), default=0)
 
     def _group_for_classic(self, name: str) -> Group | None:
         group = self._group(name)
@@ -310,6 +350,22 @@ class BothKinds(GroupCoordinator):
 
     def next_tick_s(self) -> float:
         return min(super().next_tick_s(), self.classic.next_due_s())
+
+
+def _check_values(commit: pb.GenerationCommit | pb.OffsetCommit) -> None:
+    if len(commit.metadata.encode()) > METADATA_BYTES_MAX or commit.offset > OFFSET_MAX:
+        raise InvalidRequest(
+            f"a commit has an offset of at most {OFFSET_MAX}, and metadata of at most {METADATA_BYTES_MAX} bytes"
+        )
+
+
+def _turn(group: Group, partition: PartitionId, offset: int) -> tuple[int, int]:
+    """Return the epoch and the counter under which an offset is stored: one that goes back draws a new epoch."""
+    stored = group.offset_of(partition)
+    if stored is not None and offset < (stored.offset or 0):
+        return group.draw(), 0
+    epoch = group.epoch_in_force(partition)
+    return epoch, stored.counter + 1 if stored is not None and stored.epoch == epoch else 1
 
 
 def _classic(name: str) -> str:

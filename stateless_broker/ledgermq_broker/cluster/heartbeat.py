@@ -42,7 +42,9 @@ UNDELETE = "topics that can be brought back"
 """Keeps deleted topics for their grace."""
 CLASSIC_GROUPS = "groups of the Kafka protocol"
 """Reads the records of classic groups, which earlier releases refuse with their whole partition."""
-COMMON = (RULES, QUOTAS, ADDED_BUNDLES, LOADS, MOVES, UNDELETE, CLASSIC_GROUPS)
+KAFKA_TRANSACTIONS = "transactions of the Kafka protocol"
+"""Reads what these store besides our own transactions, and counts what a bundle has staged of one."""
+COMMON = (RULES, QUOTAS, ADDED_BUNDLES, LOADS, MOVES, UNDELETE, CLASSIC_GROUPS, KAFKA_TRANSACTIONS)
 """What a broker of this release has and earlier ones lack, besides the features of internal topics, which their
 declarations name (`ledgermq_broker.features`). The controller puts into the catalog what needs a feature only when
 every broker has it.

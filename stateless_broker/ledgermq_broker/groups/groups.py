@@ -131,6 +131,11 @@ class Groups(Serving[PartitionCoordinator]):
             lambda found: self._watched(found, found.stage_offsets(request, partial(check_open, found.bundle))),
         )
 
+    async def bundle_of(self, group: str) -> int:
+        """Return the bundle in which a group lives."""
+        topic = await self._topic.find_or_create()
+        return topic.bundles[partition_of(check_group_name(group), topic.partitions)]
+
     async def describe_group(self, request: pb.DescribeGroupRequest) -> pb.DescribeGroupResponse:
         group = await self._at_coordinator(request.group, lambda found: found.describe(request.group), must_exist=True)
         return pb.DescribeGroupResponse(group=group, coordinator=self._address)

@@ -123,13 +123,16 @@ class PartitionCoordinator:
         is over in this bundle; it is called in the turn in which the offsets are judged.
         """
         self._state.check_room(0)
-        wanted = await self._state.judged(lambda: self._core.ends_needed(request))
+        is_judged = not request.HasField("added")  # commits of a generation may lie beyond the end
+        wanted = await self._state.judged(lambda: self._core.ends_needed(request)) if is_judged else []
         highest = _highest((commit.topic, commit.partition, commit.offset) for commit in request.commits)
         ends = await self._ends.of(wanted, highest) if wanted else {}
         self._state.check_room(0)
 
         def judge() -> Decision[pb.StageOffsetsResponse]:
             check_open()
+            if request.HasField("added"):
+                return self._core.stage_for_generation(request, self._now_s(), self._clocks.stamp_ms())
             return self._core.stage_offsets(request, ends, self._clocks.stamp_ms())
 
         decision = await self._state.judged(judge)
@@ -146,6 +149,13 @@ class PartitionCoordinator:
         """Return True if exactly this transaction has staged offsets of the group. Raises NotOwner."""
         self._state.check()
         return self._core.has_pending(group, producer_id, epoch, number)
+
+    def pending_number(self, group: str, producer_id: bytes, epoch: int) -> int:
+        """Return the number of the transaction of this epoch that has staged offsets of the group; 0: none. Raises
+        NotOwner.
+        """
+        self._state.check()
+        return self._core.pending_number(group, producer_id, epoch)
 
     def pending_names(self, producer_id: bytes) -> set[str]:
         """Return the transactional ids under which a producer id has staged offsets. Raises NotOwner."""

@@ -37,7 +37,14 @@ from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.endings import Endings
 from ledgermq_broker.kafka.handlers.asked import Asked
 from ledgermq_broker.kafka.handlers.fetch import FetchHandler
-from ledgermq_broker.kafka.handlers.produce import Begun, EndConnection, ProduceHandler, RunBlocking
+from ledgermq_broker.kafka.handlers.produce import (
+    NO_OFFSET,
+    NO_OFFSET_OF_JAVA,
+    Begun,
+    EndConnection,
+    ProduceHandler,
+    RunBlocking,
+)
 from ledgermq_broker.kafka.identity import Identity
 from ledgermq_broker.kafka.serving import handlers
 from ledgermq_broker.kafka.table import Served, api_versions, served
@@ -66,6 +73,8 @@ UNPROVEN_FRAME_BYTES_MAX = 64 * KIB
 BEGUN_MAX = 16
 """Produce requests that wait for their answers."""
 HELD_S_MAX = 10.0
+JAVA = "apache-kafka-java"
+"""The name by which Java clients introduce themselves."""
 
 Send = Callable[[Sequence[Buffer]], Awaitable[None]]
 
@@ -143,6 +152,7 @@ class Connection:
         self._account: Account | None = None
         self._handlers = handlers(parts.brokers, parts.sources, parts.settings)
         self._client_host = "/" + peer.removeprefix("kafka:").rpartition(":")[0]
+        self._software = ""
         self.has_asked = False
         """Whether it has sent a request that could be read."""
         self.at_work = 0
@@ -305,6 +315,7 @@ class Connection:
     async def _answer(self, request: Request, api: Api, message: Any) -> Message:
         version = request.head.version
         if api is API_VERSIONS:
+            self._software = message.client_software_name
             return cast(Message, api_versions())
         if api is SASL_HANDSHAKE:
             return cast(Message, self._identity.handshake(message.mechanism))
@@ -343,7 +354,8 @@ class Connection:
                 raise ResourceExhausted(f"{admitted.principal.name} has as many connections as its quota allows")
             admitted.account.begin_call(self._peer)
             self._account = admitted.account
-        produce = ProduceHandler(admitted.api, parts.run_blocking, parts.batch_memory_max())
+        no_offset = NO_OFFSET_OF_JAVA if self._software == JAVA else NO_OFFSET
+        produce = ProduceHandler(admitted.api, parts.run_blocking, parts.batch_memory_max(), no_offset)
         if before is not None:
             produce.follow(before.produce)
             await before.produce.close()

@@ -16,8 +16,8 @@ This page is made by `make pages` from the table of APIs that the broker serves.
 
 Programs that speak the Kafka protocol can produce to LedgerMQ and read from it. What they write is
 what all other clients write: plain Parquet after compaction, readable by Spark. The port is off by
-default and **new: producing, reading, consumer groups, and creating and deleting topics work;
-transactions of the protocol do not yet.**
+default and **new: producing, reading, consumer groups, transactions, and creating and deleting
+topics work.**
 
 <!-- test: not run, it installs and starts a broker -->
 ```bash
@@ -79,6 +79,7 @@ answered in version 0 with what is served.
 | librdkafka 2, kafka-python 3 | describing the cluster, topics' and brokers' settings; changing topics' |
 | | deleting records, up to an offset and to the end |
 | all three | SASL PLAIN through TLS; wrong, expired and other topics' tokens refused |
+| librdkafka 2, aiokafka 0.14 | transactions: commit, abort, fencing, offsets of groups; `read_committed` |
 | librdkafka 2 | OAUTHBEARER with an identity provider's tokens, again on the same connection |
 | Java 4.1 | `ProducerPerformance`, `VerifiableProducer`, console producer and consumer by partition, `GetOffsetShell` |
 
@@ -127,8 +128,22 @@ answered in version 0 with what is served.
   token is taken, as on the other port. A producer id belongs to the principal that used it first.
 - **Acknowledgements.** `acks=1` waits for the store, as `all` does. `acks=0` gets no answer; an
   error ends the connection, so that the client looks for the partition's leader.
-- **Transactions.** None yet: `InitProducerId` with a transactional id is refused, and so is a
-  transactional batch.
+- **Transactions** are those of our own clients ([transactions](transactions.md)): the same bounds,
+  rules for transactional ids, `ledgermq transaction list`, and alarms. What is open has no offset, so
+  no reader waits for it, and none has to leave out what was aborted. A producer receives no offset
+  of its records: Java's `hasOffset()` is false, librdkafka shows none. A time-out, at most 15
+  minutes, begins with the first partition that is added, and again with a takeover of the
+  coordinator; it fences the producer, as an operator's abort does. The first protocol of Kafka is
+  offered, not KIP-890: the epoch stays the same from one transaction to the next, so an `EndTxn` of
+  a dead connection that arrives late may end the next transaction. Where a partition has moved to
+  another bundle, the next batch of a producer that goes on in the same epoch gets
+  `UNKNOWN_PRODUCER_ID`: abort, and initialize again. A transactional id that our own client has
+  used goes on under a new producer id. `DescribeTransactions`, `ListTransactions` and
+  `DescribeProducers` are not served. A transaction begins only while every broker runs a release
+  that knows them.
+- **Offsets in a transaction** are all taken or none of a request. `OffsetFetch` with
+  `require_stable` gets `UNSTABLE_OFFSET_COMMIT` until the transaction has ended. They are committed
+  after the transaction's records in all other bundles can be read.
 - **Idempotence.** A batch that is sent again is stored once, also after a takeover. Weaker than our
   own client: the *first* batch of a producer in a partition may be stored twice if it is sent again
   after 100,000 other sessions have written to the bundle. After a takeover by a broker with another

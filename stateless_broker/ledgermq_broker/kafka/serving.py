@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ledgermq.sources import Sources
 from ledgermq_broker.kafka.brokers import Brokers
+from ledgermq_broker.kafka.handlers import transactions
 from ledgermq_broker.kafka.handlers.admin import alterations, configs, records, topics
-from ledgermq_broker.kafka.handlers.asked import Asked, Handler
+from ledgermq_broker.kafka.handlers.asked import Handler
 from ledgermq_broker.kafka.handlers.groups import committed, listing, membership
 from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
 from ledgermq_broker.kafka.handlers.offsets import OffsetsHandler
-from ledgermq_broker.kafka.handlers.produce import init_producer_id
 from ledgermq_broker.kafka.wire.messages import (
     DESCRIBE_CLUSTER,
-    INIT_PRODUCER_ID,
     LIST_OFFSETS,
     METADATA,
     OFFSET_FOR_LEADER_EPOCH,
@@ -28,15 +26,12 @@ def handlers(brokers: Brokers, sources: Sources, settings: Callable[[], BrokerSe
     """Return the handler of each API. `settings()`: of this broker, as they are now."""
     metadata, offsets = MetadataHandler(brokers), OffsetsHandler()
 
-    async def new_producer(asked: Asked) -> Any:
-        return init_producer_id(sources, asked.message)
-
     return {
         DESCRIBE_CLUSTER: lambda asked: metadata.cluster(asked.message),
         METADATA: lambda asked: metadata.answer(asked.api, asked.message, asked.version),
         LIST_OFFSETS: lambda asked: offsets.list_offsets(asked.api, asked.message, asked.version),
         OFFSET_FOR_LEADER_EPOCH: lambda asked: offsets.epochs(asked.api, asked.message, asked.version),
-        INIT_PRODUCER_ID: new_producer,
+        **transactions.answers(sources),
         **membership.answers(brokers),
         **committed.answers(),
         **listing.answers(),

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import api_versions_response as answered
 from ledgermq_broker.kafka.wire.messages import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
     ALTER_CONFIGS,
     API_VERSIONS,
     CREATE_PARTITIONS,
@@ -20,6 +22,7 @@ from ledgermq_broker.kafka.wire.messages import (
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,
+    END_TXN,
     FETCH,
     FIND_COORDINATOR,
     HEARTBEAT,
@@ -38,6 +41,7 @@ from ledgermq_broker.kafka.wire.messages import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
     Api,
 )
 
@@ -60,8 +64,9 @@ TABLE: Sequence[Served] = (
         PRODUCE,
         3,
         12,
-        "`acks` 1 waits for the store as `all` does; no transactions. Versions 0 to 2 are announced for librdkafka,"
-        " which never uses them, and refused",
+        "`acks` 1 waits for the store as `all` does. Records of a transaction get no offset before the commit:"
+        " Java receives −1, other clients −2³¹. Versions 0 to 2 are announced for librdkafka, which never uses"
+        " them, and refused",
         announced_from=0,
     ),
     Served(
@@ -74,9 +79,13 @@ TABLE: Sequence[Served] = (
     Served(LIST_OFFSETS, 1, 9, "The record with the largest timestamp (−3) is not looked for: error 43"),
     Served(METADATA, 0, 13, "One replica for each partition, its leader; topics of the system are hidden"),
     Served(API_VERSIONS, 0, 4, ""),
-    Served(INIT_PRODUCER_ID, 0, 5, "Idempotent producers only: a transactional id gets error 53"),
+    Served(INIT_PRODUCER_ID, 0, 5, "A time-out of transactions above 15 minutes gets error 50"),
+    Served(ADD_PARTITIONS_TO_TXN, 0, 3, "At most 10,000 partitions in a transaction. Version 4 is for brokers"),
+    Served(ADD_OFFSETS_TO_TXN, 0, 3, ""),
+    Served(TXN_OFFSET_COMMIT, 0, 3, "All offsets of a request are taken, or none"),
+    Served(END_TXN, 0, 3, "The first protocol of transactions: the epoch stays the same from one to the next"),
     Served(OFFSET_FOR_LEADER_EPOCH, 2, 4, "Each epoch ends where the log ends: nothing is ever cut off"),
-    Served(FIND_COORDINATOR, 0, 6, "Groups only: type 1, transactions, gets error 53"),
+    Served(FIND_COORDINATOR, 0, 6, "Types 0, groups, and 1, transactions"),
     Served(JOIN_GROUP, 0, 9, "A group with members of LedgerMQ's own protocol gets error 23"),
     Served(SYNC_GROUP, 0, 5, ""),
     Served(HEARTBEAT, 0, 4, ""),

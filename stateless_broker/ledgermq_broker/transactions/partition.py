@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from ledgermq.errors import LedgerMQError, Unavailable
+from ledgermq.errors import InvalidRequest, LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.sources import Sources
@@ -122,10 +122,16 @@ class TransactionPartition:
     # Participant
 
     def stage(
-        self, transaction: Transaction, branch: bytes, batches: Sequence[tuple[int, Batch]], principal: int
+        self,
+        transaction: Transaction,
+        branch: bytes,
+        batches: Sequence[tuple[int, Batch]],
+        principal: int,
+        *,
+        by_records: bool = False,
     ) -> Stored:
         """Judge batches with their sequences now, and append the new ones in one decision. `principal`: a hash of the
-        name of the principal that sends them; 0: not known.
+        name of the principal that sends them; 0: not known. `by_records`: one batch, with a sequence of Kafka's.
 
         Raises NotOwner, ResourceExhausted, Unavailable, and the error of a store that takes no records;
         then nothing has changed.
@@ -138,18 +144,13 @@ class TransactionPartition:
             self._timed.check_full([batch for _, batch in batches])
         wanted = [_to_stage(sequence, batch) for sequence, batch in batches]
         self._check_name(transaction)
+        place = self._staged.next_offset, self.now_ms(), principal
+        stage = partial(self.participant.intake.stage, transaction, branch, wanted, *place)
+        if by_records:
+            [only] = wanted
+            stage = partial(self.participant.by_records.stage, transaction, only, *place)
         try:
-            decision = self._state.ask(
-                partial(
-                    self.participant.intake.stage,
-                    transaction,
-                    branch,
-                    wanted,
-                    self._staged.next_offset,
-                    self.now_ms(),
-                    principal,
-                )
-            )
+            decision = self._state.ask(stage)
         except LedgerMQError as error:
             if error.retriable:
                 raise
@@ -270,6 +271,25 @@ class TransactionPartition:
                 data=bytes(batch.data),
             )
         return answer
+
+    def open_number(self, producer_id: bytes, epoch: int, place: PartitionId | None, group: str) -> int:
+        """Return the number of the open transaction of the Kafka protocol that has something staged here for this
+        partition, or for the group if `place` is None; 0: none.
+        """
+        if place is not None:
+            return self.participant.by_records.open_number(producer_id, epoch, place)
+        return self._pending.open_number(producer_id, epoch, group)
+
+    async def count_staged(self, transaction: Transaction, bundle: int, groups: Sequence[str]) -> Part:
+        """Return what a transaction has staged here. `groups`: those that it may have offsets of, anywhere."""
+        if bundle != self.bundle:
+            raise InvalidRequest(f"bundle {bundle} is asked of the owner of bundle {self.bundle}")
+
+        def counted() -> Part:
+            pending = tuple(group for group in groups if self._pending.has_here(group, transaction))
+            return Part(bundle, self.participant.by_records.counts(transaction), pending)
+
+        return await self._state.read(counted)
 
     # Coordinator
 

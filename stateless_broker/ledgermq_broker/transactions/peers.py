@@ -5,17 +5,19 @@ The calls go to the brokers that own these bundles at present. Must not know: wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.internal.bundle_calls import BundleCalls
 from ledgermq_broker.transactions.state.types import Part, State, Transaction
 from ledgermq_broker.transactions.state.wire import (
+    part_from_proto,
     part_to_proto,
     state_from_proto,
     state_to_proto,
     transaction_to_proto,
 )
+from ledgermq_ledger.keys import PartitionId
 
 
 class Peers:
@@ -44,6 +46,21 @@ class Peers:
     async def _asked(self, request: pb.AskTransactionRequest) -> pb.AskTransactionResponse:
         bundle = self._bundle_of(request.transaction.coordinator)
         return await self._calls.at(bundle, lambda broker: broker.ask_transaction(request))
+
+    async def join(self, transaction: Transaction, bundle: int, place: PartitionId | None, group: str) -> int:
+        """Make a bundle part of the open transaction of the id at its coordinator, and return its number.
+        `transaction`: without it.
+        """
+        request = pb.JoinTransactionRequest(transaction=transaction_to_proto(transaction), bundle=bundle, group=group)
+        if place is not None:
+            request.topic_id, request.partition = place
+        at = self._bundle_of(transaction.coordinator)
+        return (await self._calls.at(at, lambda broker: broker.join_transaction(request))).number
+
+    async def count_staged(self, transaction: Transaction, bundle: int, groups: Sequence[str]) -> Part:
+        """Ask the owner of a bundle what a transaction has staged there."""
+        request = pb.CountStagedRequest(transaction=transaction_to_proto(transaction), bundle=bundle, groups=groups)
+        return part_from_proto((await self._calls.at(bundle, lambda broker: broker.count_staged(request))).part)
 
     async def read_staged(self, transaction: Transaction, part: Part, skip: int) -> pb.ReadStagedResponse:
         """Read the staged batches of a part from its bundle, without the first `skip` ones."""

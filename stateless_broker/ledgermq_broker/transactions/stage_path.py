@@ -5,9 +5,10 @@ transaction is committed. StageDelayed does the same for timed messages, and che
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -29,40 +30,51 @@ SEQUENCE_MAX = 1 << 48
 
 @dataclass(slots=True)
 class Staging:
-    """What holds for a frame. `now_us`: the store's time, for timed messages. `stored`: what each bundle stores."""
+    """What holds for a frame. `now_us`: the store's time, for timed messages. `by_records`: of the Kafka protocol.
+    `stored`: what each bundle stores.
+    """
 
     transaction: Transaction
     branch: bytes
     principal: int
     lookup: Lookup
     now_us: int | None
+    by_records: bool
     stored: list[tuple[Sequence[Entry], Stored]] = field(default_factory=list)
 
 
-class StagePath:
-    """`transaction_of(ref)` checks what the frame names; `partition(bundle)` returns the participant
-    of a bundle.
-    """
+class Known(Protocol):
+    """The transactions that this broker knows, or asks their coordinators about."""
 
+    async def named(self, ref: pb.TransactionRef) -> Transaction:
+        """Return what a frame names, checked."""
+
+    async def open_transaction(self, ref: pb.TransactionRef, bundle: int, place: PartitionId) -> Transaction:
+        """Return the open one of a Kafka client to which the partition was added."""
+
+    async def in_bundle(self, bundle: int) -> TransactionPartition:
+        """Return the participant of a bundle."""
+
+
+class StagePath:
     def __init__(
         self,
         metadata: Metadata,
         ownership: Ownership,
         checks: BatchChecks,
-        transaction_of: Callable[[pb.TransactionRef], Awaitable[Transaction]],
-        partition: Callable[[int], Awaitable[TransactionPartition]],
+        transactions: Known,
         timers: Timers,
     ) -> None:
         self._metadata = metadata
         self._ownership = ownership
         self._checks = checks
-        self._transaction_of = transaction_of
+        self._transactions = transactions
         self._timers = timers
         self._at_once, self._delayed = (
             Admission(
                 begin=partial(self._begin, delayed=delayed),
                 check=self._check,
-                find=lambda staging, bundle: partition(bundle),
+                find=lambda staging, bundle: transactions.in_bundle(bundle),
                 hand_over=_hand_over,
                 answer=self._answer,
             )
@@ -80,9 +92,20 @@ class StagePath:
     async def _begin(self, frame: StageFrame, *, delayed: bool) -> Staging:
         header = frame.header
         branch = staged_branch_of(header.branch, delayed=delayed)
-        transaction = await self._transaction_of(header.transaction)
+        lookup = self._metadata.lookup()
+        transaction = await self._transaction(lookup, header)
         now_us = await self._timers.begin_send() if delayed else None
-        return Staging(transaction, branch, hash_of(frame.sender), self._metadata.lookup(), now_us)
+        return Staging(transaction, branch, hash_of(frame.sender), lookup, now_us, header.added)
+
+    async def _transaction(self, lookup: Lookup, header: pb.StageHeader) -> Transaction:
+        if not header.added:
+            return await self._transactions.named(header.transaction)
+        if len(header.batches) != 1 or header.branch:
+            raise InvalidRequest("a frame of a transaction of the Kafka protocol has one batch, and no branch")
+        batch = header.batches[0].batch
+        topic, bundle = await lookup.partition(batch.topic, batch.partition)
+        place = PartitionId(topic.id, batch.partition)
+        return await self._transactions.open_transaction(header.transaction, bundle, place)
 
     async def _check(self, staging: Staging, received: Received) -> Entry:
         if received.header.HasField("producer"):
@@ -121,6 +144,7 @@ class StagePath:
         )
         if entry.error is not None:
             result.error.CopyFrom(self._ownership.error(entry.error, entry.bundle))
+            result.kafka_code = getattr(entry.error, "kafka_code", 0)
         return result
 
 
@@ -131,5 +155,6 @@ def _hand_over(staging: Staging, group: Sequence[Entry], partition: TransactionP
         key = PartitionId(batch.topic_id, batch.partition)
         partition.owner.check_in_charge(key)
         partition.owner.exclusive.check(key, b"")
-    stored = partition.stage(staging.transaction, staging.branch, batches, staging.principal)
+    by_records = staging.by_records
+    stored = partition.stage(staging.transaction, staging.branch, batches, staging.principal, by_records=by_records)
     staging.stored.append((group, stored))

@@ -7,22 +7,20 @@ other broker raises NotOwner, which names the owner.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
+from functools import partial
 
-from crc32c import crc32c
-
-from ledgermq.errors import InvalidRequest, LedgerMQError, TransactionUnknown, Unavailable, UnknownPartition
+from ledgermq.errors import (
+    InvalidRequest,
+    LedgerMQError,
+    UnknownPartition,
+)
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.groups.groups import GROUPS, Groups
+from ledgermq_broker.cluster.heartbeat import KAFKA_TRANSACTIONS
+from ledgermq_broker.groups.groups import GROUPS
 from ledgermq_broker.internal.core import CoreKind
-from ledgermq_broker.internal.feature import BrokerParts, Feature, Serving
-from ledgermq_broker.internal.terms import InternalTerms
-from ledgermq_broker.internal.topic import InternalTopic
-from ledgermq_broker.metadata.followed import Metadata
+from ledgermq_broker.internal.feature import BrokerParts, Feature
 from ledgermq_broker.metadata.topic_changes import TopicSpec
-from ledgermq_broker.transactions.coordinating.term import Coordinating
 from ledgermq_broker.transactions.coordinating.unresolved import UnresolvedTopics
 from ledgermq_broker.transactions.counts import TransactionCounts, gauges
 from ledgermq_broker.transactions.from_wire import (
@@ -30,53 +28,32 @@ from ledgermq_broker.transactions.from_wire import (
     outcome_of,
     part_of,
     parts_of,
-    transaction_of,
     transaction_to_end,
     transactional_id_of,
 )
 from ledgermq_broker.transactions.partition import TransactionCores, TransactionPartition
 from ledgermq_broker.transactions.parts import TransactionParts
+from ledgermq_broker.transactions.routing.added import AddedRoutes, named_producer
+from ledgermq_broker.transactions.routing.routed import TransactionKind, coordinator_of, named_transaction, partition_in
 from ledgermq_broker.transactions.state.checks import unresolved_topic
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_broker.transactions.state.types import Part, State, Transaction
-from ledgermq_broker.transactions.state.wire import state_to_proto
+from ledgermq_broker.transactions.state.wire import state_to_proto, transaction_to_proto
 from ledgermq_broker.transactions.stored.check import add_transactions
 from ledgermq_ledger import keys
-from ledgermq_ledger.root.store_clock import StoreClock
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.settings import INTERNAL_KIND, STAGED, TRANSACTION_COORDINATORS
 
-RETRY_AFTER_MS = 500
 
-A = TypeVar("A")
-
-TransactionKind = CoreKind[TransactionCores, TransactionPartition]
-
-
-class Transactions(Serving[TransactionPartition]):
-    """`address`: the address of this broker. `topic`: `__transactions`."""
-
-    def __init__(
-        self,
-        address: str,
-        topic: InternalTopic,
-        metadata: Metadata,
-        terms: InternalTerms,
-        kind: TransactionKind,
-        groups: Groups,
-        store_clock: StoreClock,
-    ) -> None:
-        super().__init__(topic, terms, kind)
-        self._address = address
-        self._metadata = metadata
-        self._groups = groups
-        self._store_clock = store_clock
+class Transactions(AddedRoutes):
+    """All calls about transactions."""
 
     # Calls of producers
 
     async def init_transactions(self, request: pb.InitTransactionsRequest) -> pb.InitTransactionsResponse:
         transactional_id_of(request.transactional_id)
         kind = kind_of(request.kind)
+        if request.HasField("kafka"):
+            self._check_kafka()
         topic = await self._topic.find_or_create()
         identity = await self._at_coordinator(topic, request.transactional_id, lambda found: found.init(request, kind))
         for found in self.served() if identity.epoch > 1 else ():
@@ -91,19 +68,31 @@ class Transactions(Serving[TransactionPartition]):
 
     async def stage_offsets(self, request: pb.StageOffsetsRequest) -> pb.StageOffsetsResponse:
         topic = await self._existing(request.transaction.transactional_id)
-        transaction = _transaction_of(request.transaction, topic)
+        if request.HasField("added"):
+            bundle = await self._groups.bundle_of(request.group)
+            transaction = await self.open_transaction(request.transaction, bundle, group=request.group)
+            asked, request = request, pb.StageOffsetsRequest()
+            request.CopyFrom(asked)
+            request.transaction.CopyFrom(transaction_to_proto(transaction))
+        transaction = named_transaction(request.transaction, topic)
 
         def check_open(bundle: int) -> None:
-            self._terms.hosted(self._kind, topic, _partition_in(topic, bundle)).check_open(transaction)
+            self._terms.hosted(self._kind, topic, partition_in(topic, bundle)).check_open(transaction)
 
         return await self._groups.stage_in_transaction(request, check_open)
 
     async def end_transaction(self, request: pb.EndTransactionRequest) -> pb.EndTransactionResponse:
         topic = await self._existing(request.transaction.transactional_id)
         outcome = outcome_of(request.outcome)
+        if request.added:
+            name, named = request.transaction.transactional_id, named_producer(request.transaction)
+            if outcome is State.PREPARED:
+                raise InvalidRequest("a transaction of the Kafka protocol is committed or aborted, not prepared")
+            state = await self._at_coordinator(topic, name, lambda found: found.added.end(name, named, outcome))
+            return pb.EndTransactionResponse(state=state_to_proto(state))
         topic = await self._topic.in_bundles(topic, (part.bundle for part in request.parts))
         parts = parts_of(request.parts, topic.bundles)
-        transaction = transaction_to_end(request.transaction, _coordinator_of(request.transaction, topic))
+        transaction = transaction_to_end(request.transaction, coordinator_of(request.transaction, topic))
         state = await self._at_coordinator(
             topic, transaction.transactional_id, lambda found: found.end(transaction, outcome, parts)
         )
@@ -165,14 +154,14 @@ class Transactions(Serving[TransactionPartition]):
         the producer.
         """
         topic = await self._existing(request.transaction.transactional_id)
-        transaction = _transaction_of(request.transaction, topic)
+        transaction = named_transaction(request.transaction, topic)
         outcome = outcome_of(request.outcome, (State.COMMITTED, State.ABORTED))
         topic = await self._topic.in_bundles(topic, [request.part.bundle])
         part = part_of(request.part, topic.bundles)
         done = await self._terms.call(
             self._kind,
             topic,
-            _partition_in(topic, part.bundle),
+            partition_in(topic, part.bundle),
             lambda found: found.complete(transaction, outcome, part),
         )
         return pb.CompleteTransactionResponse(done=done)
@@ -183,7 +172,7 @@ class Transactions(Serving[TransactionPartition]):
         Only brokers may call this, where access rules are enforced: it can start the time-out of a transaction.
         """
         topic = await self._existing(request.transaction.transactional_id)
-        transaction = _transaction_of(request.transaction, topic)
+        transaction = named_transaction(request.transaction, topic)
         part = Part(topic.bundles[transaction.coordinator])
         if request.HasField("part"):
             topic = await self._topic.in_bundles(topic, [request.part.bundle])
@@ -200,13 +189,13 @@ class Transactions(Serving[TransactionPartition]):
         Only brokers may call this, where access rules are enforced: it shows data that is not committed.
         """
         topic = await self._existing(request.transaction.transactional_id)
-        transaction = _transaction_of(request.transaction, topic)
+        transaction = named_transaction(request.transaction, topic)
         topic = await self._topic.in_bundles(topic, [request.part.bundle])
         part = part_of(request.part, topic.bundles)
         return await self._terms.call(
             self._kind,
             topic,
-            _partition_in(topic, part.bundle),
+            partition_in(topic, part.bundle),
             lambda found: found.read_staged(transaction, part, request.skip),
         )
 
@@ -216,74 +205,20 @@ class Transactions(Serving[TransactionPartition]):
         """Return the transaction that a call names. Raises InvalidRequest, TransactionUnknown,
         Unavailable.
         """
-        return _transaction_of(ref, await self._existing(ref.transactional_id))
-
-    async def in_bundle(self, bundle: int) -> TransactionPartition:
-        """Return the partition of `__transactions` that belongs to a bundle. Raises NotOwner, Unavailable,
-        and the error of damaged data.
-        """
-        topic = self._topic.known
-        if topic is None:
-            raise Unavailable(
-                f"this broker has not read topic {self._topic.name} yet; retry", retry_after_ms=RETRY_AFTER_MS
-            )
-
-        async def itself(found: TransactionPartition) -> TransactionPartition:
-            return found
-
-        return await self._terms.call(self._kind, topic, _partition_in(topic, bundle), itself)
+        return named_transaction(ref, await self._existing(ref.transactional_id))
 
     def note_busy(self, bundle: int) -> None:
         """Note that a group of this bundle waits for the end of a transaction."""
         topic = self._topic.known
         if topic is not None and bundle in topic.bundles:
             with suppress(LedgerMQError):  # not served at present: the next owner asks
-                self._terms.hosted(self._kind, topic, _partition_in(topic, bundle)).note_busy()
+                self._terms.hosted(self._kind, topic, partition_in(topic, bundle)).note_busy()
 
     def has_staged(self, transaction: tuple[bytes, int, int]) -> bool:
         """Return whether a transaction, as producer id, epoch and number, has anything staged in the bundles
         of this broker.
         """
         return any(found.participant.has_staged(*transaction) for found in self.served())
-
-    async def _existing(self, transactional_id: str) -> Topic:
-        """Return the topic for a call about an id that was initialized."""
-        transactional_id_of(transactional_id)
-        topic = self._topic.known or await self._topic.find()
-        if topic is None:
-            raise TransactionUnknown(
-                f"transactional id {transactional_id!r} is unknown: this cluster has had no transaction yet; call"
-                " InitTransactions first"
-            )
-        return topic
-
-    async def _at_coordinator(
-        self, topic: Topic, transactional_id: str, call: Callable[[Coordinating], Awaitable[A]]
-    ) -> A:
-        partition = partition_of(transactional_id, topic)
-        return await self._terms.call(self._kind, topic, partition, lambda found: call(found.coordinating))
-
-
-def partition_of(transactional_id: str, topic: Topic) -> int:
-    """Return the partition of `__transactions` that decides about an id. The number of coordinators is
-    fixed when the topic is created (X10).
-    """
-    return int(crc32c(transactional_id.encode())) % topic.settings.transaction_coordinators
-
-
-def _coordinator_of(ref: pb.TransactionRef, topic: Topic) -> int:
-    return partition_of(transactional_id_of(ref.transactional_id), topic)
-
-
-def _transaction_of(ref: pb.TransactionRef, topic: Topic) -> Transaction:
-    return transaction_of(ref, _coordinator_of(ref, topic))
-
-
-def _partition_in(topic: Topic, bundle: int) -> int:
-    """Return the partition of `__transactions` that lies in a bundle."""
-    if bundle not in topic.bundles:
-        raise Unavailable(f"bundle {bundle} has no partition of {topic.name} yet; retry", retry_after_ms=RETRY_AFTER_MS)
-    return topic.bundles.index(bundle)
 
 
 def open_transactions(parts: BrokerParts) -> Transactions:
@@ -313,7 +248,8 @@ def open_transactions(parts: BrokerParts) -> Transactions:
     )
     parts.terms.add(kind)
     topic = parts.topic(keys.TRANSACTIONS_TOPIC)
-    transactions = Transactions(parts.address, topic, metadata, parts.terms, kind, groups, parts.store_clock)
+    check = partial(parts.controller.require, KAFKA_TRANSACTIONS)
+    transactions = Transactions(parts.address, topic, metadata, parts.terms, kind, groups, parts.store_clock, check)
     groups.when_busy(transactions.note_busy)
     return transactions
 

@@ -23,16 +23,11 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import PRODUCER_ID_BYTES, WINDOW_BATCHES
+from ledgermq.protocol.producer_ids import kafka_producer_id, producer_bytes, unwrapped
 from ledgermq.protocol.status import error_from_proto, error_to_proto
 from ledgermq_broker.kafka.wire.batches.head import read_head
 from ledgermq_broker.kafka.wire.errors import Area, Code, code_of
-from ledgermq_broker.kafka.wire.sequences import (
-    RefusedBatches,
-    kafka_producer_id,
-    producer_bytes,
-    session_of,
-    unwrapped,
-)
+from ledgermq_broker.kafka.wire.sequences import RefusedBatches, session_of
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.producers import Producers, ProducerSession
 from tests.worlds.kafka_batches import Fields, Row, batch_of

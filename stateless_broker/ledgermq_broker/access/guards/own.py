@@ -133,6 +133,16 @@ async def _init_transactions(may: Permissions, request: pb.InitTransactionsReque
     return await call(request)
 
 
+_add_partitions = each_guard(Operation.PRODUCE, "partitions", "results", pb.AddToTransactionResponse)
+
+
+async def _add_to_transaction(may: Permissions, request: pb.AddToTransactionRequest, call: Call) -> Any:
+    may.require(Operation.TRANSACTION, request.transaction.transactional_id)
+    if request.group:
+        may.require(Operation.GROUP, request.group)
+    return await _add_partitions(may, request, call)
+
+
 async def _list_transactions(may: Permissions, request: pb.ListTransactionsRequest, call: Call) -> Any:
     answer: pb.ListTransactionsResponse = await call(request)
     shown = pb.ListTransactionsResponse()
@@ -204,6 +214,7 @@ OWN_GUARDS: dict[str, Guard] = {
     "group_heartbeat": _group_heartbeat,
     "list_groups": _list_groups,
     "init_transactions": _init_transactions,
+    "add_to_transaction": _add_to_transaction,
     "list_transactions": _list_transactions,
     "share_fetch": _share_fetch,
     "list_shares": _list_shares,

@@ -1,4 +1,4 @@
-"""Answer Produce and InitProducerId: record batches become our batches, which go the way of all batches.
+"""Answer Produce: record batches become our batches, which go the way of all batches.
 
 Requests of a connection are admitted in their order and answered in their order, several at a time. A
 request that has waited for longer than its client does is not admitted: its client sends it again. What
@@ -29,17 +29,16 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
-from ledgermq.protocol.frames import Frame, ProduceFrame
+from ledgermq.protocol.frames import Frame, ProduceFrame, StageFrame
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.status import error_from_proto, error_to_proto
 from ledgermq.runtime.tasks import end
-from ledgermq.sources import Sources
 from ledgermq_broker.kafka.handlers.sessions import Place, Sessions, stated
+from ledgermq_broker.kafka.handlers.transactions import transaction_ref
 from ledgermq_broker.kafka.wire.answers import produce_batch, produced, refused
 from ledgermq_broker.kafka.wire.batches.decoding import ProducedBatch, decode_records
-from ledgermq_broker.kafka.wire.batches.head import read_head
+from ledgermq_broker.kafka.wire.batches.head import BatchHead, read_head
 from ledgermq_broker.kafka.wire.errors import Code
-from ledgermq_broker.kafka.wire.generated import init_producer_id_request, init_producer_id_response
 from ledgermq_broker.kafka.wire.generated import produce_request as asked
 from ledgermq_broker.kafka.wire.generated import produce_response as answered
 
@@ -52,9 +51,21 @@ MEMORY_OF_A_BATCH = 5
 """Memory that converting takes, as a multiple of the batch."""
 HELD_S_MAX = 10.0
 TRY_AGAIN_S_MIN = 0.02
+NO_OFFSET, NO_OFFSET_OF_JAVA = -(2**31), -1
+"""Java takes exactly -1 for none; the others would count on from it."""
 
 RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs a function in a thread."""
+
+
+Result = pb.ProduceResult | pb.StageResult
+"""The second for a batch of a transaction."""
+
+
+class NotAdded(InvalidRequest):
+    """The partition was not added to the open transaction."""
+
+    kafka_code = Code.INVALID_TXN_STATE
 
 
 class EndConnection(Exception):
@@ -63,17 +74,18 @@ class EndConnection(Exception):
 
 @dataclass(slots=True)
 class Entry:
-    """A partition of a request. `session`: of an idempotent producer. `error`: why it was not sent on; else `result`
-    comes.
+    """A partition of a request. `transaction`: in which it is staged. `session`: of an idempotent producer. `error`:
+    why it was not sent on; else `result` comes.
     """
 
     place: Place
+    transaction: pb.TransactionRef | None = None
     session: pb.ProducerSession | None = None
     record_count: int = 0
     header: pb.ProduceBatch | None = None
     data: bytes = b""
     error: LedgerMQError | None = None
-    result: asyncio.Future[pb.ProduceResult] | None = None
+    result: asyncio.Future[Result] | None = None
 
 
 @dataclass(slots=True)
@@ -86,22 +98,24 @@ class Begun:
 
 
 class Stream:
-    """One stream of batches to the broker: what is put first is admitted first, and answered first."""
+    """One stream of batches to the broker: what is put first is admitted first, and answered first. `call`: produces,
+    or stages.
+    """
 
-    def __init__(self, api: BrokerApi) -> None:
-        self._api = api
-        self._frames: asyncio.Queue[ProduceFrame] = asyncio.Queue()
-        self._waiting: list[list[asyncio.Future[pb.ProduceResult]]] = []
+    def __init__(self, call: Callable[[AsyncIterator[Any]], AsyncIterator[Any]]) -> None:
+        self._call = call
+        self._frames: asyncio.Queue[ProduceFrame | StageFrame] = asyncio.Queue()
+        self._waiting: list[list[asyncio.Future[Result]]] = []
         self._task: asyncio.Task[None] | None = None
 
     def is_idle(self) -> bool:
         """Return whether no frame waits for its answer."""
         return not self._waiting
 
-    def put(self, frame: ProduceFrame) -> list[asyncio.Future[pb.ProduceResult]]:
+    def put(self, frame: ProduceFrame | StageFrame) -> list[asyncio.Future[Result]]:
         """Hand a frame over, and return a future for each of its batches."""
         loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[pb.ProduceResult]] = [loop.create_future() for _ in frame.header.batches]
+        futures: list[asyncio.Future[Result]] = [loop.create_future() for _ in frame.header.batches]
         self._waiting.append(futures)
         self._frames.put_nowait(frame)
         if self._task is None or self._task.done():
@@ -111,7 +125,7 @@ class Stream:
     async def _run(self) -> None:
         error: LedgerMQError = Unavailable("the stream of batches has ended")
         try:
-            answers: Any = self._api.produce(self._requests())
+            answers: Any = self._call(self._requests())
             async with aclosing(answers):
                 async for answer in answers:
                     for future, result in zip(self._waiting.pop(0), answer.results, strict=True):
@@ -122,7 +136,7 @@ class Stream:
         finally:
             self._fail(error)
 
-    async def _requests(self) -> AsyncIterator[ProduceFrame]:
+    async def _requests(self) -> AsyncIterator[ProduceFrame | StageFrame]:
         while True:
             yield await self._frames.get()
 
@@ -143,14 +157,20 @@ class Stream:
 
 
 class ProduceHandler:
-    """Of one connection. `batch_memory_max`: what converting one batch may take."""
+    """Of one connection. `batch_memory_max`: what converting one batch may take. `no_offset`: the base offset that the
+    client takes for none; a record of a transaction has none before the commit.
+    """
 
-    def __init__(self, api: BrokerApi, run_blocking: RunBlocking, batch_memory_max: int) -> None:
+    def __init__(
+        self, api: BrokerApi, run_blocking: RunBlocking, batch_memory_max: int, no_offset: int = NO_OFFSET
+    ) -> None:
+        self._no_offset = no_offset
         self._api = api
         self._run_blocking = run_blocking
         self._batch_bytes_max = min(FRAME_PAYLOAD_BYTES_MAX, batch_memory_max // MEMORY_OF_A_BATCH)
         self._sessions = Sessions()
-        self._stream = Stream(api)
+        self._stream = Stream(api.produce)
+        self._staging = Stream(api.stage)
 
     async def begin(self, request: asked.ProduceRequest, arrived_s: float) -> Begun:
         """Convert the batches one by one, and hand them over."""
@@ -196,6 +216,7 @@ class ProduceHandler:
 
     async def close(self) -> None:
         await self._stream.close()
+        await self._staging.close()
 
     async def _convert(self, entry: Entry, request: asked.ProduceRequest, records: Any) -> None:
         try:
@@ -216,12 +237,14 @@ class ProduceHandler:
                 " setting produce_memory_bytes_max decides"
             )
         head = read_head(data)
-        if head.transactional or request.transactional_id is not None:
-            raise InvalidRecord("this broker does not serve transactions of the Kafka protocol")
         if head.producer_id >= 0 and request.acks == ACKS_NONE:
             raise InvalidRecord("an idempotent producer waits for acknowledgements: set acks to all")
-        entry.session = stated(head)
-        entry.session = session = await self._sessions.session(self._api, entry.place, head)
+        entry.session = session = stated(head)
+        if head.transactional:
+            entry.transaction = _transaction_of(request, head)
+            session = None  # its sequence is the transaction's
+        else:
+            entry.session = session = await self._sessions.session(self._api, entry.place, head)
         entry.record_count = head.record_count
         convert = partial(_converted, entry.place, data, session)
         if len(data) > INLINE_BYTES_MAX:
@@ -236,6 +259,9 @@ class ProduceHandler:
         for entry in entries:
             if entry.header is None:
                 continue
+            if entry.transaction is not None:
+                self._put([entry], acks)
+                continue
             if group and (len(entry.data) > left or len(group) == BATCHES_PER_FRAME_MAX):
                 self._put(group, acks)
                 group, left = [], FRAME_PAYLOAD_BYTES_MAX
@@ -245,38 +271,53 @@ class ProduceHandler:
             self._put(group, acks)
 
     def _put(self, group: list[Entry], acks: int) -> None:
+        stream = self._stream_of(group[0])
+        if stream is self._staging:
+            [entry] = group
+            [entry.result] = stream.put(_stage_frame(entry))
+            return
         header = pb.ProduceHeader(
             acks=pb.RECEIVED if acks == ACKS_NONE else pb.DURABLE,
             batches=[entry.header for entry in group if entry.header is not None],
         )
-        futures = self._stream.put(Frame(header, [entry.data for entry in group]))
+        futures = stream.put(Frame(header, [entry.data for entry in group]))
         for entry, future in zip(group, futures, strict=True):
             entry.result = future
 
-    async def _result(self, entry: Entry, begun: Begun) -> pb.ProduceResult:
+    def _stream_of(self, entry: Entry) -> Stream:
+        return self._stream if entry.transaction is None else self._staging
+
+    async def _result(self, entry: Entry, begun: Begun) -> Result:
         if entry.result is None:
             assert entry.error is not None
             return pb.ProduceResult(error=error_to_proto(entry.error))
         result = await entry.result
         loop = asyncio.get_running_loop()
-        while _has_no_room(result) and self._stream.is_idle():
+        stream = self._stream_of(entry)
+        while _has_no_room(result) and stream.is_idle():
             pause_s = max(TRY_AGAIN_S_MIN, result.error.retry_after_ms / 1000)
             if loop.time() + pause_s > begun.held_until_s:
                 break
             await asyncio.sleep(pause_s)
-            if not self._stream.is_idle():  # one behind it has been handed over meanwhile
+            if not stream.is_idle():  # one behind it has been handed over meanwhile
                 break
             self._put([entry], begun.request.acks)
             assert entry.result is not None
             result = await entry.result
         return result
 
-    def _part(self, entry: Entry, result: pb.ProduceResult) -> answered.PartitionProduceResponse:
+    def _part(self, entry: Entry, result: Result) -> answered.PartitionProduceResponse:
         index = entry.place[1]
         error = entry.error  # its class may have a code that its wire form has not
         if error is None and result.HasField("error"):
             error = error_from_proto(result.error)
+            if isinstance(result, pb.StageResult) and result.kafka_code == Code.INVALID_TXN_STATE:
+                error = NotAdded(error.message)
         final = error if entry.session is None else self._sessions.answered(entry.place, entry.session, error)
+        if isinstance(result, pb.StageResult):
+            if final is not None:
+                return refused(final, index)
+            return answered.PartitionProduceResponse(index=index, base_offset=self._no_offset, log_append_time_ms=-1)
         if final is None or (final is error and entry.error is None):
             return produced(result, index, entry.record_count)
         return refused(final, index)
@@ -292,7 +333,7 @@ async def _let_others_go_on(count: int) -> None:
         await asyncio.sleep(0)
 
 
-def _has_no_room(result: pb.ProduceResult) -> bool:
+def _has_no_room(result: Result) -> bool:
     """Return whether a batch was refused for lack of room, or by a quota, so that it may be tried again."""
     if not result.HasField("error"):
         return False
@@ -300,12 +341,17 @@ def _has_no_room(result: pb.ProduceResult) -> bool:
     return isinstance(error, ResourceExhausted) and not isinstance(error, StoreFull)
 
 
-def init_producer_id(
-    sources: Sources, request: init_producer_id_request.InitProducerIdRequest
-) -> init_producer_id_response.InitProducerIdResponse:
-    """Give a new id. Nothing is stored: a partition remembers a producer from its first batch on."""
-    if request.transactional_id is not None:
-        return init_producer_id_response.InitProducerIdResponse(
-            error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_id=-1, producer_epoch=-1
-        )
-    return init_producer_id_response.InitProducerIdResponse(producer_id=sources.random.getrandbits(63))
+def _transaction_of(request: asked.ProduceRequest, head: BatchHead) -> pb.TransactionRef:
+    """Return the transaction of a batch. Raises InvalidRecord, InvalidRequest."""
+    if request.transactional_id is None or head.producer_id < 0:
+        raise InvalidRecord("a batch of a transaction comes with a transactional id and its producer id")
+    if request.acks != ACKS_ALL:
+        raise InvalidRecord("a transaction waits for acknowledgements: set acks to all")
+    return transaction_ref(request.transactional_id, head.producer_id, head.producer_epoch)
+
+
+def _stage_frame(entry: Entry) -> StageFrame:
+    assert entry.header is not None
+    assert entry.session is not None
+    batch = pb.StageBatch(batch=entry.header, sequence=entry.session.sequence)
+    return Frame(pb.StageHeader(transaction=entry.transaction, batches=[batch], added=True), [entry.data])

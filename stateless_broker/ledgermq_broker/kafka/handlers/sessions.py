@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from ledgermq.errors import LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
+from ledgermq.protocol.producer_ids import producer_bytes
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.kafka.wire.batches.head import BatchHead
-from ledgermq_broker.kafka.wire.sequences import RefusedBatches, producer_bytes, session_of
+from ledgermq_broker.kafka.wire.sequences import RefusedBatches, session_of
 
 SESSIONS_MAX = 10_000
 """Of one connection; the one that was not used for longest is asked for again."""

@@ -1,11 +1,5 @@
 """Map the idempotent producers of the Kafka protocol to ours, and judge refusals of what one connection pipelines.
 
-    Kafka                                    here
-    producer id i64, 63 random bits          16 bytes: "kafka", three zero bytes, the number
-    producer epoch i16                       epoch
-    sequence i32 of the first record,        sequence u64, which never wraps
-      0 after 2^31 - 1
-
 A client has up to five batches of a partition under way. If the first one is refused, those behind it cannot be
 stored either: they would leave a gap. What clients do with the answers differs by code. OUT_OF_ORDER_SEQUENCE_NUMBER
 is right for a real gap only: librdkafka takes it as fatal for the oldest batch, and after a new epoch it would
@@ -14,7 +8,6 @@ store again what is in doubt. So batches behind a refused one get the code of th
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 
 from ledgermq.errors import (
@@ -25,12 +18,10 @@ from ledgermq.errors import (
     UnknownProducer,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.producer_ids import producer_bytes, unwrapped
 from ledgermq_broker.kafka.wire.batches.head import BatchHead
 from ledgermq_broker.kafka.wire.errors import Area, Code, code_of
 
-_PREFIX = b"kafka\0\0\0"
-_ID = struct.Struct(">q")
-_WRAP = 2**31
 _RETRIED = {
     Code.CORRUPT_MESSAGE,
     Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -47,31 +38,6 @@ _RETRIED = {
 """Codes on which producers send a batch again, under the same sequence (librdkafka 2.14, Java 4.1)."""
 LANES_MAX = 10_000
 """Lanes of one connection that wait for a batch to be sent again; beyond it the oldest is forgotten."""
-
-
-def producer_bytes(producer_id: int) -> bytes:
-    """Return our form of a Kafka producer id, which is at least 0."""
-    return _PREFIX + _ID.pack(producer_id)
-
-
-def kafka_producer_id(producer: bytes) -> int | None:
-    """Return the Kafka producer id that `producer_bytes` has given this form; None: it is an id of our own client."""
-    if not producer.startswith(_PREFIX):
-        return None
-    number: int = _ID.unpack(producer[len(_PREFIX) :])[0]
-    return number
-
-
-def unwrapped(sequence: int, near: int) -> int:
-    """Return the sequence that a batch means: of those that wrap to `sequence`, the nearest to `near`.
-
-    `near`: the next sequence that is expected of the producer in the partition; 0 for one that is not remembered.
-    A producer's new epoch begins with 0, so 0 means that, except where exactly it is expected.
-    """
-    if sequence == 0 and near % _WRAP:
-        return 0
-    ahead = (sequence - near + _WRAP // 2) % _WRAP - _WRAP // 2
-    return near + ahead if near + ahead >= 0 else near + ahead + _WRAP
 
 
 def session_of(head: BatchHead, near: int, opened_slot: int) -> pb.ProducerSession | None:

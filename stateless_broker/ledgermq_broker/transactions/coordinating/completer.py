@@ -106,6 +106,7 @@ class Completer:
         if self._state.lost is None:
             completed = partial(self._coordinator.bundles.completed, transaction, bundle, self._sources.now_ms())
             self._state.take(self._state.ask(completed), within_s=NOTED_WITHIN_S)
+            self.begin(transaction.transactional_id)  # parts that have waited for this one
 
     def _report(self, transaction: Transaction, bundle: int, error: LedgerMQError, attempts: int) -> None:
         self._counts.completion_failed(bundle, error.code)

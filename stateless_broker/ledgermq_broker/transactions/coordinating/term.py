@@ -14,11 +14,13 @@ from ledgermq.errors import InvalidRequest, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_broker.logs import get_logger
+from ledgermq_broker.transactions.coordinating.added import AddedCalls
 from ledgermq_broker.transactions.coordinating.checker import Checker
 from ledgermq_broker.transactions.coordinating.completer import Completer
 from ledgermq_broker.transactions.coordinating.unresolved import UnresolvedCopies
 from ledgermq_broker.transactions.parts import TransactionParts
 from ledgermq_broker.transactions.peers import Peers
+from ledgermq_broker.transactions.state.added.producers import Named
 from ledgermq_broker.transactions.state.coordinating.producers import Identity, Outcome
 from ledgermq_broker.transactions.state.coordinator import Coordinator
 from ledgermq_broker.transactions.state.types import Kind, Part, State, Transaction
@@ -41,6 +43,8 @@ class Bundle(Protocol):
     async def read_staged(self, transaction: Transaction, part: Part, skip: int) -> pb.ReadStagedResponse: ...
 
     async def complete(self, transaction: Transaction, outcome: State, part: Part) -> bool: ...
+
+    async def count_staged(self, transaction: Transaction, bundle: int, groups: Sequence[str]) -> Part: ...
 
 
 class Coordinating:
@@ -70,17 +74,22 @@ class Coordinating:
         self._checker = Checker(
             state, coordinator, self._read_first, self._count_check, self._declare_unresolved, parts.clocks
         )
+        self.added = AddedCalls(
+            state, coordinator.added, self._in_turn, self._counted, self._count, self._time_out, self._now_ms
+        )
         self._unresolved = UnresolvedCopies(parts.unresolved, parts.calls, self._read_staged, parts.sources.now_us)
 
     def start(self) -> None:
         """Begin again with all completions that are not complete by the log, and look for half messages to check."""
-        self._coordinator.start()
+        self._coordinator.start(self._now_ms())
         self._completer.resume()
         self._checker.start()
+        self.added.start()
 
     def close(self) -> None:
         self._completer.close()
         self._checker.close()
+        self.added.close()
 
     async def poll_checks(self, request: pb.PollChecksRequest) -> list[pb.Check]:
         return await self._checker.poll(request.check_group, request.max_wait_ms / 1000, request.max_checks)
@@ -92,6 +101,9 @@ class Coordinating:
             request.check_group,
             request.nonce,
         )
+        if request.HasField("kafka"):
+            named = Named(request.kafka.id, request.kafka.epoch)
+            return await self.added.init(name, timeout_ms, named, request.caller)
         init = self._coordinator.producers.init
         return await self._in_turn(
             name, lambda: init(name, kind, timeout_ms, group, self._now_ms(), nonce, request.caller)
@@ -226,6 +238,13 @@ class Coordinating:
             await self._unresolved.store(transaction, part, info.check_group, info.checks)
             outcome = State.ABORTED
         return await self._at(part).complete(transaction, outcome, part)
+
+    async def _count(self, transaction: Transaction, bundle: int, groups: Sequence[str]) -> Part:
+        return await self._at(Part(bundle)).count_staged(transaction, bundle, groups)
+
+    async def _time_out(self, transaction: Transaction) -> State:
+        decide = partial(self._fate, transaction, Part(self._own_bundle))
+        return await self._decided(transaction.transactional_id, decide)
 
     def _at(self, part: Part) -> Bundle:
         return self._own if part.bundle == self._own_bundle else self._peers

@@ -55,6 +55,19 @@ class PendingOffsets:
             group, transaction.producer_id, transaction.epoch, transaction.number
         )
 
+    def has_here(self, group: str, transaction: Transaction) -> bool:
+        """As `has_pending`; False for a group of another bundle."""
+        topic = self._topic()
+        if topic is None or topic.bundles[partition_of(group, topic.partitions)] != self._bundle:
+            return False
+        return self.has_pending(group, transaction)
+
+    def open_number(self, producer_id: bytes, epoch: int, group: str) -> int:
+        """Return the number of the transaction of this epoch that has staged offsets of the group; 0: none. Raises
+        as `check_ready`.
+        """
+        return self._coordinator(group).pending_number(group, producer_id, epoch)
+
     def other_id(self, transaction: Transaction) -> str | None:
         """Return another transactional id under which this producer id has staged offsets in the bundle."""
         of_producer = (name for _, _, found in self._served() for name in found.pending_names(transaction.producer_id))

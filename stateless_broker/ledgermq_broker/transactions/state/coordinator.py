@@ -4,12 +4,12 @@ How a broker uses it (one term, one partition; no call waits):
 
     c = Coordinator(partition, limits, new_id, loop_s)
     for record in snapshot + tail: c.apply(record.key, record.value)
-    c.start()                                          # the clocks of transactions restart
+    c.start(now_ms)                                    # the clocks of transactions restart
     decision = c.producers.end(transaction, outcome, parts, now_ms)  # errors are raised before anything has changed
     append decision.records; when they are durable, send decision.answer
 
-Each room decides for one kind of caller: `producers`, `bundles`, `operators`; the owner itself asks
-`half_messages` and `expiry` what is due. `now_ms` is the wall clock everywhere.
+Each room decides for one kind of caller: `producers`, `added` (those of Kafka), `bundles`, `operators`; the owner
+itself asks `half_messages` and `expiry` what is due. `now_ms` is the wall clock everywhere.
 
 An answer or an error without records is final only after a fence check (X2), because a former owner has
 not read the decisions of its successor.
@@ -22,12 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ledgermq_broker.transactions.state.added.ids import AddedIds
+from ledgermq_broker.transactions.state.added.producers import AddedProducers
 from ledgermq_broker.transactions.state.coordinating.bundles import Bundles
 from ledgermq_broker.transactions.state.coordinating.expiry import Expiry
 from ledgermq_broker.transactions.state.coordinating.half_messages import HalfMessages
 from ledgermq_broker.transactions.state.coordinating.operators import Operators
 from ledgermq_broker.transactions.state.coordinating.producers import Producers
-from ledgermq_broker.transactions.state.coordinating.served_ids import ServedIds
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_broker.transactions.state.records import IdEntry
 from ledgermq_ledger.log.shares import Shares
@@ -44,9 +45,10 @@ class Coordinator:
         loop_s: Callable[[], float],
     ) -> None:
         self.partition = partition
-        self._ids = ServedIds(partition, limits, loop_s)
+        self._ids = AddedIds(partition, limits, loop_s)
         self.producers = Producers(self._ids, new_id)
         self.bundles = Bundles(self._ids)
+        self.added = AddedProducers(self._ids, self.producers, self.bundles, new_id)
         self.half_messages = HalfMessages(self._ids)
         self.operators = Operators(self._ids, self.bundles)
         self.expiry = Expiry(self._ids)
@@ -55,9 +57,12 @@ class Coordinator:
         """Apply one record of the log, in order. Raises DataDamaged, FormatNotSupported."""
         self._ids.apply(key, value)
 
-    def start(self) -> None:
-        """Start the clocks, once, after the last record was applied."""
+    def start(self, now_ms: int = 0) -> None:
+        """Start the clocks, once, after the last record was applied. `now_ms`: for people, who see when what is open
+        was begun.
+        """
         self._ids.start()
+        self.added.start(now_ms)
 
     @property
     def shares(self) -> Shares:

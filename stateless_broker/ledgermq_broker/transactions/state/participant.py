@@ -25,6 +25,7 @@ state. The rules X1 to X20 are in docs/design.md, chapter 16.
 from __future__ import annotations
 
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.transactions.state.added.by_records import ByRecords
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_broker.transactions.state.participating.completing import Completing
 from ledgermq_broker.transactions.state.participating.intake import Intake
@@ -40,6 +41,7 @@ class Participant:
         self.bundle = bundle
         self._state = ServedBundle(bundle, limits)
         self.intake = Intake(self._state)
+        self.by_records = ByRecords(self._state, self.intake)
         self.completing = Completing(self._state)
         self.upkeep = Upkeep(self._state)
 

@@ -69,6 +69,13 @@ class IdValue:
     counted: bytes = b""
     principal: int = 0
 
+    @property
+    def as_former(self) -> Former:
+        """Return what to keep of this epoch when it ends. One without a decision keeps what the one before kept."""
+        if self.number or self.former is None:
+            return Former(self.epoch, self.number, self.state)
+        return self.former
+
 
 @dataclass(frozen=True, slots=True)
 class ReferencesValue:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledgermq.errors import LedgerMQError, Unauthenticated
+from ledgermq.errors import InvalidRequest, LedgerMQError, Unauthenticated, Unauthorized
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.handlers.asked import Asked, Handler
@@ -23,7 +23,7 @@ from ledgermq_broker.kafka.wire.generated import (
 )
 from ledgermq_broker.kafka.wire.messages import FIND_COORDINATOR, HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, Api
 
-OF_GROUPS = 0
+OF_GROUPS, OF_TRANSACTIONS = 0, 1
 NO_BROKER = -1
 ID_REQUIRED_FROM, LIST_FROM, NULL_NAME_FROM, SKIP_FROM, BATCH_FROM = 4, 3, 7, 9, 4
 """Versions: of JoinGroup whose new members come again with an id; of LeaveGroup with several members; of JoinGroup
@@ -69,14 +69,12 @@ class CoordinatorHandler:
 
     async def _find(self, asked: Asked, key: str) -> find_coordinator_response.Coordinator:
         found = find_coordinator_response.Coordinator(key=key, node_id=NO_BROKER, host="", port=NO_BROKER)
-        if asked.message.key_type != OF_GROUPS:
-            found.error_code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            found.error_message = "transactions are not served"
-            return found
         try:
-            answer = await asked.api.find_coordinator(pb.FindCoordinatorRequest(group=inside(key)))
+            answer = await self._at(asked, key)
         except LedgerMQError as error:
             code = group_code(error)
+            if isinstance(error, Unauthorized) and asked.message.key_type == OF_TRANSACTIONS:
+                code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             found.error_code = Code.COORDINATOR_NOT_AVAILABLE if error.retriable else code
             found.error_message = error.message
             return found
@@ -87,6 +85,15 @@ class CoordinatorHandler:
             return found
         found.node_id, found.host, found.port = broker.node, broker.host, broker.port
         return found
+
+    async def _at(self, asked: Asked, key: str) -> pb.FindCoordinatorResponse:
+        if asked.message.key_type == OF_GROUPS:
+            return await asked.api.find_coordinator(pb.FindCoordinatorRequest(group=inside(key)))
+        if asked.message.key_type != OF_TRANSACTIONS:
+            raise InvalidRequest(f"there are no coordinators of type {asked.message.key_type}")
+        return await asked.api.find_transaction_coordinator(
+            pb.FindTransactionCoordinatorRequest(transactional_id=inside(key))
+        )
 
 
 async def join(asked: Asked) -> join_group_response.JoinGroupResponse:

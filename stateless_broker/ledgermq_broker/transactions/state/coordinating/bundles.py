@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+from ledgermq.protocol.producer_ids import kafka_producer_id
 from ledgermq_broker.transactions.state.checks import check_parts, check_transaction
 from ledgermq_broker.transactions.state.coordinating.served_ids import Asked, ServedIds
 from ledgermq_broker.transactions.state.records import IdValue
@@ -43,7 +44,7 @@ class Bundles:
             return Decision([], _fate_of_decided(known))
         if not known.complete:
             return Decision([], State.UNDECIDED)
-        waited_ms = self._asked_for_ms(transaction, now_ms)
+        waited_ms = self.asked_for_ms(transaction, now_ms)
         if known.kind is Kind.HALF_MESSAGE and transaction.number == 1 and part.counts:
             waited_ms = max(waited_ms, self._ids.waited_ms(transaction.transactional_id, known, now_ms))
             if waited_ms < self._ids.limits.check_after_ms:
@@ -54,7 +55,7 @@ class Bundles:
             return Decision([], State.UNDECIDED)
         return self._ids.decide(transaction, known, State.ABORTED, (), now_ms, State.ABORTED)
 
-    def _asked_for_ms(self, transaction: Transaction, now_ms: int) -> float:
+    def asked_for_ms(self, transaction: Transaction, now_ms: int) -> float:
         """Return how long ago a bundle first asked about an undecided transaction in this term."""
         asked = self._ids.asked.get(transaction.transactional_id)
         if asked is None or asked.transaction.pair < transaction.pair:
@@ -93,7 +94,9 @@ class Bundles:
             state = State.COMMITTED if known.state.is_commit else known.state
             state = State.ABORTED if state.is_abort else state
             found += [
-                (self._ids.named(name, known), state, part) for part in known.parts if part.bundle in known.missing
+                (self._ids.named(name, known), state, part)
+                for part in known.parts
+                if part.bundle in known.missing and not _waits(part, known)
             ]
         return found
 
@@ -123,6 +126,15 @@ class Bundles:
         known = self._ids.same(transaction)
         if known is not None and bundle in known.missing:
             self._ids.troubles.setdefault(transaction.transactional_id, {})[bundle] = text
+
+
+def _waits(part: Part, known: IdValue) -> bool:
+    """Return whether a part is completed after others: of a Kafka client, those with offsets of groups are the last
+    ones, so that who reads from these offsets on finds everything else (X23).
+    """
+    if not part.groups or kafka_producer_id(known.producer_id) is None:
+        return False
+    return any(other.bundle in known.missing and not other.groups for other in known.parts)
 
 
 def _fate_of_decided(known: IdValue) -> State:

@@ -8,7 +8,7 @@ from ledgermq_broker.transactions.state.records import IdEntry, IdValue, decode
 from ledgermq_broker.transactions.state.types import Kind, State
 from ledgermq_ledger.log.shares import Shares
 
-_OF_PARTICIPANTS = (b"ref/", b"done/")
+_OF_OTHERS = (b"ref/", b"done/", b"last/", b"open/")
 
 
 class Ids:
@@ -36,11 +36,11 @@ class Ids:
         return self._ended_half.keys()
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Apply one record of the log; those of participants have no effect.
+        """Apply one record of the log; those of participants, and of open transactions, have no effect.
 
         Raises DataDamaged, FormatNotSupported.
         """
-        if not key.startswith(_OF_PARTICIPANTS):
+        if not key.startswith(_OF_OTHERS):
             entry = decode(key, value)
             assert isinstance(entry, IdEntry)
             self.take(entry)

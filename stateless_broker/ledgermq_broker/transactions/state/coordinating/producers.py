@@ -93,16 +93,16 @@ class Producers:
         timeout_ms = check_timeout(timeout_ms, self._ids.limits)
         known = self._ids.known.get(transactional_id)
         if known is None:
-            self._check_room(principal)
+            self.check_room(principal)
             new = IdValue(self._new_id(), 1, kind, timeout_ms, now_ms, check_group=check_group_name, nonce=nonce)
             new = replace(new, principal=principal)
         else:
-            self._check_reuse(transactional_id, known, kind)
+            self.check_reuse(transactional_id, known, kind)
             if kind is not Kind.ORDINARY:
                 self._check_same_object(transactional_id, known, nonce)
                 return Decision([], Identity(known.producer_id, known.epoch, self._ids.partition, known.timeout_ms))
-            former = _former_of(known)
-            new = IdValue(known.producer_id, known.epoch + 1, kind, timeout_ms, now_ms, former=former, nonce=nonce)
+            new = IdValue(known.producer_id, known.epoch + 1, kind, timeout_ms, now_ms, nonce=nonce)
+            new = replace(new, former=known.as_former)
             new = replace(new, principal=known.principal or principal)
         identity = Identity(new.producer_id, new.epoch, self._ids.partition, timeout_ms)
         return self._ids.decided(transactional_id, new, identity)
@@ -126,7 +126,8 @@ class Producers:
             "outcome of the id, which rolls it back, and have it forgotten"
         )
 
-    def _check_room(self, principal: int) -> None:
+    def check_room(self, principal: int) -> None:
+        """Raise ResourceExhausted or QuotaExceeded if there is no room for one more id of a principal."""
         where = f"partition {self._ids.partition} of __transactions"
         free = self._ids.limits.ids_max - len(self._ids.known)
         if free <= 0:
@@ -137,7 +138,8 @@ class Producers:
             )
         self._ids.shares.check(principal, 1, free, where=where, retry_after_ms=RETRY_FULL_MS)
 
-    def _check_reuse(self, transactional_id: str, known: IdValue, kind: Kind) -> None:
+    def check_reuse(self, transactional_id: str, known: IdValue, kind: Kind) -> None:
+        """Check that the next epoch of an id may begin. Raises InvalidRequest; Unavailable (X6)."""
         if known.kind is not kind:
             raise InvalidRequest(
                 f"transactional id {transactional_id!r} is one of kind {known.kind.name}, not {kind.name}; "
@@ -300,13 +302,6 @@ class Producers:
         if not known.complete:
             raise self._ids.not_complete(self._ids.named(transactional_id, known))
         return self._ids.decide(transaction, known, State.ABORTED, (), now_ms, Outcome(State.ABORTED, True))
-
-
-def _former_of(known: IdValue) -> Former:
-    """Return what to keep of an epoch that ends. One without a decision keeps what the one before kept."""
-    if known.number or known.former is None:
-        return Former(known.epoch, known.number, known.state)
-    return known.former
 
 
 def _former_outcome(former: Former | None, transaction: Transaction) -> State | None:

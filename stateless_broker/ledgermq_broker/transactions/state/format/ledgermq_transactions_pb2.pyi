@@ -170,3 +170,47 @@ class Note(_message.Message):
     part: Part
     copied: _containers.RepeatedCompositeFieldContainer[Count]
     def __init__(self, version: _Optional[int] = ..., transaction: _Optional[_Union[Transaction, _Mapping]] = ..., outcome: _Optional[_Union[State, str]] = ..., finished: _Optional[bool] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., copied: _Optional[_Iterable[_Union[Count, _Mapping]]] = ...) -> None: ...
+
+class Open(_message.Message):
+    __slots__ = ("version", "epoch", "number", "places", "groups", "bundles")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    epoch: int
+    number: int
+    places: _containers.RepeatedCompositeFieldContainer[Place]
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    bundles: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., number: _Optional[int] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., groups: _Optional[_Iterable[str]] = ..., bundles: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Place(_message.Message):
+    __slots__ = ("topic_id", "partition")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ...) -> None: ...
+
+class Last(_message.Message):
+    __slots__ = ("version", "transaction", "next")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    transaction: Transaction
+    next: _containers.RepeatedCompositeFieldContainer[Next]
+    def __init__(self, version: _Optional[int] = ..., transaction: _Optional[_Union[Transaction, _Mapping]] = ..., next: _Optional[_Iterable[_Union[Next, _Mapping]]] = ...) -> None: ...
+
+class Next(_message.Message):
+    __slots__ = ("topic_id", "partition", "sequence")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    sequence: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...

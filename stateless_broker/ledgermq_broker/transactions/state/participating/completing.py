@@ -98,7 +98,7 @@ class Completing:
                 f"bundle {self._state.bundle} received that {describe(transaction)} is {outcome.name}, but it received "
                 "before that it is committed, and is completing it; nothing was changed; please report this"
             )
-        entries = self._state.dropped(transaction, transaction.pair)
+        entries = [*self._state.dropped(transaction, transaction.pair), *self._state.ended(transaction)]
         known = self._state.notes.get(transaction.producer_id)
         if known is not None and known.transaction[:4] == transaction[:4]:
             note = NoteValue(transaction, State.ABORTED, finished=True)
@@ -181,6 +181,7 @@ class Completing:
             note = self._advanced(chunk, doing[1])
             entries = self._state.dropped(transaction, (transaction.epoch, transaction.number - 1))  # X5
             entries += self._copied_records(chunk, note)
+        entries += self._state.ended(transaction)  # with the first chunk, before it drops anything
         return self._state.decided([*entries, NoteEntry(producer_id, note)], True)
 
     def _advanced(self, chunk: Chunk, part: Part) -> NoteValue:

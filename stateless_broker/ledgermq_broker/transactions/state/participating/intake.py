@@ -120,7 +120,8 @@ class Intake:
                 f"{describe(transaction)} names a producer id of another transactional id; use the one that "
                 "InitTransactions returned for this id"
             )
-        if self._state.is_over(transaction) or self._state.is_begun(transaction):
+        state = self._state
+        if state.is_over(transaction) or state.is_begun(transaction) or state.is_after_end(transaction):
             raise TransactionAborted(
                 f"{describe(transaction)} is over in bundle {self._state.bundle}: it was aborted, for example at its "
                 "time-out, or committed without this data; ask for its outcome before you repeat the work"

@@ -7,22 +7,27 @@ note into the log, and a later owner resumes from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from ledgermq.errors import DataDamaged
+from ledgermq.protocol.producer_ids import kafka_producer_id
+from ledgermq_broker.transactions.state.added.records import LAST, LastEntry, LastValue
+from ledgermq_broker.transactions.state.added.records import decode as decode_added
+from ledgermq_broker.transactions.state.added.records import encode as encode_added
 from ledgermq_broker.transactions.state.checks import describe
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_broker.transactions.state.participating.staged import BundleState, Staged
 from ledgermq_broker.transactions.state.records import NoteEntry, ReferencesEntry, encode
 from ledgermq_broker.transactions.state.types import Part, Stream, Transaction
-from ledgermq_ledger.log.log_record import Decision
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.log_record import Decision, LogRecord
 
 NAMED_MAX = 5
 """Streams and groups that one error names."""
 
 T = TypeVar("T")
-Entries = list[ReferencesEntry | NoteEntry]
+Entries = list[ReferencesEntry | NoteEntry | LastEntry]
 
 
 class Begun(NamedTuple):
@@ -33,7 +38,16 @@ class Begun(NamedTuple):
     notes_gone: int
 
 
+class Rows(NamedTuple):
+    """How many batches of a stream are staged, and how many records they have."""
+
+    batches: int
+    total: int
+
+
 class ServedBundle(BundleState):
+    """`last`: by producer id, of those of the Kafka protocol."""
+
     def __init__(self, bundle: int, limits: TransactionLimits) -> None:
         super().__init__()
         self.bundle = bundle
@@ -44,6 +58,16 @@ class ServedBundle(BundleState):
         """Producer id -> the commit of it that is being completed, without a note in the log."""
         self.carried_ms: dict[tuple[bytes, int, int, int], int] = {}
         """Key of a record of references -> when this owner carried its batches forward."""
+        self.last: dict[bytes, LastValue] = {}
+        self._rows: dict[tuple[Transaction, Stream], Rows] = {}
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        if not key.startswith(LAST):
+            super().apply(key, value)
+            return
+        entry = decode_added(key, value)
+        assert isinstance(entry, LastEntry)
+        self._take_last(entry)
 
     def doing(self, producer_id: bytes) -> tuple[Transaction, Part] | None:
         """Return the commit of a producer that is being completed, and its part here."""
@@ -93,12 +117,58 @@ class ServedBundle(BundleState):
             for n in staged.records
         ]
 
+    def is_after_end(self, transaction: Transaction) -> bool:
+        """Return True if this transaction, or a later one, of a producer of the Kafka protocol has ended here."""
+        last = self.last.get(transaction.producer_id)
+        return last is not None and transaction.pair <= last.transaction.pair
+
+    def ended(self, transaction: Transaction) -> Entries:
+        """Return what to remember of a transaction that ends here, if its producer is one of the Kafka protocol, and
+        unless it, or a later one, has ended already. Call it before anything of it is dropped.
+        """
+        if kafka_producer_id(transaction.producer_id) is None or self.is_after_end(transaction):
+            return []
+        after = dict(self.sequences(transaction))
+        staged = self.find(transaction)
+        for stream in staged.streams if staged is not None else ():
+            place = PartitionId(stream.topic_id, stream.partition)
+            after[place] = after.get(place, 0) + self.rows(transaction, stream).total
+        return [LastEntry(transaction.producer_id, LastValue(transaction, after))]
+
+    def sequences(self, transaction: Transaction) -> Mapping[PartitionId, int]:
+        """Return the next sequences of the producer in this epoch, without those of the transaction."""
+        last = self.last.get(transaction.producer_id)
+        return last.next if last is not None and last.transaction.epoch == transaction.epoch else {}
+
+    def rows(self, transaction: Transaction, stream: Stream) -> Rows:
+        found = self.find(transaction)
+        places = {} if found is None else found.streams.get(stream, {})
+        seen = self._rows.get((transaction, stream), Rows(0, 0))
+        if seen.batches > len(places):
+            seen = Rows(0, 0)
+        more = sum(places[number].reference.record_count for number in range(seen.batches, len(places)))
+        counted = self._rows[transaction, stream] = Rows(len(places), seen.total + more)
+        return counted
+
+    def _take_last(self, entry: LastEntry) -> None:
+        if entry.value is None:
+            self.last.pop(entry.producer_id, None)
+        else:
+            self.last[entry.producer_id] = entry.value
+        self._rows = {key: rows for key, rows in self._rows.items() if key[0].producer_id != entry.producer_id}
+
     def decided(self, entries: Entries, answer: T) -> Decision[T]:
+        records: list[LogRecord] = []
         for entry in entries:
+            if isinstance(entry, LastEntry):
+                self._take_last(entry)
+                records.append(encode_added(entry))
+                continue
             self.take(entry)
+            records.append(encode(entry))
             if isinstance(entry, ReferencesEntry) and entry.value is None:
                 self.carried_ms.pop((entry.producer_id, entry.epoch, entry.number, entry.n), None)
-        return Decision([encode(entry) for entry in entries], answer)
+        return Decision(records, answer)
 
 
 def _end(staged: Staged, stream: Stream, copied: int) -> int:

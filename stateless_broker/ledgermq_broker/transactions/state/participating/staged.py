@@ -16,7 +16,7 @@ from ledgermq_broker.transactions.state.records import NoteEntry, NoteValue, Ref
 from ledgermq_broker.transactions.state.types import Reference, Stream, Transaction
 from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
 
-_OF_COORDINATORS = b"id/"
+_OF_OTHERS = (b"id/", b"open/", b"last/")
 
 
 class Place(NamedTuple):
@@ -112,11 +112,11 @@ class BundleState:
         )
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Apply one record of the log; those of coordinators have no effect.
+        """Apply one record of the log; those of coordinators, and of ended producers, have no effect.
 
         Raises DataDamaged, FormatNotSupported.
         """
-        if not key.startswith(_OF_COORDINATORS):
+        if not key.startswith(_OF_OTHERS):
             entry = decode(key, value)
             assert isinstance(entry, ReferencesEntry | NoteEntry)
             self.take(entry)

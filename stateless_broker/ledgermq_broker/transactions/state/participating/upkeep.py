@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from ledgermq_broker.transactions.state.participating.served_bundle import ServedBundle
+from ledgermq_broker.transactions.state.added.records import LastEntry
+from ledgermq_broker.transactions.state.participating.served_bundle import Entries, ServedBundle
 from ledgermq_broker.transactions.state.records import NoteEntry, ReferencesEntry
 from ledgermq_broker.transactions.state.types import Part, Reference, Transaction
 from ledgermq_ledger.log.log_record import Decision
@@ -43,18 +44,23 @@ class Upkeep:
         ]
 
     def notes(self) -> list[Transaction]:
-        """Return the transactions of the finished notes. Call `forget` for one if the coordinator answers
-        that its id has expired.
+        """Return the transactions of the finished notes, and the last ones of producers of the Kafka protocol. Call
+        `forget` for one if the coordinator answers that its id has expired.
         """
-        return [note.transaction for note in self._state.notes.values() if note.finished]
+        finished = [note.transaction for note in self._state.notes.values() if note.finished]
+        return list(dict.fromkeys([*finished, *(last.transaction for last in self._state.last.values())]))
 
     def forget(self, transaction: Transaction) -> Decision[None]:
-        """Forget the finished note of exactly this transaction (X16)."""
+        """Forget the finished note of exactly this transaction (X16), and that it was its producer's last one."""
+        entries: Entries = []
+        last = self._state.last.get(transaction.producer_id)
+        if last is not None and last.transaction == transaction:
+            entries.append(LastEntry(transaction.producer_id, None))
         note = self._state.notes.get(transaction.producer_id)
-        if note is None or not note.finished or note.transaction != transaction:
-            return Decision([], None)
-        self._state.notes_gone += 1
-        return self._state.decided([NoteEntry(transaction.producer_id, None)], None)
+        if note is not None and note.finished and note.transaction == transaction:
+            self._state.notes_gone += 1
+            entries.append(NoteEntry(transaction.producer_id, None))
+        return self._state.decided(entries, None)
 
     def to_carry(self, now_ms: int, below_offset: int) -> list[CarryItem]:
         """Return the batches to carry forward: staged or carried longer than `carry_after_ms` ago, not
