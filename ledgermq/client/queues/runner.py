@@ -115,15 +115,15 @@ class QueueHandler(Generic[V]):
     """Number of messages that were skipped because they had expired."""
     last_error: Exception | None = None
     """The error of the last failed attempt, or why no messages come at present."""
+    is_async: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        called = getattr(self.function, "__call__", None)  # noqa: B004  of an object
+        self.is_async = inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(called)
 
     def __call__(self, given: Any) -> Awaitable[object] | object:
         """Call the function with a message, or with a list of messages if it takes batches."""
         return cast(Callable[[Any], Awaitable[object] | object], self.function)(given)
-
-    @property
-    def is_async(self) -> bool:
-        called = getattr(self.function, "__call__", None)  # noqa: B004  of an object
-        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(called)
 
 
 class QueueRunner:
@@ -234,10 +234,8 @@ class QueueRunner:
             for each in renewing:
                 each.cancel()
 
-    def _renewing(self, message: QueueMessage) -> asyncio.Task[None]:
-        renewing = asyncio.create_task(self._renew(message), name=f"lease of {place_of(message)}")
-        renewing.add_done_callback(retrieve_error)
-        return renewing
+    def _renewing(self, message: QueueMessage) -> _Renewal:
+        return _Renewal(message, self._queue.settings.lease_s / RENEWALS)
 
     async def _handle(self, message: QueueMessage) -> None:
         renewing = self._renewing(message)
@@ -268,16 +266,36 @@ class QueueRunner:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._settings.executor, called_in_thread, self._handler, given)
 
-    async def _renew(self, message: QueueMessage) -> None:
-        """Renew the lease until it is lost."""
-        while True:
-            await asyncio.sleep(self._queue.settings.lease_s / RENEWALS)
-            try:
-                if not await message.extend():
-                    return
-            except LedgerMQError:
-                continue
-
     def _wait_s(self, attempt: int) -> float:
         most_ms = min(self._settings.wait_ms_max, self._settings.wait_ms_first * 2 ** min(attempt - 1, 30))
         return self._sources.random.uniform(most_ms / 2, most_ms) / 1000
+
+
+class _Renewal:
+    """Renews a lease each `interval_s`, until it is lost or this is cancelled. Most calls end before the first time,
+    so a task is made then only.
+    """
+
+    def __init__(self, message: QueueMessage, interval_s: float) -> None:
+        self._message = message
+        self._interval_s = interval_s
+        self._task: asyncio.Task[None] | None = None
+        self._first = asyncio.get_running_loop().call_later(interval_s, self._begin)
+
+    def cancel(self) -> None:
+        self._first.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._renew(), name=f"lease of {place_of(self._message)}")
+        self._task.add_done_callback(retrieve_error)
+
+    async def _renew(self) -> None:
+        while True:
+            try:
+                if not await self._message.extend():
+                    return
+            except LedgerMQError:
+                pass
+            await asyncio.sleep(self._interval_s)

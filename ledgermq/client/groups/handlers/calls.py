@@ -97,10 +97,13 @@ class HandlerCalls:
 
     async def _call(self, given: object, messages: Sequence[GroupMessage]) -> None:
         """Call the handler through its middleware. `messages`: those that the call is about."""
-        async with asyncio.timeout(self._settings.timeout_s if self.handler.is_async else None) as bound:
-            if bound.when() is not None:
-                for message in messages:
-                    message.handout.bounds[message.offset] = bound
+        if self._settings.timeout_s is None or not self.handler.is_async:
+            with own_cancellation_as_error("the handler"):
+                await self._through(given)
+            return
+        async with asyncio.timeout(self._settings.timeout_s) as bound:
+            for message in messages:
+                message.handout.bounds[message.offset] = bound
             try:
                 with own_cancellation_as_error("the handler"):
                     await self._through(given)

@@ -224,14 +224,14 @@ class Handler(Generic[V]):
     """Number of messages in the local store of `Retry.metaq` at present."""
     last_error: Exception | None = None
     """The error of the last failed attempt, or why no messages come at present."""
+    is_async: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_async = any(inspect.iscoroutinefunction(each) for each in self._functions)
 
     def __call__(self, given: Any) -> Awaitable[object] | object:
         """Call the function with a message, or with a list of messages if it takes batches."""
         return cast(Callable[[Any], Awaitable[object] | object], self.function)(given)
-
-    @property
-    def is_async(self) -> bool:
-        return any(inspect.iscoroutinefunction(each) for each in self._functions)
 
     @property
     def yields_async(self) -> bool:

@@ -21,12 +21,13 @@ M = TypeVar("M", bound=Message)
 
 
 class Lane(Generic[M]):
-    """`queue`: the first message is the next to handle, or is being handled."""
+    """`queue`: the first message is the next to handle, or is being handled. All are of one `partition`."""
 
-    __slots__ = ("alone", "attempts", "busy", "is_ripe", "name", "queue", "running")
+    __slots__ = ("alone", "attempts", "busy", "is_ripe", "name", "partition", "queue", "running")
 
-    def __init__(self, name: Hashable) -> None:
+    def __init__(self, name: Hashable, partition: TopicPartition) -> None:
         self.name = name
+        self.partition = partition
         self.queue: deque[M] = deque()
         self.busy = False
         """Whether its first message is being handled, or waits for its next attempt."""
@@ -54,10 +55,10 @@ class Lanes(Generic[M]):
             name = self._name_of(message)
             lane = self._lanes.get(name)
             if lane is None:
-                lane = self._lanes[name] = Lane(name)
+                lane = self._lanes[name] = Lane(name, partition_of(message))
                 self._ready.append(lane)
             lane.queue.append(message)
-            self._count(message, 1)
+            self._count(lane.partition, 1)
 
     def take(self) -> tuple[Lane[M], M] | None:
         """Return a message to handle now. Its lane is busy until `succeeded` or `freed`."""
@@ -71,7 +72,8 @@ class Lanes(Generic[M]):
     def succeeded(self, lane: Lane[M]) -> None:
         """Remove the messages of a lane that were handled, so that the next may follow."""
         for _ in range(lane.running):
-            self._count(lane.queue.popleft(), -1)
+            lane.queue.popleft()
+        self._count(lane.partition, -lane.running)
         lane.alone = max(0, lane.alone - lane.running)
         lane.attempts = 0
         self.freed(lane)
@@ -102,20 +104,19 @@ class Lanes(Generic[M]):
         gone = set(partitions)
         dropped: list[M] = []
         for lane in list(self._lanes.values()):
-            if not lane.queue or partition_of(lane.queue[0]) not in gone:
+            if not lane.queue or lane.partition not in gone:
                 continue
             keep = lane.running if lane.busy and not busy_too(lane) else 0
             lane.alone = min(lane.alone, keep)
             while len(lane.queue) > keep:
                 message = lane.queue.pop()
-                self._count(message, -1)
+                self._count(lane.partition, -1)
                 dropped.append(message)
             if not lane.queue and not lane.busy:
                 self._lanes.pop(lane.name, None)
         return dropped
 
-    def _count(self, message: M, change: int) -> None:
-        partition = partition_of(message)
+    def _count(self, partition: TopicPartition, change: int) -> None:
         self.count += change
         left = self.by_partition.get(partition, 0) + change
         if left:

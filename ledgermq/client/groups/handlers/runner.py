@@ -239,7 +239,7 @@ class HandlerRunner:
             for message in given:
                 message.ack()
             self._lanes.succeeded(lane)
-            self._make_room(partition_of(given[0]))
+            self._make_room(lane.partition)
         else:
             lane.alone, lane.running = lane.running, 1
             self._lanes.freed(lane)
@@ -255,7 +255,7 @@ class HandlerRunner:
         if wait_s is None:
             message.ack()
             self._lanes.succeeded(lane)
-            self._make_room(partition_of(message))
+            self._make_room(lane.partition)
         else:
             self._lanes.failed(lane)
             if self._recovery is not None and self._policy.is_last(lane.attempts):
