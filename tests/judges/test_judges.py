@@ -6,6 +6,7 @@ import pytest
 
 from tests.judges.all_or_nothing import judge_whole
 from tests.judges.nothing_doubled import doubled, overlaps
+from tests.judges.nothing_in_anothers_name import Attempt, judge_attempt
 from tests.judges.nothing_lost import missing, unseen
 from tests.judges.order import Step, backwards
 from tests.judges.plain_parquet import is_whole, judge_files
@@ -73,3 +74,24 @@ def test_plain_readers_see_one_run() -> None:
     assert is_whole(files[1:], 10, from_beginning=False)
     assert is_whole([], 0, from_beginning=True)
     assert not is_whole([], 3, from_beginning=True)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "kinds"),
+    [
+        (Attempt("a leave"), []),
+        (Attempt("a leave", codes=["UNAUTHORIZED"]), []),
+        (Attempt("a leave", answer=b"nothing of theirs"), []),
+        (Attempt("a leave", counted=["left"]), ["counted in another's name"]),
+        (Attempt("a leave", codes=["UNAUTHORIZED", ""]), ["refused for no reason"]),
+        (Attempt("a leave", codes=["NO_SPACE"]), ["refused for no reason"]),
+        (Attempt("a look", answer=b"member 0123 of them"), ["secret shown"]),
+        (
+            Attempt("a look", ["left"], ["NO_SPACE"], b"0123"),
+            ["counted in another's name", "refused for no reason", "secret shown"],
+        ),
+    ],
+)
+def test_what_counts_in_anothers_name_is_found(attempt: Attempt, kinds: list[str]) -> None:
+    found = judge_attempt(attempt, {"UNAUTHORIZED"}, [b"0123"])
+    assert [violation.kind for violation in found] == kinds

@@ -13,8 +13,6 @@ from dataclasses import replace
 
 from ledgermq.client.client import Client
 from ledgermq.errors import LedgerMQError
-from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.tokens import bearer, draw_token
 from ledgermq_broker.access.freshness import LEASE_S
 from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, Subject
 from tests.judges.violation import Violation
@@ -38,16 +36,13 @@ from tests.simulation.access_clients import (
 from tests.simulation.access_truth import AccessNetwork, AccessTruth
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender
 from tests.simulation.cluster_run import HEALING_S, ClusterRun
+from tests.simulation.guarded import ADMIN, first_token, guarded, rested
 from tests.simulation.history import Outcome, Partition
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.result import Result
 from tests.simulation.throttle_watch import is_limited
 
-ADMIN = "admin"
 SECONDS_MIN = 30.0
-PRODUCERS_MIN = 400
-NAPS_MAX = 0.002
-"""A change waits for every broker that sleeps: with more of them hardly any is ever answered."""
 ALONE_EVERY_S = 4.0
 ALONE_S_MAX = 3.5 * LEASE_S
 
@@ -56,17 +51,15 @@ class AccessRun(ClusterRun):
     def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
         super().__init__(loop, seed, lines_kept)
         self.own = access_plan_of(seed)
-        guarded: dict[str, object] = {"security": "rules", "super_principals": f"user:{ADMIN}"}
+        settings = guarded(self.cluster.settings)
         if self.own.outlives:  # so that it is soon taken for gone
-            guarded["heartbeat_interval_ms"] = 200
-        # Each send of a program here is by a new producer, and a principal may bring half of these at once.
-        guarded["producer_states_max"] = max(PRODUCERS_MIN, self.cluster.settings.producer_states_max)
-        self.plan = replace(self.plan, naps=min(self.plan.naps, NAPS_MAX))
+            settings = settings.model_copy(update={"heartbeat_interval_ms": 200})
+        self.plan = rested(self.plan)
         self.cluster = replace(
             self.cluster,
             seconds=max(self.cluster.seconds, SECONDS_MIN),
             named_brokers=self.own.named_brokers,
-            settings=self.cluster.settings.model_copy(update=guarded),
+            settings=settings,
         )
         self.truth = AccessTruth(self.world)
         self.network = AccessNetwork(self.world, self.truth)
@@ -88,7 +81,7 @@ class AccessRun(ClusterRun):
         return (tokens[-2] if kind == "old" and len(tokens) > 1 else tokens[-1]).credential
 
     async def _create_topics(self) -> None:
-        await self._first_token()
+        self._admin = await first_token(self.world, self.network, self._insist, ADMIN)
         await super()._create_topics()
         admin = self._plain_client("setup")
         for rule in lasting_rules():
@@ -98,16 +91,6 @@ class AccessRun(ClusterRun):
         for name in PRINCIPALS:
             await self._insist(lambda name=name: new_token(admin.access, self.truth, self._switches, name))  # type: ignore[misc]
         await admin.close()
-
-    async def _first_token(self) -> None:
-        """As a process does that holds the credentials of the store."""
-        drawn = draw_token(self.world.sources("the first token"))
-        request = pb.CreateTokenRequest(token_id=drawn.token_id, hash=drawn.hash, user=ADMIN)
-        while not self.network.hosts:
-            await asyncio.sleep(0.1)
-        host = next(iter(self.network.hosts.values()))
-        await self._insist(lambda: host.process.spawn(host.service.create_token(request)))  # type: ignore[arg-type]
-        self._admin = bearer(drawn.text)
 
     def _start_clients(self) -> list[asyncio.Task[None]]:
         world, network, plan = self.world, self.network, self.cluster

@@ -25,9 +25,10 @@ from ledgermq_ledger.keys import PartitionId
 from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender, SimulatedClient, fate_of
 from tests.simulation.cluster_plan import ClusterPlan
-from tests.simulation.cluster_run import HEALING_S, ClusterRun
+from tests.simulation.cluster_run import HEALING_S
 from tests.simulation.exclusive_truth import ExclusiveTruth
 from tests.simulation.history import FinalLog, Outcome, Partition
+from tests.simulation.hostile_run import HostileRun
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.world import World
@@ -167,7 +168,9 @@ class SharedSender(Sender):
             judge()
 
 
-class ExclusiveRun(ClusterRun):
+class ExclusiveRun(HostileRun):
+    hostile_writes = True
+
     def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
         super().__init__(loop, seed, lines_kept)
         self.own = exclusive_plan_of(seed)
@@ -221,7 +224,7 @@ class ExclusiveRun(ClusterRun):
             world.loop.in_world(self._outlive_terms())
         for number in range(self.own.writers):
             self._start(f"w{number}")
-        return [client.start() for client in self._clients]
+        return [client.start() for client in self._clients] + self._start_hostile()
 
     def _start(self, name: str) -> None:
         if not name.startswith("w"):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ledgermq.errors import BY_CODE, LedgerMQError
+from ledgermq.errors import BY_CODE, LedgerMQError, Unauthorized
 from ledgermq.protocol.methods import Method
 from ledgermq_broker.groups.offsets_topic import partition_of as group_partition
 from ledgermq_broker.transactions.routing.routed import partition_of
@@ -123,13 +123,16 @@ class FormerOwners:
 
 
 def _is_final(answer: Any, *, refusals_only: bool) -> bool:
-    """Return whether a caller takes an answer for the last word about what it asked."""
+    """Return whether a caller takes an answer for the last word about what it asked. That it lacks a right is said by
+    the rules, whichever broker has the group.
+    """
     if isinstance(answer, LedgerMQError):
-        return not answer.retriable
+        return not (answer.retriable or isinstance(answer, Unauthorized))
     if not refusals_only:
         return True
     errors = [result.error for result in getattr(answer, "results", ())]
-    return any(error.code and not BY_CODE.get(error.code, LedgerMQError).retriable for error in errors)
+    codes = {error.code for error in errors} - {"", Unauthorized.code}
+    return any(not BY_CODE.get(code, LedgerMQError).retriable for code in codes)
 
 
 def _no_judgement(answer: Any) -> None:

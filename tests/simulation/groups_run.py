@@ -23,7 +23,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_offsets.limits import GroupLimits
 from tests.judges.violation import Violation
-from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
+from tests.simulation.cluster_run import HEALING_S, _topic_names
 from tests.simulation.expiry_watch import ExpiryWatch
 from tests.simulation.failing_clients import FailingMember
 from tests.simulation.failures_truth import GROUP as FAILING
@@ -52,15 +52,15 @@ from tests.simulation.groups_clients import (
 )
 from tests.simulation.groups_truth import GroupTruth, group_truth, judge_done
 from tests.simulation.history import FinalLog, Partition
+from tests.simulation.hostile_run import HostileRun
 from tests.simulation.loop import Process, SimulatedLoop
-from tests.simulation.network import Network
 from tests.simulation.result import Result
 
 ANSWERS_LOST, ANSWERS_LATE_S = 0.2, 3.0
 EXPIRY_LOOK_S = 1.5 * GroupLimits.expiry_check_s
 
 
-class GroupsRun(ClusterRun):
+class GroupsRun(HostileRun):
     def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
         super().__init__(loop, seed, lines_kept)
         self.groups = groups_plan_of(seed)
@@ -70,7 +70,6 @@ class GroupsRun(ClusterRun):
             update={"offsets_partitions": 1 + seed % 3, "offsets_retention_ms": kept_ms}
         )
         self.cluster = replace(self.cluster, seconds=min(self.cluster.seconds, 30.0), settings=settings)
-        self.network = Network(self.world)
         self.network.on_call = self._arrived
         self._former = FormerOwners(self.world, self.brokers)
         self._members: dict[str, GroupMember] = {}
@@ -122,7 +121,7 @@ class GroupsRun(ClusterRun):
             self._start(f"m{number}")
         for number in range(self.failures.members):
             self._start(f"f{number}")
-        return [client.start() for client in self._clients]
+        return [client.start() for client in self._clients] + self._start_hostile()
 
     def _start(self, name: str) -> None:
         if name[0] not in "mf":

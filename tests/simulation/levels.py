@@ -8,6 +8,7 @@ from tests.simulation.damage_run import KINDS as DAMAGED
 from tests.simulation.damage_run import DamageRun
 from tests.simulation.exclusive_run import ExclusiveRun
 from tests.simulation.groups_run import GroupsRun
+from tests.simulation.hostile import HOSTILE
 from tests.simulation.ids_run import IdsRun
 from tests.simulation.keyed_run import KeyedRun
 from tests.simulation.ledger_run import LedgerRun
@@ -280,6 +281,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "disturbance: kill",
         "disturbance: graceful stop",
         "disturbance: network cut",
+        *HOSTILE["groups"],
     ),
     "transactions": (
         "a transaction was committed",
@@ -383,13 +385,10 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "the state of a queue was checked",
         "a term was opened",
         "a void segment",
-        "disturbance: pause",
-        "disturbance: kill",
-        "disturbance: graceful stop",
-        "disturbance: network cut",
-        "disturbance: full store",
+        *(f"disturbance: {kind}" for kind in ("pause", "kill", "graceful stop", "network cut", "full store")),
         "a queue with a filter was read",
         "a queue of a topic with levels of priority",
+        *HOSTILE["queues"],
     ),
     "exclusive": (
         "a topic was acquired: exclusive",
@@ -412,6 +411,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "disturbance: graceful stop",
         "disturbance: network cut",
         "disturbance: full store",
+        *HOSTILE["exclusive"],
     ),
     "access": (
         "a right was granted",
@@ -525,6 +525,7 @@ RARE: dict[str, frozenset[str]] = {
     ),
     "groups": frozenset(
         {
+            *HOSTILE["groups"],
             "a question came to a former coordinator",
             "a copy that waits was carried",
             "a failing program answered: nack, too late",
@@ -571,14 +572,11 @@ RARE: dict[str, frozenset[str]] = {
         }
     ),
     "queues": frozenset(
-        {
-            "a void segment",
-            "disturbance: graceful stop",
-            "disturbance: full store",
-        }
+        {"a void segment", "disturbance: graceful stop", "disturbance: full store", *HOSTILE["queues"]}
     ),
     "exclusive": frozenset(
         {
+            *HOSTILE["exclusive"],
             "a topic was acquired: exclusive",
             "an expired holder was replaced",
             "a void segment",

@@ -26,10 +26,11 @@ from ledgermq_ledger.log.moves import SLOT_BITS
 from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
-from tests.simulation.cluster_run import HEALING_S, ClusterRun
+from tests.simulation.cluster_run import HEALING_S
 from tests.simulation.filter_watch import FILTERS
 from tests.simulation.former_owners import FormerOwners
 from tests.simulation.history import FinalLog, Partition
+from tests.simulation.hostile_run import HostileRun
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.queues_truth import QueuesTruth, write_down
@@ -153,7 +154,7 @@ class QueueMember(SimulatedClient):
                 message.ack()
 
 
-class QueuesRun(ClusterRun):
+class QueuesRun(HostileRun):
     def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
         super().__init__(loop, seed, lines_kept)
         self.own = queues_plan_of(seed)
@@ -214,7 +215,7 @@ class QueuesRun(ClusterRun):
             world.loop.in_world(self._outlive_terms())
         for number in range(self.own.members):
             self._start(f"q{number}")
-        return [client.start() for client in self._clients]
+        return [client.start() for client in self._clients] + self._start_hostile()
 
     def _start(self, name: str) -> None:
         if not name.startswith("q"):

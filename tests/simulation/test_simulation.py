@@ -18,14 +18,14 @@ KEYED_SEEDS = range(4)
 DAMAGE_SEEDS = range(6)
 SINKS_SEEDS = range(4)
 CLUSTER_SEEDS = range(4)
-GROUPS_SEEDS = range(3)
+GROUPS_SEEDS = (*range(3), 8)
 TIMERS_SEEDS = range(4)
 IDS_SEEDS = range(6)
 MOVES_SEEDS = range(8)
 QUERIES_SEEDS = range(24)
-QUEUES_SEEDS = range(4)
+QUEUES_SEEDS = (*range(4), 23)
 ACCESS_SEEDS = range(4)
-EXCLUSIVE_SEEDS = (*range(4), 117, 119)
+EXCLUSIVE_SEEDS = (*range(4), 18, 117, 119)
 """The last two once failed: a change of the holder ended with its caller, and a lease was renewed that was over."""
 
 
