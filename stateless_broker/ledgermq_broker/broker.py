@@ -161,8 +161,8 @@ class Broker:
             self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed
         )
         self.ownership.on_leave = self.rules.withdraw
-        self.alarms.add(self._parked)
-        self.alarms.add(self._takes_no_records)
+        for alarm in (self._parked, self._takes_no_records, context.table_alarms):
+            self.alarms.add(alarm)
         if (copies := copies_of(store)) is not None:
             self.alarms.add(lambda: sorted(copies.damaged.values()))
         self.controller = Controller(

@@ -5,8 +5,6 @@ list of each partition, and puts at most one version. It may die anywhere, and s
 
 `raise_gates` writes into checkpoints up to where no version names a file that a reader may have open, so that
 the files below can be deleted (`ledgermq_ledger.garbage.gate`).
-
-NOT in use: no topic has a table yet.
 """
 
 from __future__ import annotations
@@ -110,7 +108,9 @@ class Registrar:
         Raises what `turn` raises.
         """
         try:
-            await self._check_that_all_know()
+            known = await self._check_that_all_know()
+            if not any(_is_held_back(part, self._set.id) for checkpoint in known for part in checkpoint.partitions):
+                return 0
             lowest, newest = await self._log.read_held(self._keep_ms)
             if any(versions.generation_of(table, self._topic) != self._topic.generation for table in (lowest, newest)):
                 return 0
@@ -121,6 +121,27 @@ class Registrar:
         except _Unknown:
             return 0
         return raised
+
+    async def held_bytes(self) -> int:
+        """Return the bytes of the files below the log starts that stay because of the table. Raises what `turn`
+        raises.
+        """
+        held = 0
+        for partition in range(self._topic.partitions):
+            place = PartitionId(self._set.id, partition)
+            checkpoint = await checkpoint_in_charge(self._store, self._set.bundles[partition], place)
+            if checkpoint is None:
+                continue
+            counters = partition_of(checkpoint, *place)
+            first = max(counters.parquet_start, counters.table_start)
+            if first >= min(counters.log_start, counters.parquet_end):
+                continue
+            try:
+                files = await PageReader(self._store, checkpoint.bundle).files_from(counters, first)
+            except ObjectMissing:
+                continue  # another process has replaced the list
+            held += sum(file.size for file in files if file.last_offset < counters.log_start)
+        return held
 
     async def _raise_gate(self, place: PartitionId, start: int) -> bool:
         checkpoint = await self._in_charge(place) if start else None
@@ -147,12 +168,15 @@ class Registrar:
 
         return move
 
-    async def _check_that_all_know(self) -> None:
-        """Look whether the newest checkpoint of each of the topic's bundles names this generation: before the table
-        and the lists are read, so a bundle has deleted nothing meanwhile that they name (design Z2).
+    async def _check_that_all_know(self) -> list[fmt.Checkpoint]:
+        """Return the newest checkpoint of each of the topic's bundles; each names this generation. This look comes
+        before the table and the lists are read, so a bundle has deleted nothing meanwhile that they name (design Z2).
         """
+        found = []
         for bundle in sorted(self._set.bundles_in_use):
-            self._check_that_knows(await newest_checkpoint(self._store, bundle))
+            found.append(await newest_checkpoint(self._store, bundle))
+            self._check_that_knows(found[-1])
+        return found
 
     def _check_that_knows(self, checkpoint: fmt.Checkpoint) -> None:
         if why := self._why_unknown(checkpoint):
@@ -199,6 +223,10 @@ class Registrar:
                 continue  # another process has replaced the list
             listed = [_listed(file, self._topic.name, partition) for file in files]
             return Listed(counters.log_start, counters.parquet_end, listed)
+
+
+def _is_held_back(counters: fmt.PartitionCheckpoint, topic_id: int) -> bool:
+    return counters.topic_id == topic_id and counters.table_start < counters.log_start
 
 
 def _listed(file: fmt.ParquetFile, topic: str, partition: int) -> ListedFile:

@@ -29,7 +29,7 @@ PROTECTING = frozenset(
         "delete.when.timezone",
         "archive.url",
         "table.keep.ms",
-        "table.generation",
+        "table.format",
     )
 )
 

@@ -43,6 +43,7 @@ STAGED = "staged"
 HIDDEN = "hidden"
 HOLDERS = "holders"
 """As compacted; a broker that does not ask this topic who may write to a partition must not own a bundle."""
+DELTA = "delta"
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 TRANSACTION_COORDINATORS = "transaction.coordinators"
@@ -246,6 +247,18 @@ class TopicSettings:
     """How long the topic can be brought back after it was deleted (`ledgermq topic undelete`); until then it keeps
     its name and its storage. Not set: the brokers' `topic_delete_grace_ms`; 0: not at all.
     """
+    table_format: str = _setting("none", _one_of("none", DELTA))
+    """delta to keep a Delta table of the topic's Parquet files up to date, which Delta readers open with a filter
+    that prunes, and at a former version; none. Its log lies in the topic's folder: see `table.delta.place`.
+    """
+    table_delta_place: str = _setting("", _one_of("", "topic"))
+    """Set topic to agree that the log of a Delta table lies in the topic's folder, where another program that tries
+    to write to the table leaves files that plain readers take for records. Readers get credentials that cannot write.
+    """
+    table_keep_ms: int = _setting(TABLE_KEEP_MS, _whole(60_000, 2**62, MILLISECONDS), _whole(0, 2**62, MILLISECONDS))
+    """How long a version of the topic's table can be read after the next one came, and its files stay, whatever
+    retention says; 60000 at least.
+    """
     internal_kind: str = _system_setting(COMPACTED, _one_of(COMPACTED, STAGED, HIDDEN, HOLDERS))
     """What an internal topic holds: compacted, the latest record of each key; staged, batches that
     wait in segments, and are dropped below the log start; hidden, data whose Parquet files only
@@ -263,9 +276,9 @@ class TopicSettings:
     """
 
     table_generation: int = _system_setting(0, _whole(1, 2**63 - 1, "of a generation is needed"))
-    """Of a topic whose Parquet files are a table: it rises whenever a table is set or rebuilt. 0: no table."""
-    table_keep_ms: int = _system_setting(TABLE_KEEP_MS, _whole(0, 2**62, MILLISECONDS))
-    """How long a version of the topic's table can be read after the next one came."""
+    """Of a topic with a table: it rises whenever a user sets one. 0: no table. A process that does not know tables
+    refuses the catalog because of this name, and of `table.format`.
+    """
 
     @property
     def keyed(self) -> bool:
@@ -324,6 +337,14 @@ def check_together(settings: TopicSettings, partitions: int) -> TopicSettings:
             "backlog.quota.policy=consumer_backlog_eviction deletes the oldest records, and cleanup.policy=compact"
             " keeps the latest one of each key: choose another policy, or cleanup.policy=compact,delete"
         )
+    if settings.table_format == DELTA:
+        if settings.keyed:
+            raise InvalidConfig("a keyed topic (cleanup.policy) cannot have a table (table.format) yet")
+        if not settings.table_delta_place:
+            raise InvalidConfig(
+                "table.format=delta needs table.delta.place=topic: the table's log lies in the topic's folder, where a"
+                " program that tries to write to the table leaves files that plain readers take for records"
+            )
     if settings.priority_levels > 1 and settings.keyed:
         raise InvalidConfig(
             "a keyed topic (cleanup.policy) cannot have priority.levels: messages of one key would be in several"

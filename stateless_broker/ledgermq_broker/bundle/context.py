@@ -32,7 +32,8 @@ from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.reader import ParquetCache
 from ledgermq_ledger.parquet.report import RoundReport
-from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.tables.follower import TableState, with_tables
+from ledgermq_ledger.topics.catalog import Catalog, Topic
 from ledgermq_ledger.view.fetch_index import LeftOut
 from ledgermq_ledger.view.held_bytes import TailCache
 
@@ -148,7 +149,7 @@ class BundleMetrics:
     def checkpointed(self, bundle: int, number: int) -> None: ...
 
     def upkeep_failed(self, bundle: int, work: str, error: BaseException) -> None:
-        """`work`: checkpoint, look, compaction or move. It is retried."""
+        """`work`: checkpoint, look, compaction, table or move. It is retried."""
 
     def parked(self, bundle: int, partitions: int) -> None: ...
 
@@ -187,6 +188,8 @@ class BundleContext:
     """Brings what features know of partitions from the first bundle into the second one, which this broker owns,
     durably. Raises NotOwner, Unavailable, the error of damaged data, and the store's errors.
     """
+
+    _tabled: tuple[int, list[Topic]] = field(default=(-1, []), init=False)
 
     def append_now_us(self) -> int:
         """Return the store's time; this machine's until the first heartbeat has shown the store's."""
@@ -253,6 +256,22 @@ class BundleContext:
 
     def ledger(self, bundle: int) -> LedgerRef:
         return self.compaction.ledger(bundle)
+
+    @cached_property
+    def tables(self) -> dict[tuple[int, str], TableState]:
+        """The tables that this broker keeps up to date, by bundle and topic."""
+        return {}
+
+    def topics_with_tables(self) -> list[Topic]:
+        """Return the living topics with a table. The catalog is searched once for each change of it."""
+        catalog = self.catalog()
+        if self._tabled[0] != catalog.offset:
+            self._tabled = catalog.offset, with_tables(catalog.living_topics())
+        return self._tabled[1]
+
+    def table_alarms(self) -> list[str]:
+        """Return what an operator has to do about tables."""
+        return [alarm for _, state in sorted(self.tables.items(), key=lambda each: each[0]) for alarm in state.alarms()]
 
     @cached_property
     def keyed_reader(self) -> KeyedReader:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 
 from ledgermq.errors import LedgerMQError
@@ -30,7 +31,8 @@ from ledgermq_ledger.parquet.report import RoundReport
 from ledgermq_ledger.root.copies import copies_of
 from ledgermq_ledger.root.mend import mend_copies
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
-from ledgermq_ledger.rounds.runner import compact_bundle, round_of_bundle, try_to_tidy
+from ledgermq_ledger.rounds.runner import bring_facts_into_force, compact_bundle, round_of_bundle, try_to_tidy
+from ledgermq_ledger.tables.follower import TableFollower
 from ledgermq_ledger.view.view import LedgerView
 
 RETRY_FIRST_S, RETRY_S_MAX = 1.0, 120.0
@@ -43,6 +45,14 @@ COMPACTION_PAUSE_S_MAX = 600.0
 """Longest pause between two looks at a bundle for which the owner expects a round and the plan
 finds nothing to do. No jitter: terms begin at different times, and `compaction_turn` lets one round
 run at a time.
+"""
+TABLE_PAUSE_S, TABLE_PAUSE_S_MAX = 1.0, 4.0
+"""Pause between two looks whether a topic's table lacks files, each a LIST for each bundle of the topic; the second
+while nothing comes.
+"""
+TABLE_PAUSE_NONE_S = 60.0
+"""Pause between two looks whether a topic of a bundle that is not written to has got a table. No jitter: terms begin at
+different times.
 """
 HAND_OVER_PAUSE_S, HAND_OVER_PAUSE_S_MAX = 5.0, 15.0
 """Pause between two rounds while the files of a partition that left or came are not yet with its new bundle; the
@@ -64,6 +74,7 @@ class Upkeep:
         self._bytes_since = 0
         self._retention_s = asyncio.get_running_loop().time()
         self._compaction_pause_s = self._limits.compaction_interval_s
+        self._written = asyncio.Event()
         self._tidy_again_s: float | None = None
         self._tidy_backoff = Backoff(context.sources, RETRY_FIRST_S, RETRY_S_MAX)
         self._consider_checkpoint()
@@ -74,10 +85,11 @@ class Upkeep:
 
     def workers(self) -> list[Callable[[], Awaitable[None]]]:
         """Return the background loops; each runs until it is cancelled."""
-        return [self._checkpoints, self._looks, self._compactions, self._copies]
+        return [self._checkpoints, self._looks, self._compactions, self._copies, self._tables]
 
     def on_durable(self, index: fmt.SegmentIndex) -> None:
         self._used.set()
+        self._written.set()
         size_bytes = sum(entry.length for entry in index.batches)
         self._sizes.append((index.slot, size_bytes))
         self._bytes_since += size_bytes
@@ -252,6 +264,53 @@ class Upkeep:
             return
         for each in cleaned:
             log.info("cleaned", bundle=self.bundle, topic=each.topic, partition=each.partition, version=each.number)
+
+    async def _tables(self) -> None:
+        """Keep the tables of the topics up to date whose partition 0 is here. Costs no request without one."""
+        followers: dict[str, TableFollower] = {}
+        states, pause_s = self._context.tables, TABLE_PAUSE_S
+        try:
+            while True:
+                if not followers:
+                    await wait_for(self._written, TABLE_PAUSE_NONE_S)
+                await asyncio.sleep(pause_s)
+                self._written.clear()
+                self._choose_tables(followers)
+                done = [await self._follow(follower) for follower in followers.values()]
+                pause_s = TABLE_PAUSE_S if any(done) or not followers else min(TABLE_PAUSE_S_MAX, 2 * pause_s)
+        finally:
+            for name in followers:
+                states.pop((self.bundle, name), None)
+
+    def _choose_tables(self, followers: dict[str, TableFollower]) -> None:
+        """Begin, replace and end followers as the catalog says now."""
+        context, now_s = self._context, asyncio.get_running_loop().time
+        wanted = {topic.name: topic for topic in context.topics_with_tables() if topic.bundles[0] == self.bundle}
+        for name in followers.keys() - wanted.keys():
+            del followers[name]
+            context.tables.pop((self.bundle, name), None)
+        for name, topic in wanted.items():
+            before = followers.get(name)
+            if before is None or before.topic is not topic:
+                same = before is not None and before.topic.settings.table_generation == topic.settings.table_generation
+                state = before.state if before is not None and same else None
+                followers[name] = TableFollower(context.store, context.cluster, topic, context.sources, now_s, state)
+                context.tables[self.bundle, name] = followers[name].state
+
+    async def _follow(self, follower: TableFollower) -> int:
+        """Failures are logged, and the next look tries again."""
+        context = self._context
+        try:
+            if follower.state.why:  # a bundle without rounds may not know of the table yet
+                for bundle in sorted(follower.topic.bundles_in_use):
+                    await bring_facts_into_force(replace(context.ledger(bundle), known=None), context.catalog())
+            versions = await follower.follow()
+        except Exception as error:  # any error, bugs included: the log never waits for a table
+            self._log_failure("table", error)
+            return 0
+        if versions:
+            log.info("registered", bundle=self.bundle, topic=follower.topic.name, versions=versions)
+        return versions
 
     async def _insist(self, work: str, step: Callable[[], Awaitable[object]]) -> None:
         """Repeat the work until it succeeds or the term ends."""

@@ -44,7 +44,9 @@ CLASSIC_GROUPS = "groups of the Kafka protocol"
 """Reads the records of classic groups, which earlier releases refuse with their whole partition."""
 KAFKA_TRANSACTIONS = "transactions of the Kafka protocol"
 """Reads what these store besides our own transactions, and counts what a bundle has staged of one."""
-COMMON = (RULES, QUOTAS, ADDED_BUNDLES, LOADS, MOVES, UNDELETE, CLASSIC_GROUPS, KAFKA_TRANSACTIONS)
+TABLES = "tables of topics"
+"""Deletes no file that a version of a topic's table names, and keeps these tables."""
+COMMON = (RULES, QUOTAS, ADDED_BUNDLES, LOADS, MOVES, UNDELETE, CLASSIC_GROUPS, KAFKA_TRANSACTIONS, TABLES)
 """What a broker of this release has and earlier ones lack, besides the features of internal topics, which their
 declarations name (`ledgermq_broker.features`). The controller puts into the catalog what needs a feature only when
 every broker has it.

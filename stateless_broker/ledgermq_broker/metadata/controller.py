@@ -25,7 +25,7 @@ from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_for
 from ledgermq_broker.bundle.moving import LEAVING_S
 from ledgermq_broker.bundle.owner import BundleOwner
-from ledgermq_broker.cluster.heartbeat import ADDED_BUNDLES, MOVES, RULES, UNDELETE, Heartbeat
+from ledgermq_broker.cluster.heartbeat import ADDED_BUNDLES, MOVES, RULES, TABLES, UNDELETE, Heartbeat
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.metadata.followed import Metadata
@@ -116,14 +116,13 @@ class Controller:
     async def create_topic(
         self, name: str, partitions: int, settings: dict[str, str], nonce: bytes = b"", *, dry_run: bool = False
     ) -> Topic:
-        """Create a topic. Raises NotOwner if this broker is not the controller, and what `topic_changes.created`
-        raises; with `dry_run`, which is by the catalog as it is here, only that.
-        """
+        """Create a topic. Raises NotOwner if this broker is not the controller, and what `created` raises; with
+        `dry_run`, which is by the catalog as it is here, only that."""
 
         def decide(catalog: Catalog) -> Topic:
-            now_ms = self._sources.now_ms()
-            wish = created(catalog, name, partitions, settings, self._bundles(), self.limits, now_ms, nonce)
-            self.limits.check_archive(self._compaction.store.url, wish)
+            at_ms, bundles = self._sources.now_ms(), self._bundles()
+            wish = created(catalog, name, partitions, settings, bundles, self.limits, at_ms, nonce)
+            self._check_place(wish)
             return wish
 
         return decide(self._metadata.catalog) if dry_run else await self._change(decide)
@@ -157,15 +156,14 @@ class Controller:
         """Change settings or partitions of a topic, once for all calls with one nonce. When this returns, settings
         that protect or release records are in force everywhere. `dry_run`: as above.
 
-        Raises what `created` raises, UnknownTopic, and Unavailable if the change is made but not
-        yet in force in a bundle: repeat it then.
+        Raises what `created` raises, UnknownTopic, and Unavailable if it is not in force in a bundle: repeat it then.
         """
         name, partitions, change, unset = wanted.name, wanted.partitions, dict(wanted.set), list(wanted.unset)
 
         def decide(catalog: Catalog) -> Topic:
             now_ms, bundles, of = self._sources.now_ms(), self._bundles(), (wanted.nonce, wanted.topic_id)
             wish = altered(catalog, name, partitions, change, unset, bundles, self.limits, now_ms, *of)
-            self.limits.check_archive(self._compaction.store.url, wish, catalog.topics_by_name.get(name))
+            self._check_place(wish, catalog.topics_by_name.get(name))
             return wish
 
         if wanted.dry_run:
@@ -312,7 +310,8 @@ class Controller:
                 try:
                     async with self._lock:
                         await self._ready()
-                    await self._guard_added_bundles()
+                    if self._bundles() > self._cluster.bundles:  # an old copy of `cluster.json` may have been put back
+                        await mark_grown(self._compaction.store, self._cluster)
                     await self._end_moves()
                     await self._end_graces()
                     freed = await self._free_names()
@@ -329,6 +328,12 @@ class Controller:
     def _bundles(self) -> int:
         """Return the number of bundles in force, by the catalog on which the change builds."""
         return self._metadata.catalog.bundles(self._cluster)
+
+    def _check_place(self, wish: Topic, before: Topic | None = None) -> None:
+        """Check where an archive may be, and whether every broker keeps tables. Raises InvalidConfig, Unavailable."""
+        self.limits.check_archive(self._compaction.store.url, wish, before)
+        if wish.settings.table_generation and (before is None or not before.settings.table_generation):
+            self.require(TABLES)
 
     def require(self, feature: str) -> None:
         """Raise Unavailable if a broker that is present lacks the feature."""
@@ -394,11 +399,6 @@ class Controller:
             founding = Topic(METADATA.id, METADATA.name, METADATA.bundles, created_ms=self._sources.now_ms())
             await self._append(owner, topic_key(founding.name), encode_topic_record(founding, creation=True))
         return owner
-
-    async def _guard_added_bundles(self) -> None:
-        """Put the version of `cluster.json` right if an old copy was put back after bundles had been added."""
-        if self._bundles() > self._cluster.bundles:
-            await mark_grown(self._compaction.store, self._cluster)
 
     async def _put_in_force(self, topic: Topic) -> None:
         """Write into the newest checkpoint of each of the topic's bundles what protects its records now (design D1)."""

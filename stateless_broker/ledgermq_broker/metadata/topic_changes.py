@@ -31,10 +31,12 @@ from ledgermq_ledger.topics.settings import (
     NAMES,
     PARTITIONS_MOVED,
     SYSTEM_NAMES,
+    TopicSettings,
     check_together,
     parse_settings,
     parse_stored_settings,
 )
+from ledgermq_ledger.topics.tables import with_generation
 
 SETTING_CHARS_MAX = 200
 CHANGES_KEPT = 16
@@ -109,8 +111,8 @@ def created(
         raise TopicExists(f"topic {name!r} exists, with {before.partitions} partitions")
     if catalog.own_topics >= limits.topics_max:
         raise ResourceExhausted(f"the cluster has {limits.topics_max} topics, the most that are allowed")
-    raw = dict(settings)
-    checked = check_together(parse_settings(raw), wanted)
+    checked = check_together(parse_settings(settings), wanted)
+    raw, checked = with_generation(settings, checked, TopicSettings(), catalog.offset)
     return Topic(-1, name, assign(catalog, wanted, bundles), raw, checked, now_ms, nonce=nonce)
 
 
@@ -195,6 +197,7 @@ def altered(
     raw = {key: value for key, value in (topic.raw_settings | dict(change)).items() if key not in unset}
     more = assign(catalog, partitions - topic.partitions, bundles) if partitions else ()
     settings = check_together(parse_stored_settings(raw), topic.partitions + len(more))
+    raw, settings = with_generation(raw, settings, topic.settings, catalog.offset)
     return replace(
         topic,
         bundles=topic.bundles + more,

@@ -113,6 +113,29 @@ def _compaction(broker: Broker | None) -> Iterable[Metric]:
     yield GaugeMetricFamily("ledgermq_background_rounds_under_way", text, under_way)
 
 
+def _tables(broker: Broker | None) -> Iterable[Metric]:
+    behind = GaugeMetricFamily(
+        "ledgermq_table_behind_seconds",
+        "Time since the topic's table had all that Parquet has; 0 while it has",
+        labels=("topic",),
+    )
+    held = GaugeMetricFamily(
+        "ledgermq_table_held_bytes",
+        "Bytes of Parquet files below the log start that stay because a version of the topic's table names them",
+        labels=("topic", "format"),
+    )
+    foreign = GaugeMetricFamily(
+        "ledgermq_table_foreign_objects",
+        "Objects in the folder of a topic with a table that LedgerMQ did not put",
+        labels=("topic",),
+    )
+    for state in list(broker.context.tables.values()) if broker else ():
+        behind.add_metric((state.topic,), state.behind_s)
+        held.add_metric((state.topic, "delta"), state.held_bytes)
+        foreign.add_metric((state.topic,), len(state.foreign))
+    yield from (behind, held, foreign)
+
+
 def _membership(broker: Broker | None) -> Iterable[Metric]:
     live = len(broker.membership.live()) if broker else None
     yield GaugeMetricFamily("ledgermq_live_brokers", "Brokers that this broker counts as alive, itself included", live)
@@ -254,6 +277,7 @@ _FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (
     _memory,
     _answers,
     _compaction,
+    _tables,
     _membership,
     _bundles,
     _features,

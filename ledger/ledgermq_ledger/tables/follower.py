@@ -1,0 +1,145 @@
+"""Keep the tables of topics up to date, as the owner of a topic's partition 0 does beside its rounds.
+
+A registrar that finds nothing new costs one LIST for each bundle of the topic: only a checkpoint that it
+has not seen can bring files, or let them go. What is remembered here decides when to look, never what to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.delta.names import is_in_a_log
+from ledgermq_ledger.log.numbered import list_numbered
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.tables.registrar import Registrar
+from ledgermq_ledger.topics.catalog import Topic
+
+GATES_EVERY_S = 60.0
+"""Between two looks whether versions have become too old to be open. No jitter: topics begin at different times."""
+FOREIGN_EVERY_S = 3600.0
+"""Between two looks for files that LedgerMQ did not put. No jitter, as above."""
+LATE_S = 3600.0
+"""A table that is behind its Parquet files for so long is reported."""
+VERSIONS_AT_ONCE = 100
+FOREIGN_MAX = 5
+
+
+@dataclass(slots=True)
+class TableState:
+    """The table of a topic as its owner keeps it. `now_s`: the loop's clock. `since_s`: when it last had all
+    that Parquet has. `why`: what it waits for. `held_bytes`: of files below the log start that stay because a version
+    names them. `foreign`: objects in its folder that LedgerMQ did not put.
+    """
+
+    topic: str
+    now_s: Callable[[], float]
+    since_s: float
+    why: str = ""
+    stopped: dict[int, str] = field(default_factory=dict)
+    held_bytes: int = 0
+    foreign: list[str] = field(default_factory=list)
+
+    @property
+    def behind_s(self) -> float:
+        return max(0.0, self.now_s() - self.since_s) if self.why or self.stopped else 0.0
+
+    def alarms(self) -> list[str]:
+        """Return what an operator has to do something about."""
+        found = [
+            f"the table of topic {self.topic} stands still in partition {partition}: {why}; set its table.format to"
+            " none and to delta again, which begins a new generation of the table"
+            for partition, why in sorted(self.stopped.items())
+        ]
+        if self.why and self.behind_s >= LATE_S:
+            hours = int(self.behind_s // 3600)
+            found.append(f"the table of topic {self.topic} is {hours} hours behind its Parquet files: {self.why}")
+        if self.foreign:
+            found.append(
+                f"topic {self.topic} has a table, and objects in its folder that LedgerMQ did not put, which plain"
+                f" readers take for records: {', '.join(self.foreign[:FOREIGN_MAX])}; remove them, and give readers"
+                " credentials that cannot write"
+            )
+        return found
+
+
+class TableFollower:
+    """`topic`: a living one with a table. `now_s`: the loop's clock. `state`: of the follower before, if the topic was
+    altered since and its table is the same one.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        cluster: ClusterSettings,
+        topic: Topic,
+        sources: Sources,
+        now_s: Callable[[], float],
+        state: TableState | None = None,
+    ) -> None:
+        self.topic = topic
+        self.state = state or TableState(topic.name, now_s, now_s(), "it was not looked at yet")
+        self._store, self._now_s = store, now_s
+        self._registrar = Registrar(store, cluster, topic, sources)
+        self._seen: list[int] = []
+        self._gates_s = self._foreign_s = float("-inf")
+
+    async def follow(self) -> int:
+        """Register what is new, and raise the gates that are due. Return how many versions were put.
+
+        Raises what `Registrar.turn` raises; then the table waits, and a repeated call goes on.
+        """
+        try:
+            versions = await self._register()
+            await self._do_at_times()
+        except Exception as error:
+            self.state.why = str(error) or repr(error)
+            raise
+        return versions
+
+    async def _register(self) -> int:
+        numbers = await self._numbers()
+        versions = 0
+        while numbers != self._seen:
+            turn = await self._registrar.turn()
+            self.state.stopped, self.state.why = turn.stopped, turn.waits
+            if turn.committed is None:
+                if turn.waits or turn.stopped:
+                    return versions
+                break
+            versions += 1
+            if versions == VERSIONS_AT_ONCE:
+                self.state.why = "it has more to register"
+                return versions
+        self._seen, self.state.why = numbers, ""
+        self.state.since_s = self._now_s()
+        return versions
+
+    async def _numbers(self) -> list[int]:
+        """Return the newest checkpoint of each bundle of the topic: another one may have brought files."""
+        found = []
+        for bundle in sorted(self.topic.bundles_in_use):
+            numbers = [number async for number, _ in list_numbered(self._store, keys.checkpoints(bundle))]
+            found.append(max(numbers, default=0))
+        return found
+
+    async def _do_at_times(self) -> None:
+        now_s = self._now_s()
+        if now_s - self._gates_s >= GATES_EVERY_S:
+            await self._registrar.raise_gates()
+            self.state.held_bytes = await self._registrar.held_bytes()
+            self._gates_s = now_s
+        if now_s - self._foreign_s >= (GATES_EVERY_S if self.state.foreign else FOREIGN_EVERY_S):
+            self.state.foreign = [
+                info.key
+                async for info in self._store.list(self.topic.parquet_folder)
+                if keys.parse_parquet(info.key) is None and not is_in_a_log(info.key)
+            ]
+            self._foreign_s = now_s
+
+
+def with_tables(topics: Iterable[Topic]) -> list[Topic]:
+    return [topic for topic in topics if topic.settings.table_generation]

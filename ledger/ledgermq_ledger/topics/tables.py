@@ -1,0 +1,27 @@
+"""Number the generations of a topic's table: the system does, whenever a user sets one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ledgermq.errors import InvalidConfig
+from ledgermq_ledger.topics.settings import DELTA, TopicSettings, parse_stored_settings
+
+GENERATION = "table.generation"
+
+
+def with_generation(
+    raw: Mapping[str, str], settings: TopicSettings, before: TopicSettings, offset: int
+) -> tuple[dict[str, str], TopicSettings]:
+    """Return a topic's settings with the generation of its table. `raw`, `settings`: as a user wants them; `before`:
+    those in force; `offset`: that of the next record of the catalog, which only rises.
+
+    Raises InvalidConfig if the topic would become keyed, or would be so no longer, while it has a table.
+    """
+    numbered = {name: text for name, text in raw.items() if name != GENERATION}
+    has, had = settings.table_format == DELTA, bool(before.table_generation)
+    if has and had and settings.keyed != before.keyed:
+        raise InvalidConfig("cleanup.policy cannot change while the topic has a table: unset table.format before")
+    if has:
+        numbered[GENERATION] = str(before.table_generation if had else offset)
+    return numbered, parse_stored_settings(numbered)
