@@ -177,6 +177,9 @@ TOPIC_TEXTS = {
     "delete.action": "archive",
     "backlog.quota.policy": "consumer_backlog_eviction",
     "delete.when": "0 6 * * *",
+    "table.format": "delta",
+    "table.delta.place": "topic",
+    "table.keep.ms": "70000",
     "delete.when.timezone": "Europe/Berlin",
     "archive.url": "s3://bucket/archive",
     "min.cleanable.dirty.ratio": "0.25",
@@ -204,6 +207,7 @@ def test_a_topic_reads_it_and_refuses_a_wrong_value_by_name(name: str) -> None:
         ("transaction.coordinators", "15", "0"),
         ("cluster.bundles", "9", "1"),
         ("partitions.moved", "true", "yes"),
+        ("table.generation", "5", "0"),
     ],
 )
 def test_a_setting_of_the_system_is_read_and_users_may_not_choose_it(name: str, good: str, bad: str) -> None:
@@ -218,7 +222,13 @@ def test_a_setting_of_the_system_is_read_and_users_may_not_choose_it(name: str, 
 
 
 def test_every_setting_of_the_system_is_tested() -> None:
-    assert SYSTEM_NAMES == ("internal.kind", "transaction.coordinators", "cluster.bundles", "partitions.moved")
+    assert SYSTEM_NAMES == (
+        "internal.kind",
+        "transaction.coordinators",
+        "cluster.bundles",
+        "partitions.moved",
+        "table.generation",
+    )
 
 
 # -- 1, the SDK

@@ -17,6 +17,7 @@ from ledgermq_ledger.log.checkpoint import Move
 from ledgermq_ledger.parquet.columns import FooterNote, empty_file
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.tables.check import find_faults
 from ledgermq_ledger.tables.table_log import TableLog
 from ledgermq_ledger.topics.catalog import Topic
 from tests.virtual_time import virtual
@@ -145,6 +146,8 @@ async def test_the_check_of_a_root_knows_tables() -> None:
     assert [problem for problem in found if problem.severity is not Severity.NOTE] == []
     [first, second, *_] = await parquet_keys(root.store, keys.parquet_partition("t", 0))
     await root.store.delete([first])
+    [fault] = [fault async for fault in find_faults(root.store, root.cluster.cluster_id, root.topics["t"])]
+    assert (fault.key, fault.is_lost) == (first, True)
     found = (await check_root(root.store, root.cluster)).problems
     assert ("TABLE_FILE_MISSING", first) in {(problem.code, problem.object_key) for problem in found}
     await asyncio.sleep(KEEP_MS / 1000)

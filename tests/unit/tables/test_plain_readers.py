@@ -33,7 +33,7 @@ async def folder(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-async def test_the_ways_of_the_docs(folder: Path) -> None:
+def test_the_ways_of_the_docs(folder: Path) -> None:
     assert list(folder.glob("parquet/topic=t/_delta_log/*.checkpoint.parquet"))
     by_pandas = pd.read_parquet(folder / "parquet", partitioning=None)
     by_polars = pl.read_parquet(folder / PATTERN, hive_partitioning=False)
@@ -41,7 +41,7 @@ async def test_the_ways_of_the_docs(folder: Path) -> None:
     assert len(by_pandas) == len(by_polars) == len(by_duckdb) == 4
 
 
-async def test_a_pattern_of_any_depth_finds_the_log_too(folder: Path) -> None:
+def test_a_pattern_of_any_depth_finds_the_log_too(folder: Path) -> None:
     """docs/tables.md warns of it: these readers do not pass over names that begin with an underscore."""
     pattern = folder / "parquet/**/*.parquet"
     rows = duckdb.sql(f"select * from read_parquet('{pattern}', hive_partitioning=false, union_by_name=true)")
