@@ -172,7 +172,7 @@ async def lost_write(cluster: Cluster) -> None:
 
 def without_waiting_for_the_commit_before(patch: Patch) -> None:
     """X6: a new epoch begins only when the commit before it is complete everywhere."""
-    patch.setattr(Producers, "_check_reuse", lambda self, name, known, kind: None)
+    patch.setattr(Producers, "check_reuse", lambda self, name, known, kind: None)
 
 
 # Late write after the end

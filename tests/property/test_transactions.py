@@ -117,7 +117,7 @@ def an_abort_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_epoch_begins_during_a_commit(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Producers, "_check_reuse", lambda self, name, known, kind: None)
+    patch.setattr(Producers, "check_reuse", lambda self, name, known, kind: None)
 
 
 def what_is_incomplete_expires(patch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,7 @@ def abort_told_and_not_recorded(patch: Patch) -> None:
             and (known.producer_id, known.epoch) == (transaction.producer_id, transaction.epoch)
             and known.number < transaction.number
         )
-        if is_open and known is not None and self._asked_for_ms(transaction, now_ms) >= known.timeout_ms:
+        if is_open and known is not None and self.asked_for_ms(transaction, now_ms) >= known.timeout_ms:
             return Decision([], State.ABORTED)
         return real(self, transaction, part, now_ms)
 
@@ -177,7 +177,7 @@ def bundle_forgets_what_it_completed(patch: Patch) -> None:
 @mutant("transactions")
 def epoch_begins_during_a_commit(patch: Patch) -> None:
     """A new epoch takes the place of a commit that is not complete everywhere."""
-    patch.setattr(Producers, "_check_reuse", lambda self, name, known, kind: None)
+    patch.setattr(Producers, "check_reuse", lambda self, name, known, kind: None)
 
 
 @mutant("transactions", likely=_stages_stale)
