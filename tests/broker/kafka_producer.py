@@ -39,11 +39,13 @@ AGAIN = (
 
 
 class KafkaProducer:
-    def __init__(self, cluster: KafkaCluster, transactional_id: str = "x") -> None:
+    """`client`: to the only broker, if its caller has to prove who it is."""
+
+    def __init__(self, cluster: KafkaCluster, transactional_id: str = "x", client: KafkaClient | None = None) -> None:
         self.cluster, self.transactional_id = cluster, transactional_id
         self.id, self.epoch = -1, -1
         self.sequences: Counter[tuple[str, int]] = Counter()
-        self._clients: dict[str, KafkaClient] = {}
+        self._clients: dict[str, KafkaClient] = {} if client is None else {client.address: client}
 
     def client(self, address: str) -> KafkaClient:
         known = self._clients.get(address)
