@@ -6,23 +6,21 @@ Every setting of `GatewaySettings` becomes an option, and a variable LEDGERMQ_GA
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import logging
 import signal
 import ssl
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import Field, fields
-from typing import Annotated, Any
+from typing import Any
 
 import structlog
 import typer
 
 import ledgermq
-from ledgermq.cli.options import DEFAULT_TARGET, Debug, Target
+from ledgermq.cli.options import DEFAULT_TARGET, Debug, Target, option_of_setting, with_options
 from ledgermq.cli.reporting import command
 from ledgermq.cli.tls_options import given_tls
 from ledgermq.client.connection.grpc_connection import GrpcConnector
@@ -45,7 +43,7 @@ CLIENT_ID = "ledgermq-gateway"
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     add_settings([f"gateway_{each.name}" for each in fields(GatewaySettings)], {})
-    command(app, "gateway", connects=True)(_with_settings(gateway))
+    command(app, "gateway", connects=True)(with_options(gateway, map(_option, fields(GatewaySettings))))
 
 
 def gateway(target: Target = DEFAULT_TARGET, debug: Debug = False, **flags: Any) -> None:
@@ -128,33 +126,7 @@ def configure_logs(*, debug: bool) -> None:
     logging.basicConfig(handlers=[handler], level=logging.DEBUG if debug else logging.INFO, force=True)
 
 
-def _with_settings(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a function that takes **flags one option for each setting."""
-    plain = [
-        each
-        for each in inspect.signature(function, eval_str=True).parameters.values()
-        if each.kind is not each.VAR_KEYWORD
-    ]
-    options = [_option(each) for each in fields(GatewaySettings)]
-
-    @functools.wraps(function)
-    def taking(**given: Any) -> None:
-        function(**given)
-
-    taking.__signature__ = inspect.Signature([*plain, *options])  # type: ignore[attr-defined]
-    taking.__annotations__ = {each.name: each.annotation for each in [*plain, *options]}
-    return taking
-
-
 def _option(setting: Field[Any]) -> inspect.Parameter:
-    default = "not set" if setting.default in (None, "") else setting.default
-    option = typer.Option(
-        "--" + setting.name.replace("_", "-"),
-        envvar=VARIABLE + setting.name.upper(),
-        help=f"{setting.metadata['help']} [default: {default}]",
-        show_default=False,
-        show_envvar=False,
-    )
     kind = str if isinstance(setting.default, str) else int
-    annotation: Any = Annotated[kind | None, option]
-    return inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    variable = VARIABLE + setting.name.upper()
+    return option_of_setting(setting.name, kind, setting.default, setting.metadata["help"], variable=variable)

@@ -5,30 +5,27 @@ options of `ledgermq gateway` are made.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from ledgermq.client.settings.declared import check_between, check_fields
+from ledgermq.client.settings.declared import check_between, check_fields, checked
 from ledgermq.errors import InvalidConfig
 
 MIB = 1024 * 1024
 
 
 def _number(default: float | None, help_text: str, least: float = 0, most: float = inf) -> Any:
-    return field(
-        default=default,
-        metadata={"check": lambda name, value: check_between(name, value, least, most), "help": help_text},
-    )
+    return checked(default, lambda name, value: check_between(name, value, least, most), help_text)
 
 
 def _text(default: str, help_text: str, check: Callable[[str, str], None] = lambda name, value: None) -> Any:
-    def checked(name: str, value: Any) -> None:
+    def check_text(name: str, value: Any) -> None:
         if not isinstance(value, str):
             raise InvalidConfig(f"{name} must be text, not {value!r}")
         check(name, value)
 
-    return field(default=default, metadata={"check": checked, "help": help_text})
+    return checked(default, check_text, help_text)
 
 
 def _check_origins(name: str, value: str) -> None:

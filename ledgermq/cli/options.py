@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -48,3 +51,36 @@ AnswerTimeout = Annotated[
 """The time limit of a command that sets `Session.progress`: the length of its work is not known before."""
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Debug = Annotated[bool, typer.Option("--debug", envvar="LEDGERMQ_DEBUG", help="Show the traceback of an error.")]
+
+
+def option_of_setting(
+    name: str, kind: type, default: object, help_text: str, *, allowed: str = "", variable: str | None = None
+) -> inspect.Parameter:
+    """Return the option of a setting. None stands for "not given". `allowed`: what it accepts, for the help.
+    `variable`: the variable of the environment that the option reads itself.
+    """
+    flag = "--" + name.replace("_", "-")
+    shown = "not set" if default in (None, "") else str(default).lower() if kind is bool else str(default)
+    option = typer.Option(
+        f"{flag}/--no-{flag[2:]}" if kind is bool else flag,
+        envvar=variable,
+        help=f"{help_text} [default: {shown}{f'; {allowed}' if allowed else ''}]",
+        show_default=False,
+        show_envvar=False,
+    )
+    annotation: Any = Annotated[kind | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def with_options(function: Callable[..., None], options: Iterable[inspect.Parameter]) -> Callable[..., None]:
+    """Return a command with these options in place of the `**flags` of a function."""
+    given = inspect.signature(function, eval_str=True).parameters.values()
+    parameters = [*(each for each in given if each.kind is not each.VAR_KEYWORD), *options]
+
+    @functools.wraps(function)
+    def taking(**given: Any) -> None:
+        function(**given)
+
+    taking.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    taking.__annotations__ = {each.name: each.annotation for each in parameters}
+    return taking

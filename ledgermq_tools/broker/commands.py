@@ -7,7 +7,6 @@ documented in one place.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import shlex
 import sys
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from pydantic.fields import FieldInfo
 
-from ledgermq.cli.options import Debug
+from ledgermq.cli.options import Debug, option_of_setting, with_options
 from ledgermq.cli.reporting import command
 from ledgermq.cli.terminal import notes
 from ledgermq.environment import add_settings
@@ -234,41 +233,22 @@ def _run_processes(root: str, config: Path | None, processes: int, flags: Mappin
 def with_settings(kind: type[ProcessSettings]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a function that takes **flags one typed, documented option for each setting of `kind`."""
     options = [_option(name, field) for name, field in kind.model_fields.items()]
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        plain = [
-            p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD
-        ]
-
-        @functools.wraps(function)
-        def taking(**given: Any) -> None:
-            function(**given)
-
-        taking.__signature__ = inspect.Signature([*plain, *options])  # type: ignore[attr-defined]
-        taking.__annotations__ = {p.name: p.annotation for p in [*plain, *options]}
-        return taking
-
-    return decorate
+    return lambda function: with_options(function, options)
 
 
 def _option(name: str, field: FieldInfo) -> inspect.Parameter:
-    """Return the option of a setting. None stands for "not given": then the environment, the file
-    and the default apply, in this order.
+    """Return the option of a setting. Where it is not given, the environment, the file and the default apply, in this
+    order.
     """
-    kind = next((k for k in get_args(field.annotation) or [field.annotation] if k in (bool, int, float)), str)
-    flag = "--" + name.replace("_", "-")
-    default = (
-        "not set" if field.default in (None, "") else str(field.default).lower() if kind is bool else str(field.default)
-    )
+    kind: Any = next((k for k in get_args(field.annotation) or [field.annotation] if k in (bool, int, float)), str)
     allowed = "" if kind is bool else range_of(field).replace("`", "")
-    facts = f"[default: {default}{f'; {allowed}' if allowed not in ('', 'text') else ''}]"
-    option = typer.Option(
-        f"{flag}/--no-{flag[2:]}" if kind is bool else flag,
-        help=f"{field.description or name.replace('_', ' ')} {facts}",
-        show_default=False,
+    return option_of_setting(
+        name,
+        kind,
+        field.default,
+        field.description or name.replace("_", " "),
+        allowed="" if allowed == "text" else allowed,
     )
-    annotation: Any = Annotated[kind | None, option]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _let_in(closed: bool, quoted: str) -> str:

@@ -157,13 +157,15 @@ def functions(of: str) -> Any:
     return _declared((), check)
 
 
-def checked(default: Any, check: Check) -> Any:
-    """Declare a setting with its own rule; None is accepted where it is the default."""
-    return _declared(default, check)
+def checked(default: Any, check: Check, help_text: str = "") -> Any:
+    """Declare a setting with its own rule; None is accepted where it is the default. `help_text`: for settings that
+    are options of a command, too; those of the SDK have it below the field.
+    """
+    return _declared(default, check, help_text)
 
 
-def _declared(default: Any, check: Check) -> Any:
-    return field(default=default, metadata={"check": check})
+def _declared(default: Any, check: Check, help_text: str = "") -> Any:
+    return field(default=default, metadata={"check": check, "help": help_text})
 
 
 def check_fields(settings: Any) -> None:
