@@ -129,16 +129,19 @@ answered in version 0 with what is served.
 - **Acknowledgements.** `acks=1` waits for the store, as `all` does. `acks=0` gets no answer; an
   error ends the connection, so that the client looks for the partition's leader.
 - **Transactions** are those of our own clients ([transactions](transactions.md)): the same bounds,
-  rules for transactional ids, `ledgermq transaction list`, and alarms. What is open has no offset, so
-  no reader waits for it, and none has to leave out what was aborted. A producer receives no offset
-  of its records: Java's `hasOffset()` is false, librdkafka shows none. A time-out, at most 15
-  minutes, begins with the first partition that is added, and again with a takeover of the
+  rules for transactional ids, `ledgermq transaction list`, and alarms. What is open has no offset,
+  so no reader waits for it, and none has to leave out what was aborted. A producer receives no
+  offset of its records: Java's `hasOffset()` is false, librdkafka shows none. A time-out, at most
+  15 minutes, begins with the first partition that is added, and again with a takeover of the
   coordinator; it fences the producer, as an operator's abort does. The first protocol of Kafka is
-  offered, not KIP-890: the epoch stays the same from one transaction to the next, so an `EndTxn` of
-  a dead connection that arrives late may end the next transaction. Where a partition has moved to
-  another bundle, the next batch of a producer that goes on in the same epoch gets
+  offered, not KIP-890: the epoch stays the same from one transaction to the next, so an `EndTxn`
+  of a dead connection that arrives late may end the next transaction. Where a partition has moved
+  to another bundle, the next batch of a producer that goes on in the same epoch gets
   `UNKNOWN_PRODUCER_ID`: abort, and initialize again. A transactional id that our own client has
-  used goes on under a new producer id. `DescribeTransactions`, `ListTransactions` and
+  used goes on under a new producer id. `ListOffsets` does not wait for a transaction that is
+  committed and becomes visible a moment later, so Kafka Streams with `exactly_once_v2` is not
+  supported yet. A transaction has at most 10,000 batches in a bundle, some 160 MB of a Java
+  client's small ones: set `batch.size` higher. `DescribeTransactions`, `ListTransactions` and
   `DescribeProducers` are not served. A transaction begins only while every broker runs a release
   that knows them.
 - **Offsets in a transaction** are all taken or none of a request. `OffsetFetch` with
