@@ -36,8 +36,10 @@ from ledgermq_broker.transactions.state.added.records import (
     decode,
     encode,
 )
+from ledgermq_broker.transactions.state.coordinating.ids import Ids
 from ledgermq_broker.transactions.state.participating.completing import Completion
 from ledgermq_broker.transactions.state.participating.intake import ToStage
+from ledgermq_broker.transactions.state.participating.staged import BundleState
 from ledgermq_broker.transactions.state.types import Part, State, Stream, Transaction
 from ledgermq_ledger.keys import PartitionId
 from tests.unit.transactions.desks import NOW, Bundle, Desk, batch
@@ -367,3 +369,16 @@ def test_stored_bytes_stay_as_they_are() -> None:
     )
     with pytest.raises(DataDamaged):
         decode(b"last/" + b"0" * 32, bytes(two.value or b""))
+
+
+def test_a_check_of_a_root_passes_over_them() -> None:
+    """It looks at decisions and staged batches, about which they say nothing."""
+    ids, state = Ids(), BundleState()
+    for record in (
+        encode(OpenEntry("x", OpenValue(1, 1, frozenset(PLACES)))),
+        encode(LastEntry(KAFKA.producer_id, LastValue(KAFKA, {PLACES[0]: 10}))),
+    ):
+        for value in (bytes(record.value or b""), None):
+            ids.apply(record.key, value)
+            state.apply(record.key, value)
+    assert (ids.known, state.notes, list(state.all())) == ({}, {}, [])
