@@ -213,7 +213,7 @@ class BundleQueues:
         """
         self._check_here(key)
         if offset is None:
-            await self._state.decided(lambda: self._shares.forget(key, nonce, meant))
+            await self._state.decided(lambda: self._shares.forget(key, nonce, meant, principal))
         else:
             begun = self._parts.new_id()
             await self._state.decided(lambda: self._shares.reset(key, offset, nonce, principal, meant, begun))

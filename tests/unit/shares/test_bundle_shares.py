@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.errors import QuotaExceeded, ResourceExhausted
-from ledgermq_broker.queues.state.bundle_shares import BundleShares
+from ledgermq_broker.queues.state.bundle_shares import FORGOTTEN_KEPT, BundleShares
+from ledgermq_broker.queues.state.forgotten import ForgottenShares
 from ledgermq_broker.queues.state.limits import ShareLimits
 from ledgermq_broker.queues.state.records import ShareKey, StartEntry, encode
 from ledgermq_ledger.log.log_record import LogRecord
@@ -98,3 +99,27 @@ def test_a_partition_that_moves_takes_its_principal_along_and_frees_the_share() 
     assert counted(source.shares) == counted(source.again()) == (1, 0)
     source.shares.part(lambda each: True)
     assert counted(source.shares) == (1, 0)
+
+
+def test_a_principal_that_deletes_many_groups_pushes_out_its_own_nonces() -> None:
+    stored = Stored()
+    stored.begin(key(0), VICTIM)
+    stored.write(stored.shares.forget(key(0), b"theirs", principal=VICTIM).records)
+    for number in range(1, 2 * FORGOTTEN_KEPT):
+        stored.write(stored.shares.forget(key(number), b"n%d" % number, principal=MALLORY).records)
+    stored.begin(key(0), VICTIM)
+    assert not stored.shares.forget(key(0), b"theirs", principal=VICTIM).records, "it is a repetition"
+    assert key(0) in stored.shares.partitions
+
+
+def test_of_forgotten_groups_the_oldest_of_the_principal_with_most_goes() -> None:
+    forgotten = ForgottenShares(3)
+    for number, principal in enumerate((VICTIM, MALLORY, MALLORY, MALLORY)):
+        forgotten.put(key(number), (b"n",), principal)
+    assert [forgotten.get(key(number)) for number in range(4)] == [(b"n",), (), (b"n",), (b"n",)]
+    forgotten.put(key(0), (b"n", b"m"), MALLORY)
+    assert forgotten.get(key(0)) == (b"n", b"m")
+    assert len(forgotten) == 3
+    assert forgotten.pop(key(0)) == (b"n", b"m")
+    assert forgotten.pop(key(0)) == ()
+    assert len(forgotten) == 2

@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeVar
 
 from ledgermq.errors import DataDamaged, ResourceExhausted
 from ledgermq.protocol.limits import with_nonce
+from ledgermq_broker.queues.state.forgotten import ForgottenShares
 from ledgermq_broker.queues.state.limits import FULL_RETRY_MS, ShareLimits
 from ledgermq_broker.queues.state.records import ChunkEntry, Entry, ShareKey, decode, encode
 from ledgermq_broker.queues.state.share_partition import SharePartition, Span, Word
@@ -60,8 +61,8 @@ class BundleShares:
         self.away: dict[ShareKey, SharePartition] = {}
         self.shares = Shares("queue_partitions", "partitions of queue groups")
         """Of `partitions`. Each counts to the principal that began the group there."""
-        self._forgotten: dict[ShareKey, tuple[bytes, ...]] = {}
-        """Nonces of deletions, and of resets before them; stored when the partition begins again."""
+        self._forgotten = ForgottenShares(FORGOTTEN_KEPT)
+        """The nonces of a partition are stored when it begins again."""
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Apply one record of the log. Raises DataDamaged, FormatNotSupported."""
@@ -100,7 +101,7 @@ class BundleShares:
         self._check_room(principal)
         found = self.partitions[key] = self._new(key, principal)
         self.shares.add(principal)
-        found.resets, found.begun = with_nonce(self._forgotten.pop(key, ()), nonce, RESETS_KEPT), begun
+        found.resets, found.begun = with_nonce(self._forgotten.pop(key), nonce, RESETS_KEPT), begun
         found.reset(start)
         return _decided(found.entries(), None)
 
@@ -155,19 +156,19 @@ class BundleShares:
         found.reset(start)
         return _decided(found.entries(), None)
 
-    def forget(self, key: ShareKey, nonce: bytes = b"", meant: bytes = b"") -> Decision[None]:
-        """Remove one partition of a group. `nonce`, `meant`: as in `reset`. An owner that opens the bundle between the
-        removal and the next begin does not know the nonce, but what begins then has another name.
+    def forget(
+        self, key: ShareKey, nonce: bytes = b"", meant: bytes = b"", principal: int = NO_PRINCIPAL
+    ) -> Decision[None]:
+        """Remove one partition of a group. `nonce`, `meant`: as in `reset`. `principal`: of the caller, among whose
+        nonces this one is remembered. An owner that opens the bundle between the removal and the next begin does not
+        know the nonce, but what begins then has another name.
         """
         nonces = self._resets(key)
         if self._is_settled(key, nonce, meant):
             return Decision([], None)
         removal = self.remove(lambda each: each == key)
         if nonce:
-            self._forgotten.pop(key, None)
-            self._forgotten[key] = with_nonce(nonces, nonce, RESETS_KEPT)
-            if len(self._forgotten) > FORGOTTEN_KEPT:
-                del self._forgotten[next(iter(self._forgotten))]
+            self._forgotten.put(key, with_nonce(nonces, nonce, RESETS_KEPT), principal)
         return Decision(removal.records, None)
 
     def _is_settled(self, key: ShareKey, nonce: bytes, meant: bytes) -> bool:
@@ -181,7 +182,7 @@ class BundleShares:
 
     def _resets(self, key: ShareKey) -> tuple[bytes, ...]:
         found = self.partitions.get(key)
-        return self._forgotten.get(key, ()) if found is None else found.resets
+        return self._forgotten.get(key) if found is None else found.resets
 
     def remove(self, is_gone: Callable[[ShareKey], bool]) -> Decision[list[ShareKey]]:
         """Remove partitions of groups: of topics that were removed, or of a group that is deleted."""
