@@ -22,6 +22,7 @@ RUN_S_MAX = 600
 PROGRAMS = {
     **dict.fromkeys(("commit", "bulk", "beside"), "bench.transactional"),
     **dict.fromkeys(("send", "receive", "precise", "live"), "bench.timed_client"),
+    **dict.fromkeys(("keyed", "handled"), "bench.keyed_client"),
     "flood": "bench.flood",
 }
 """What other programs than `bench.load` do."""

@@ -11,6 +11,7 @@ from bench import (
     backlog,
     fairness,
     growing,
+    keyed,
     latency,
     limits,
     long_runs,
@@ -97,6 +98,12 @@ TARGETS = (
     Target("P2", "produce 100 B", f"{OURS} send_many", KAFKA, 5.0),
     Target("P2", "produce 100 B", f"{OURS} send_batch", KAFKA, 5.0),
     Target("P2", "produce 100 B", f"{OURS} send", confluent.SUBJECT, 4.0),
+    Target("V1", keyed.KEYED["V1"], f"{OURS} send", confluent.SUBJECT, 1.0),
+    Target("V1", keyed.KEYED["V1"], f"{OURS} send_many", confluent.SUBJECT, 2.0),
+    Target("V1", keyed.KEYED["V1"], f"{OURS} send_batch", confluent.SUBJECT, 2.0),
+    Target("V2", keyed.KEYED["V2"], f"{OURS} send", confluent.SUBJECT, 0.7),
+    _most("V6", f"{keyed.HANDLING['V6'][1]}, {keyed.CPU}", OURS, None, 10.0),
+    _most("V6", f"{keyed.QUEUED}, {keyed.CPU}", OURS, None, 40.0),
     *(
         _most("P4", f"acknowledgement at 100/s, {store}, {part}", subject, latency.CALL, wanted)
         for store, subjects in (

@@ -48,6 +48,11 @@ class Confluent:
     def produce(self, topic: str, records: int, payloads: Path) -> dict[str, float]:
         return self._run("produce", topic, records, "--payloads", payloads)
 
+    def produce_keyed(self, topic: str, records: int, payloads: Path, *, header: bool) -> dict[str, float]:
+        """Produce text with keys, and with a header each."""
+        more = ["--keyed", *(["--header"] if header else [])]
+        return self._run("produce", topic, records, "--payloads", payloads, *more)
+
     def consume(self, topic: str, records: int) -> dict[str, float]:
         return self._run("consume", topic, records)
 

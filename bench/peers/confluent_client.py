@@ -18,6 +18,7 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
+from bench.keyed_client import HEADERS, KEYS
 from bench.peers.peer import STREAMS
 
 RUN_S_MAX = 300
@@ -34,7 +35,10 @@ SETTINGS = {
 }
 
 
-def produce(address: str, topic: str, records: int, values: list[bytes]) -> dict[str, float]:
+def produce(
+    address: str, topic: str, records: int, values: list[bytes], keyed: bool = False, header: bool = False
+) -> dict[str, float]:
+    """`keyed`: values and keys are text, as in `bench.keyed_client`."""
     failed: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
@@ -43,20 +47,24 @@ def produce(address: str, topic: str, records: int, values: list[bytes]) -> dict
 
     producer = Producer(SETTINGS | {"bootstrap.servers": address, "on_delivery": delivered})
     producer.list_topics(topic, timeout=30)
-    begun_s = time.perf_counter()
+    given: list[str] | list[bytes] = [value.decode() for value in values] if keyed else values
+    keys = [f"key-{number % KEYS}" if keyed else None for number in range(len(values))]
+    headers = HEADERS if header else None
+    begun_s, cpu_s = time.perf_counter(), time.process_time()
     for number in range(records):
+        at = number % len(values)
         try:
-            producer.produce(topic, values[number % len(values)])
+            producer.produce(topic, given[at], keys[at], headers=headers)
         except BufferError:
             producer.poll(1)
-            producer.produce(topic, values[number % len(values)])
+            producer.produce(topic, given[at], keys[at], headers=headers)
         if number % POLL_EVERY == 0:
             producer.poll(0)
     left = producer.flush(RUN_S_MAX)
-    seconds = time.perf_counter() - begun_s
+    seconds, cpu_s = time.perf_counter() - begun_s, time.process_time() - cpu_s
     if failed or left:
         raise RuntimeError(f"{len(failed)} failed, {left} were not acknowledged: {failed[:1]}")
-    return {"records": records, "seconds": seconds}
+    return {"records": records, "seconds": seconds, "cpu_s": cpu_s}
 
 
 def consume(address: str, topic: str, records: int) -> dict[str, float]:
@@ -137,6 +145,8 @@ def main() -> None:
     parser.add_argument("topic")
     parser.add_argument("--records", type=int, default=0)
     parser.add_argument("--payloads", type=Path)
+    parser.add_argument("--keyed", action="store_true", help="produce: text with keys")
+    parser.add_argument("--header", action="store_true", help="produce: with a header")
     parser.add_argument("--rate", type=float, default=100.0, help="paced: records a second")
     parser.add_argument("--megabytes-per-s", type=float, default=100.0, help="drain: no faster than this")
     parser.add_argument("--seconds", type=float, default=10.0, help="of drain")
@@ -148,7 +158,8 @@ def main() -> None:
     elif given.what == "drain":
         found = drain(given.address, given.topic, given.megabytes_per_s, given.seconds)
     elif given.what == "produce":
-        found = produce(given.address, given.topic, given.records, given.payloads.read_bytes().split(b"\n"))
+        values = given.payloads.read_bytes().split(b"\n")
+        found = produce(given.address, given.topic, given.records, values, given.keyed, given.header)
     else:
         found = consume(given.address, given.topic, given.records)
     print(json.dumps(found))

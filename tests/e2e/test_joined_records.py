@@ -7,10 +7,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import ledgermq
 from ledgermq import errors
+from ledgermq.client.settings.partitioner import partition_of_key
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.test_client_takeover import client_of
 
@@ -166,5 +168,38 @@ def test_the_short_way_ends_with_the_topic_and_follows_new_partitions() -> None:
                 await client.create_topic("t", 2)
                 results = [await producer.send("t", b"again", key=b"%d" % number) for number in range(20)]
                 assert {result.partition for result in results} == {0, 1}
+
+    life()
+
+
+def test_arrow_rows_go_where_single_records_go() -> None:
+    draw = random.Random(3)
+    keys = [draw.choice([b"", b"a", b"b%d" % draw.randrange(40)]) for _ in range(500)]
+    values = [b"%d" % number for number in range(500)]
+
+    @in_cluster("a:1")
+    async def life(cluster: Cluster) -> None:
+        async with client_of(cluster) as client:
+            for name in ("rows", "single", "mixed"):
+                await client.create_topic(name, PARTITIONS)
+            async with client.producer() as producer:
+                await (await producer.send_batch("rows", pa.table({"key": keys, "value": values})))
+                await (await producer.send_batch("rows", pa.table({"key": [b"a"], "value": [b"last"]})))
+                await (
+                    await producer.send_many(
+                        "single", [ledgermq.Record(*each) for each in zip(values, keys, strict=True)]
+                    )
+                )
+                await producer.send("single", b"last", key=b"a")
+                some = [key if number % 3 else None for number, key in enumerate(keys)]
+                await (await producer.send_batch("mixed", pa.table({"key": some, "value": values})))
+            assert await stored(client, "rows") == await stored(client, "single")
+            found = await stored(client, "mixed")
+            [without] = {number for number, rows in enumerate(found) if any(key is None for key, *_ in rows)}
+            assert without in range(PARTITIONS), "records without a key stay together"
+            for number, rows in enumerate(found):
+                assert all(key is None or partition_of_key(key, PARTITIONS) == number for key, *_ in rows)
+                assert [int(row[1]) for row in rows] == sorted(int(row[1]) for row in rows)
+            assert sum(map(len, found)) == 500
 
     life()

@@ -340,10 +340,29 @@ class TopicQueues:
         together = piece.partitions is None and keys.null_count == len(keys) and self._sticks and not may_differ
         if partition is not None or together:
             return [(self._partition(_NO_KEY, partition), rows)]
-        numbers: Iterable[int | None] = repeat(None) if piece.partitions is None else piece.partitions.to_pylist()
         looks = self._partitioner is not None or may_differ
+        if piece.partitions is None and not looks and (self._sticks or not keys.null_count):
+            return self._by_keys(rows, keys)
+        numbers: Iterable[int | None] = repeat(None) if piece.partitions is None else piece.partitions.to_pylist()
         given = rows_of(rows) if looks else ((key, *_NO_KEY[1:]) for key in keys.to_pylist())
         indices: dict[int, list[int]] = {}
         for index, (row, number) in enumerate(zip(given, numbers, strict=False)):
             indices.setdefault(self._partition(row, number), []).append(index)
         return [(number, rows.take(pa.array(chosen, pa.int64()))) for number, chosen in indices.items()]
+
+    def _by_keys(self, rows: pa.RecordBatch, keys: pa.Array) -> list[tuple[int, pa.RecordBatch]]:
+        """Return the rows of each partition, in their order. Each different key is looked at once."""
+        different = keys.dictionary_encode()
+        of_key = pa.array(
+            [self._partition((key, *_NO_KEY[1:]), None) for key in different.dictionary.to_pylist()], pa.int32()
+        )
+        numbers = of_key.take(different.indices)
+        if numbers.null_count:
+            numbers = numbers.fill_null(self._partition(_NO_KEY, None))
+        order = pc.array_sort_indices(numbers)  # a stable one
+        runs = pc.run_end_encode(numbers.take(order))
+        rows, first, found = rows.take(order), 0, []
+        for number, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            found.append((number, rows.slice(first, end - first)))
+            first = end
+        return found
