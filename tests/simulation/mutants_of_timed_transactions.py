@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ledgermq_broker.timed.intake import Blocks, Intake
+from ledgermq_broker.timed.taking_in.intake import Blocks, Intake
+from ledgermq_broker.timed.taking_in.room import Sizes
 from ledgermq_broker.transactions.partition import TransactionPartition
 from ledgermq_broker.transactions.state.participant import Participant
 from ledgermq_broker.transactions.state.types import Part, Reference, State, Stream, Transaction
@@ -62,9 +63,11 @@ def watermark_passes_blocks_of_a_commit(patch: Patch) -> None:
     """What a commit appends to the intake counts as under way only when it is durable."""
 
     def issued(self: Intake, blocks: Blocks, *, within_s: float) -> None:
+        self._room.come(blocks.sizes)
+
         def settled(durable: asyncio.Task[None]) -> None:
             self._held.in_flight[durable] = blocks.due_us
-            self._log_settled(durable)
+            self._log_settled(blocks, durable)
 
         self._held.state.durable_soon(within_s=within_s).add_done_callback(settled)
 
@@ -76,8 +79,8 @@ def watermark_passes_blocks_that_are_not_read(patch: Patch) -> None:
     """What a commit has appended no longer holds the watermark up when it is durable, and not read yet."""
     real = Intake._fall_behind
 
-    def fall_behind(self: Intake, due_us: int) -> None:
-        real(self, due_us)
+    def fall_behind(self: Intake, due_us: int, sizes: Sizes) -> None:
+        real(self, due_us, sizes)
         self._held.behind_us = None
 
     patch.setattr(Intake, "_fall_behind", fall_behind)

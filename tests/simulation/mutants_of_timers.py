@@ -13,14 +13,13 @@ import pytest
 import ledgermq_broker.paths.fetch_path
 import ledgermq_broker.service
 import ledgermq_broker.timed.deliverer
-import ledgermq_broker.timed.intake
+import ledgermq_broker.timed.taking_in.intake
 from ledgermq.sources import Sources
 from ledgermq_broker.internal.core import Opening
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_broker.timed.deliverer import Deliverer
 from ledgermq_broker.timed.held import Held
 from ledgermq_broker.timed.hidden_logs import HiddenLogs
-from ledgermq_broker.timed.intake import Intake
 from ledgermq_broker.timed.mover import LogStarts, Mover
 from ledgermq_broker.timed.partition import TimerPartition, TimerParts
 from ledgermq_broker.timed.state import limits
@@ -32,6 +31,7 @@ from ledgermq_broker.timed.state.memory.waiting import Waiting
 from ledgermq_broker.timed.state.places import RangeId
 from ledgermq_broker.timed.state.recalls import RecallAnswer, Recalls
 from ledgermq_broker.timed.state.records import FlushedEntry, RangeEntry
+from ledgermq_broker.timed.taking_in.intake import Intake
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_ledger.log.producers import ProducerSession
@@ -112,14 +112,14 @@ def watermark_passes_blocks_in_flight(patch: Patch) -> None:
 def floors_ignored(patch: Patch) -> None:
     """A message that comes after its time is placed below the watermark."""
 
-    def without_floor(topic_id: int, partition: int, floor_us: int, *more: Any) -> Block:
-        return Block(topic_id, partition, 0, *more)
+    def without_floor(topic_id: int, partition: int, floor_us: int, *more: Any, **named: Any) -> Block:
+        return Block(topic_id, partition, 0, *more, **named)
 
-    def encode(target: PartitionId, floor_us: int, *more: Any) -> LogRecord:
-        return encode_block(target, 0, *more)
+    def encode(target: PartitionId, floor_us: int, *more: Any, **named: Any) -> LogRecord:
+        return encode_block(target, 0, *more, **named)
 
-    patch.setattr(ledgermq_broker.timed.intake, "Block", without_floor)
-    patch.setattr(ledgermq_broker.timed.intake, "encode_block", encode)
+    patch.setattr(ledgermq_broker.timed.taking_in.intake, "Block", without_floor)
+    patch.setattr(ledgermq_broker.timed.taking_in.intake, "encode_block", encode)
 
 
 @mutant("timers")
@@ -127,10 +127,10 @@ def floors_of_the_last_watermark(patch: Patch) -> None:
     """A message may be taken in at a time that a delivery under way has begun with."""
     real = Intake.send
 
-    def send(self: Intake, batches: Any) -> Any:
+    def send(self: Intake, *given: Any) -> Any:
         closed_us, self._held.closed_us = self._held.closed_us, self._held.durable.due_us
         try:
-            return real(self, batches)
+            return real(self, *given)
         finally:
             self._held.closed_us = closed_us
 
@@ -360,7 +360,7 @@ def rows_of_callers_that_go_away_forgotten(patch: Patch) -> None:
         else:
             real(self, block, done)
 
-    patch.setattr(ledgermq_broker.timed.intake, "asyncio", Unshielded())
+    patch.setattr(ledgermq_broker.timed.taking_in.intake, "asyncio", Unshielded())
     patch.setattr(Intake, "_settled", settled)
 
 

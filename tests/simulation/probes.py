@@ -27,10 +27,10 @@ from ledgermq.errors import NotOwner, ProducerError
 from ledgermq_broker.timed import mover
 from ledgermq_broker.timed.deliverer import Deliverer
 from ledgermq_broker.timed.held import Held
-from ledgermq_broker.timed.intake import Intake
 from ledgermq_broker.timed.partition import TimerPartition
 from ledgermq_broker.timed.state.bundle_timers import BundleTimers
 from ledgermq_broker.timed.state.recalls import RecallAnswer
+from ledgermq_broker.timed.taking_in.intake import Intake
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.plan_chain import PlanOvertaken, fence_of
 from ledgermq_ledger.log.writer import Append, LedgerWriter

@@ -26,11 +26,11 @@ class Shares:
 
     def __init__(self, limit: str, named: str) -> None:
         self.limit = limit
-        self._named = named
+        self.named = named
         self._held: dict[int, int] = {}
 
     def copy(self) -> Shares:
-        twin = Shares(self.limit, self._named)
+        twin = Shares(self.limit, self.named)
         twin._held = dict(self._held)
         return twin
 
@@ -63,10 +63,32 @@ class Shares:
         principals the table has room. `where`: in which table, as `bundle 3`.
         """
         if self.is_over(principal, more, free):
-            raise QuotaExceeded(
-                f"this principal has {self.of(principal)} {self._named} in {where}, which has room for {max(0, free)}"
-                " more of all principals together: a principal may have as many as are free. Nothing was accepted;"
-                " other principals go on. Retry when some of them have ended",
-                limit=self.limit,
-                retry_after_ms=retry_after_ms,
-            )
+            raise above_share(self.limit, self.of(principal), self.named, free, where, retry_after_ms)
+
+
+def above_share(limit: str, own: int, named: str, free: int, where: str, retry_after_ms: int) -> QuotaExceeded:
+    """Return the refusal of a principal that has `own` entries of a table, and may have no more."""
+    return QuotaExceeded(
+        f"this principal has {own} {named} in {where}, which has room for {max(0, free)} more of all principals"
+        " together: a principal may have as many as are free. Nothing was accepted; other principals go on. Retry when"
+        " some of them have ended",
+        limit=limit,
+        retry_after_ms=retry_after_ms,
+    )
+
+
+class SharedSum:
+    """Adds up what the entries of a table take. `total`: of all, those without a principal included."""
+
+    def __init__(self, limit: str, named: str) -> None:
+        self.total = 0
+        self.shares = Shares(limit, named)
+
+    def add(self, principal: int, amount: int) -> None:
+        """Add what came; a negative amount went."""
+        self.total += amount
+        self.shares.add(principal, amount)
+
+    def of(self, principal: int) -> int:
+        """Return what a principal has; 0 for callers without one."""
+        return self.shares.of(principal)

@@ -22,6 +22,7 @@ from ledgermq_broker.timed.state.limits import TimerLimits
 from ledgermq_broker.timed.state.memory.merged import Chunk
 from ledgermq_broker.timed.state.memory.waiting import Waiting
 from ledgermq_broker.timed.state.places import RangeId
+from ledgermq_broker.timed.state.sizes import Size
 from ledgermq_ledger.topics.catalog import Catalog
 
 T = TypeVar("T")
@@ -81,8 +82,13 @@ class Held:
 
     @property
     def size_bytes(self) -> int:
-        """Return about how many bytes wait: in ranges, and in memory."""
-        return self.timers.waiting_bytes + self.waiting.body_bytes + self.waiting.index_bytes
+        """Return how many bytes wait: those of blocks in ranges, and of blocks in the intake with rows in memory."""
+        return self.timers.waiting_bytes + self.waiting.sizes.stored.total
+
+    def size_of(self, principal: int) -> Size:
+        """Return what a principal has here."""
+        stored_bytes, index_bytes = self.waiting.sizes.of(principal)
+        return Size(self.timers.waiting_bytes_of(principal) + stored_bytes, index_bytes)
 
     def messages_of(self, topic_id: int) -> int:
         """Return how many messages of a topic wait: in ranges, and in memory. Those of a range that is being

@@ -1,7 +1,7 @@
 """Write and read the hidden partitions of one bundle: the intake, and those that ranges have.
 
 Blocks are appended through the bundle's log, apart from those of the intake, which producers' sessions
-order (`ledgermq_broker.timed.intake`). Only this object appends to a range's partition, so it counts
+order (`ledgermq_broker.timed.taking_in.intake`). Only this object appends to a range's partition, so it counts
 the offsets there, and has them before a block is durable.
 """
 

@@ -16,12 +16,12 @@ from ledgermq.runtime.wait import wait_for
 from ledgermq_broker.timed.counts import TimerCounts
 from ledgermq_broker.timed.flow import Flow
 from ledgermq_broker.timed.held import READ_BYTES, Held, exists_in
-from ledgermq_broker.timed.intake import Intake
 from ledgermq_broker.timed.state.blocks import Block, Source
 from ledgermq_broker.timed.state.memory.cut import Moved, range_blocks
 from ledgermq_broker.timed.state.memory.rows import Rows, rows_of
 from ledgermq_broker.timed.state.memory.waiting import FlushPiece
 from ledgermq_broker.timed.state.places import PLACES, Range, RangeId, flush_horizon, place
+from ledgermq_broker.timed.taking_in.intake import Intake
 from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.topics.catalog import Catalog
 

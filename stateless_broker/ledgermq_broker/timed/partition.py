@@ -25,7 +25,6 @@ from ledgermq_broker.timed.deliverer import Deliverer
 from ledgermq_broker.timed.flow import Flow
 from ledgermq_broker.timed.held import Held, InFlight
 from ledgermq_broker.timed.hidden_logs import HiddenLogs
-from ledgermq_broker.timed.intake import Blocks, Intake, Sent
 from ledgermq_broker.timed.listing import listed
 from ledgermq_broker.timed.mover import LogStarts, Mover
 from ledgermq_broker.timed.pace import Pace
@@ -33,6 +32,9 @@ from ledgermq_broker.timed.state.blocks import Id
 from ledgermq_broker.timed.state.bundle_timers import BundleTimers
 from ledgermq_broker.timed.state.limits import DAY_US, TimerLimits
 from ledgermq_broker.timed.state.recalls import RecallAnswer
+from ledgermq_broker.timed.state.sizes import used
+from ledgermq_broker.timed.taking_in.intake import Blocks, Intake, Sent
+from ledgermq_broker.timed.taking_in.room import Room, staged_in
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.root.store_clock import StoreClock
@@ -80,7 +82,8 @@ class TimerPartition:
         logs = HiddenLogs(opening.owner, parts.near(), parts.far(), parts.sources)
         self.held = Held(self._state, timers, logs, parts.limits, parts.pace, timers.watermark.due_us, timers.watermark)
         in_term = parts.in_flight.setdefault(opening.owner, {})
-        self._intake = Intake(self.held, in_term, parts.counts, parts.catalog, parts.clock.now_us)
+        room = Room(self.held, partial(staged_in, opening, parts.catalog))
+        self._intake = Intake(self.held, in_term, parts.counts, parts.catalog, parts.clock.now_us, room)
         flow = Flow(self._state, parts.delivery_bytes_max)
         deliverer = Deliverer(self.held, flow, parts.clock, parts.catalog, parts.counts)
         mover = Mover(self.held, self._intake, flow, parts.clock, parts.catalog, parts.counts)
@@ -118,21 +121,21 @@ class TimerPartition:
         for task in self._tasks:
             task.cancel()
 
-    def send(self, batches: Sequence[Sent]) -> list[asyncio.Future[int]]:
+    def send(self, batches: Sequence[Sent], principal: int) -> list[asyncio.Future[int]]:
         """Take all batches in or none; see `Intake.send`."""
-        return self._intake.send(batches)
+        return self._intake.send(batches, principal)
 
-    def check_room(self, size_bytes: int) -> None:
-        """Raise ResourceExhausted if so many more bytes may not wait in this bundle."""
-        self._intake.check_room(size_bytes)
+    def check_room(self, batches: Sequence[Batch], principal: int) -> None:
+        """Raise ResourceExhausted or QuotaExceeded if these may not wait in this bundle; see `Intake.check_room`."""
+        self._intake.check_room(batches, principal)
 
     def full(self, topic_ids: Iterable[int]) -> dict[int, LedgerMQError]:
         """Return those of the topics that may have no more messages wait here, and why; see `Intake.full`."""
         return self._intake.full(topic_ids)
 
-    def blocks(self, batches: Sequence[Batch]) -> Blocks:
+    def blocks(self, batches: Sequence[Batch], principals: Sequence[int]) -> Blocks:
         """Return the blocks of a committed transaction's batches; see `Intake.blocks`."""
-        return self._intake.blocks(batches)
+        return self._intake.blocks(batches, principals)
 
     def issued(self, blocks: Blocks, *, within_s: float) -> None:
         """Note that blocks of a transaction were appended in this turn; see `Intake.issued`."""
@@ -141,7 +144,7 @@ class TimerPartition:
     def used_by(self, principal: int) -> dict[str, int]:
         """Return what a principal (a hash of its name) has of this bundle's tables, by their names."""
         shares = self.timers.recall_shares
-        return {shares.limit: shares.of(principal)}
+        return {shares.limit: shares.of(principal), **used(self._intake.used_by(principal))}
 
     async def recall(
         self, message: Id, due_us: int, topic_id: int, *, has_moved: bool, principal: int = 0

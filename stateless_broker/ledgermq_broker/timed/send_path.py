@@ -15,8 +15,8 @@ from ledgermq_broker.metadata.followed import Lookup, Metadata
 from ledgermq_broker.paths.admission import Admission, Admitted, Entry
 from ledgermq_broker.paths.produce_path import ProducePath, session_of
 from ledgermq_broker.paths.received_batches import BatchChecks, Received
-from ledgermq_broker.timed.intake import Sent
 from ledgermq_broker.timed.partition import TimerPartition
+from ledgermq_broker.timed.taking_in.intake import Sent
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.topics.catalog import Topic
@@ -106,5 +106,6 @@ class SendPath:
             entry.error = full.get(sent.batch.topic_id)
         taken = [(entry, sent) for entry, sent in taken if entry.error is None]
         if taken:
-            for (entry, _), done in zip(taken, partition.send([sent for _, sent in taken]), strict=True):
-                entry.done = done
+            done = partition.send([sent for _, sent in taken], sending.principal)
+            for (entry, _), append in zip(taken, done, strict=True):
+                entry.done = append

@@ -21,7 +21,6 @@ from ledgermq_broker.metadata.topic_changes import TopicSpec
 from ledgermq_broker.paths.produce_path import ProducePath
 from ledgermq_broker.paths.received_batches import BatchChecks
 from ledgermq_broker.timed.counts import TimerCounts, gauges
-from ledgermq_broker.timed.intake import Sent, check_due
 from ledgermq_broker.timed.partition import TimerPartition, TimerParts
 from ledgermq_broker.timed.send_path import SendPath
 from ledgermq_broker.timed.state.blocks import OFFSET_END, ROW_END, Id
@@ -29,6 +28,7 @@ from ledgermq_broker.timed.state.bundle_timers import BundleTimers
 from ledgermq_broker.timed.state.limits import TimerLimits
 from ledgermq_broker.timed.state.recalls import RecallAnswer
 from ledgermq_broker.timed.stored.check import add_timers
+from ledgermq_broker.timed.taking_in.intake import Sent, check_due
 from ledgermq_ledger import keys
 from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.topics.catalog import Topic

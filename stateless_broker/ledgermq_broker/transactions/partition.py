@@ -17,6 +17,7 @@ from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.sources import Sources
 from ledgermq_broker.internal.core import Opening
 from ledgermq_broker.internal.issued_state import IssuedState
+from ledgermq_broker.timed.state.sizes import Size, size_in_intake, used
 from ledgermq_broker.transactions.coordinating.term import Coordinating
 from ledgermq_broker.transactions.counts import TransactionSizes
 from ledgermq_broker.transactions.housekeeper import Housekeeper
@@ -140,8 +141,9 @@ class TransactionPartition:
         self._state.check_room(1 + size_bytes)
         self.owner.check_admission()
         if branch.endswith(DELAYED_BRANCH):
-            self._timed.check_room(size_bytes)
-            self._timed.check_full([batch for _, batch in batches])
+            delayed = [batch for _, batch in batches]
+            self._timed.check_room(delayed, principal)
+            self._timed.check_full(delayed)
         wanted = [_to_stage(sequence, batch) for sequence, batch in batches]
         self._check_name(transaction)
         place = self._staged.next_offset, self.now_ms(), principal
@@ -296,7 +298,14 @@ class TransactionPartition:
     def used_by(self, principal: int) -> dict[str, int]:
         """Return what a principal (a hash of its name) has of this bundle's tables, by their names."""
         shares = (self.coordinator.shares, *self.participant.shares)
-        return {each.limit: each.of(principal) for each in shares}
+        return {each.limit: each.of(principal) for each in shares} | used(self.delayed_staged(principal)[1])
+
+    def delayed_staged(self, principal: int) -> tuple[Size, Size]:
+        """Return what delayed batches that are staged here will take, of all principals and of this one."""
+        found = self.participant.delayed
+        batches, records, size_bytes = found.batches, found.records, found.size_bytes
+        whole = size_in_intake(batches.total, records.total, size_bytes.total)
+        return whole, size_in_intake(batches.of(principal), records.of(principal), size_bytes.of(principal))
 
     async def list(self, open_only: bool) -> tuple[Sequence[pb.TransactionInfo], Sequence[pb.StagedInfo]]:
         """Return the ids of this partition, and what is staged in its bundle."""

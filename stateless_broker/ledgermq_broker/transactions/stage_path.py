@@ -18,7 +18,7 @@ from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.metadata.followed import Lookup, Metadata
 from ledgermq_broker.paths.admission import Admission, Admitted, Entry
 from ledgermq_broker.paths.received_batches import BatchChecks, Received
-from ledgermq_broker.timed.intake import Sent
+from ledgermq_broker.timed.taking_in.intake import Sent
 from ledgermq_broker.timed.timers import Timers
 from ledgermq_broker.transactions.from_wire import staged_branch_of
 from ledgermq_broker.transactions.partition import Stored, TransactionPartition

@@ -15,8 +15,9 @@ from ledgermq_broker.timed.state.blocks import START, Block, Id, Ids, Key, Sourc
 from ledgermq_broker.timed.state.memory import merged, waiting
 from ledgermq_broker.timed.state.memory.cut import batches
 from ledgermq_broker.timed.state.memory.merged import MISSING_MAX, Chunk
-from ledgermq_broker.timed.state.memory.waiting import BLOCK_BYTES, Waiting
+from ledgermq_broker.timed.state.memory.waiting import Waiting
 from ledgermq_broker.timed.state.places import RangeId
+from ledgermq_broker.timed.state.sizes import BLOCK_BYTES
 from ledgermq_ledger.keys import PartitionId
 from tests.property.timer_life import batch_of, keys_of
 

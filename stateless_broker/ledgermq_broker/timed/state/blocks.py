@@ -26,6 +26,7 @@ from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as fmt
 from ledgermq_broker.timed.state.places import RangeId
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_ledger.log.shares import NO_PRINCIPAL
 
 VERSION = 1
 OFFSET_END = (1 << 63) - 1
@@ -85,7 +86,8 @@ class Block:
     """Rows of one target partition, as they are stored.
 
     `ids`: of the rows; None in the intake. `records`: validated, `ledgermq.protocol.records.SCHEMA`.
-    `size_bytes`: of the stored message.
+    `size_bytes`: of the stored message. `principal`: a hash of the name of the principal that sent the rows; 0: not
+    known.
     """
 
     topic_id: int
@@ -94,15 +96,18 @@ class Block:
     records: pa.RecordBatch
     size_bytes: int
     ids: Ids | None = None
+    principal: int = NO_PRINCIPAL
 
     @property
     def target(self) -> PartitionId:
         return PartitionId(self.topic_id, self.partition)
 
 
-def encode_block(target: PartitionId, floor_us: int, data: Buffer, ids: Ids | None = None) -> LogRecord:
+def encode_block(
+    target: PartitionId, floor_us: int, data: Buffer, ids: Ids | None = None, *, principal: int = NO_PRINCIPAL
+) -> LogRecord:
     """Return the record of a hidden partition. `data`: one Arrow record batch message. `ids`: one for each
-    row; None in the intake.
+    row; None in the intake. `principal`: see `Block`.
     """
     header = fmt.BlockHeader(
         version=VERSION,
@@ -111,6 +116,7 @@ def encode_block(target: PartitionId, floor_us: int, data: Buffer, ids: Ids | No
         floor_us=floor_us,
         id_offsets=b"" if ids is None else bytes(bytes_view(ids.offsets, 8)),
         id_rows=b"" if ids is None else bytes(bytes_view(ids.rows, 4)),
+        principal=principal,
     )
     return LogRecord(header.SerializeToString(deterministic=True), data)
 
@@ -142,7 +148,8 @@ def decode_block(key: bytes, value: Buffer | None) -> Block:
     if not 0 <= header.floor_us < DUE_MAX_US:
         raise DataDamaged(f"a block of timed messages has floor {header.floor_us} µs")
     ids = _ids_of(header.id_offsets, header.id_rows, records.num_rows) if header.id_offsets or header.id_rows else None
-    return Block(header.topic_id, header.partition, header.floor_us, records, len(key) + len(value), ids)
+    size_bytes = len(key) + len(value)
+    return Block(header.topic_id, header.partition, header.floor_us, records, size_bytes, ids, header.principal)
 
 
 def effective_dues(block: Block) -> pa.Int64Array:

@@ -186,6 +186,10 @@ class BundleTimers:
         """Return the bytes that wait in ranges."""
         return sum(found.size_bytes for found in self.ranges.values())
 
+    def waiting_bytes_of(self, principal: int) -> int:
+        """Return the bytes that wait in ranges and were sent by a principal."""
+        return sum(found.principals.get(principal, 0) for found in self.ranges.values())
+
     def waiting_of(self, topic_id: int, loaded: Collection[RangeId]) -> int:
         """Return how many messages of a topic wait in ranges that are not loaded."""
         return sum(found.topics.get(topic_id, 0) for range_id, found in self.ranges.items() if range_id not in loaded)
@@ -250,15 +254,17 @@ class BundleTimers:
         for after in moved.values():
             inside = found.from_us <= after.range.from_us < after.range.to_us <= found.to_us
             assert inside, f"{found} cannot be moved to {after.range}"
-        left = Counter(found.topics)
+        left, of_principals = Counter(found.topics), Counter(found.principals)
         for block in blocks:
             left[block.topic_id] -= block.records.num_rows
+            of_principals[block.principal] -= block.size_bytes
         rest = replace(
             found,
             begin_offset=to_offset,
             records=max(0, found.records - sum(block.records.num_rows for block in blocks)),
             size_bytes=max(0, found.size_bytes - sum(block.size_bytes for block in blocks)),
             topics=dict(+left),  # without those of which none is left
+            principals=dict(+of_principals),
         )
         return self._decided([*self._moves(moved, closed_us), RangeEntry(range_id, None if is_last else rest)], True)
 
@@ -302,10 +308,11 @@ class BundleTimers:
             before = self.ranges.get(range_id)
             if before is None:
                 assert after.range.from_us > max(closed_us, self.watermark.due_us), f"{after.range} begins too early"
-                before = replace(after.range, records=0, size_bytes=0, topics={})
+                before = replace(after.range, records=0, size_bytes=0, topics={}, principals={})
             assert not before.turning, f"{range_id} is turning, and takes no messages"
             to = after.range
             grown = replace(before, records=to.records, size_bytes=to.size_bytes, topics=to.topics)
+            grown = replace(grown, principals=to.principals)
             assert grown == after.range, f"{range_id} is {before}, and would become {after.range}"
             assert before.records <= grown.records, f"{range_id} would lose messages"
         return [RangeEntry(range_id, after.range) for range_id, after in moved.items()]

@@ -54,7 +54,7 @@ class Range:
 
     `turning`: its messages are being moved to narrower ranges; those below `begin_offset` are moved.
     `records`, `size_bytes`: what waits in it. `topics`: the records by topic id; without those that a release
-    moved here which did not count them.
+    moved here which did not count them. `principals`: the bytes by principal, in the same way.
     """
 
     from_us: int
@@ -64,6 +64,7 @@ class Range:
     records: int = 0
     size_bytes: int = 0
     topics: Mapping[int, int] = field(default_factory=dict, hash=False)
+    principals: Mapping[int, int] = field(default_factory=dict, hash=False)
 
     @property
     def width_us(self) -> int:

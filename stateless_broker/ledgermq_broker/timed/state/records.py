@@ -173,6 +173,8 @@ def _range_to(found: Range) -> fmt.Range:
         size_bytes=found.size_bytes,
         topic_ids=sorted(found.topics),
         topic_records=[found.topics[topic_id] for topic_id in sorted(found.topics)],
+        principals=sorted(found.principals),
+        principal_bytes=[found.principals[principal] for principal in sorted(found.principals)],
     )
 
 
@@ -183,6 +185,8 @@ def _range_of(data: bytes, range_id: RangeId) -> Range:
         raise DataDamaged(f"[{stored.from_us}, {stored.to_us}) is not an interval of such a range")
     if len(stored.topic_ids) != len(stored.topic_records):
         raise DataDamaged(f"it has {len(stored.topic_ids)} topics and {len(stored.topic_records)} numbers of records")
+    if len(stored.principals) != len(stored.principal_bytes):
+        raise DataDamaged(f"it has {len(stored.principals)} principals and {len(stored.principal_bytes)} sums of bytes")
     return Range(
         stored.from_us,
         stored.to_us,
@@ -191,6 +195,7 @@ def _range_of(data: bytes, range_id: RangeId) -> Range:
         stored.records,
         stored.size_bytes,
         dict(zip(stored.topic_ids, stored.topic_records, strict=True)),
+        dict(zip(stored.principals, stored.principal_bytes, strict=True)),
     )
 
 

@@ -146,13 +146,14 @@ class Copier:
         """Append one chunk, if it is still the next one when its bytes have been read."""
         catalog = self._catalog()
         wanted = [
-            reference
-            for reference in chunk.references
+            (reference, principal)
+            for reference, principal in zip(chunk.references, chunk.principals, strict=True)
             if not catalog.is_removed(reference.stream.topic_id, catalog.offset)
         ]
-        read = await self._staged.read(wanted)
-        copies = [batch for batch, reference in zip(read, wanted, strict=True) if not reference.stream.is_delayed]
-        delayed = [batch for batch, reference in zip(read, wanted, strict=True) if reference.stream.is_delayed]
+        read = await self._staged.read([reference for reference, _ in wanted])
+        found = list(zip(read, wanted, strict=True))
+        copies = [batch for batch, (reference, _) in found if not reference.stream.is_delayed]
+        delayed = [(batch, principal) for batch, (reference, principal) in found if reference.stream.is_delayed]
         # from here on nothing is awaited: judged and appended in one turn
         self._state.check_room(1 + sum(len(batch.data) for batch in read))
         transaction = chunk.transaction

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from ledgermq_broker.internal.core import Hosted
-from ledgermq_broker.timed.intake import Blocks
 from ledgermq_broker.timed.partition import TimerPartition
+from ledgermq_broker.timed.taking_in.intake import Blocks
 from ledgermq_ledger import keys
 from ledgermq_ledger.log.segment import Batch
 
@@ -23,11 +23,12 @@ class TimedBlocks:
         self._bundle = bundle
         self._hosted = hosted
 
-    def check_room(self, size_bytes: int) -> None:
-        """Raise ResourceExhausted if so many bytes of timed messages may not wait in the bundle; Unavailable
-        or NotOwner if they are not served now, and the error of damaged data.
+    def check_room(self, batches: Sequence[Batch], principal: int) -> None:
+        """Raise ResourceExhausted if these timed messages may not wait in the bundle, QuotaExceeded if this
+        principal may not have them wait; Unavailable or NotOwner if they are not served now, and the error of
+        damaged data.
         """
-        self._timers.check_room(size_bytes)
+        self._timers.check_room(batches, principal)
 
     def check_full(self, batches: Sequence[Batch]) -> None:
         """Raise ResourceExhausted if a topic of the batches may have no more messages wait in the bundle;
@@ -36,11 +37,11 @@ class TimedBlocks:
         for error in self._timers.full({batch.topic_id for batch in batches}).values():
             raise error
 
-    def made(self, batches: Sequence[Batch]) -> Blocks:
-        """Return the blocks of these batches. Append them in this turn of the event loop, and call `issued`
-        in it. Raises as `check_room`.
+    def made(self, batches: Sequence[tuple[Batch, int]]) -> Blocks:
+        """Return the blocks of these batches, each with the principal that staged it. Append them in this turn of
+        the event loop, and call `issued` in it. Raises as `check_room`, but never QuotaExceeded.
         """
-        return self._timers.blocks(batches)
+        return self._timers.blocks([batch for batch, _ in batches], [principal for _, principal in batches])
 
     def issued(self, blocks: Blocks, *, within_s: float) -> None:
         """Note that the blocks were appended; they may wait up to `within_s` for other appends."""

@@ -30,7 +30,7 @@ from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_broker.transactions.state.participating.completing import Completing
 from ledgermq_broker.transactions.state.participating.intake import Intake
 from ledgermq_broker.transactions.state.participating.served_bundle import ServedBundle
-from ledgermq_broker.transactions.state.participating.staged import StagedShares
+from ledgermq_broker.transactions.state.participating.staged import StagedDelayed, StagedShares
 from ledgermq_broker.transactions.state.participating.upkeep import Upkeep
 from ledgermq_broker.transactions.state.records import NoteEntry, ReferencesEntry
 from ledgermq_broker.transactions.state.wire import transaction_to_proto
@@ -84,6 +84,11 @@ class Participant:
     def shares(self) -> StagedShares:
         """Return what each principal has staged."""
         return self._state.shares
+
+    @property
+    def delayed(self) -> StagedDelayed:
+        """Return what is staged of delayed batches."""
+        return self._state.delayed
 
     @property
     def note_count(self) -> int:

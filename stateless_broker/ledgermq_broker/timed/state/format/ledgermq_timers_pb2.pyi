@@ -31,7 +31,7 @@ class Flushed(_message.Message):
     def __init__(self, version: _Optional[int] = ..., begin_offset: _Optional[int] = ..., end_offsets: _Optional[_Iterable[int]] = ..., horizons_us: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Range(_message.Message):
-    __slots__ = ("version", "from_us", "to_us", "begin_offset", "turning", "records", "size_bytes", "topic_ids", "topic_records")
+    __slots__ = ("version", "from_us", "to_us", "begin_offset", "turning", "records", "size_bytes", "topic_ids", "topic_records", "principals", "principal_bytes")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FROM_US_FIELD_NUMBER: _ClassVar[int]
     TO_US_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,8 @@ class Range(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     TOPIC_IDS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPALS_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     version: int
     from_us: int
     to_us: int
@@ -50,7 +52,9 @@ class Range(_message.Message):
     size_bytes: int
     topic_ids: _containers.RepeatedScalarFieldContainer[int]
     topic_records: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, version: _Optional[int] = ..., from_us: _Optional[int] = ..., to_us: _Optional[int] = ..., begin_offset: _Optional[int] = ..., turning: _Optional[bool] = ..., records: _Optional[int] = ..., size_bytes: _Optional[int] = ..., topic_ids: _Optional[_Iterable[int]] = ..., topic_records: _Optional[_Iterable[int]] = ...) -> None: ...
+    principals: _containers.RepeatedScalarFieldContainer[int]
+    principal_bytes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., from_us: _Optional[int] = ..., to_us: _Optional[int] = ..., begin_offset: _Optional[int] = ..., turning: _Optional[bool] = ..., records: _Optional[int] = ..., size_bytes: _Optional[int] = ..., topic_ids: _Optional[_Iterable[int]] = ..., topic_records: _Optional[_Iterable[int]] = ..., principals: _Optional[_Iterable[int]] = ..., principal_bytes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Recall(_message.Message):
     __slots__ = ("version", "due_us", "topic_ids", "principals")
@@ -65,17 +69,19 @@ class Recall(_message.Message):
     def __init__(self, version: _Optional[int] = ..., due_us: _Optional[int] = ..., topic_ids: _Optional[_Iterable[int]] = ..., principals: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BlockHeader(_message.Message):
-    __slots__ = ("version", "topic_id", "partition", "floor_us", "id_offsets", "id_rows")
+    __slots__ = ("version", "topic_id", "partition", "floor_us", "id_offsets", "id_rows", "principal")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     FLOOR_US_FIELD_NUMBER: _ClassVar[int]
     ID_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     ID_ROWS_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     version: int
     topic_id: int
     partition: int
     floor_us: int
     id_offsets: bytes
     id_rows: bytes
-    def __init__(self, version: _Optional[int] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., floor_us: _Optional[int] = ..., id_offsets: _Optional[bytes] = ..., id_rows: _Optional[bytes] = ...) -> None: ...
+    principal: int
+    def __init__(self, version: _Optional[int] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., floor_us: _Optional[int] = ..., id_offsets: _Optional[bytes] = ..., id_rows: _Optional[bytes] = ..., principal: _Optional[int] = ...) -> None: ...

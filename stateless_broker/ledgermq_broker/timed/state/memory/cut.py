@@ -5,9 +5,10 @@ blocks for ranges. Everything is done for whole columns, nothing for single rows
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,9 @@ from ledgermq_broker.timed.state.memory.rows import Rows
 from ledgermq_broker.timed.state.places import Group, Range, RangeId
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
+from ledgermq_ledger.log.shares import NO_PRINCIPAL
+
+K = TypeVar("K", bound=tuple[object, ...])
 
 COPIED_BYTES_MAX = 64 * 1024
 """Mean size of blocks up to which they are copied as a whole, if rows of several are brought together: taking
@@ -70,7 +74,7 @@ class Gathering:
         given = replace(self._rows, blocks=self._blocks, rows=pa.concat_arrays(numbers).take(back))
         blocks: dict[int, Block] = {}
         places: list[pa.Array] = []
-        for number, (target, batch, positions) in enumerate(_split(given)):
+        for number, (target, batch, positions) in enumerate(_split(given, _target)):
             blocks[number] = Block(*target, 0, batch, batch.nbytes)
             places.append(_positions(positions, given))
         back = pc.sort_indices(pa.concat_arrays(places))
@@ -93,48 +97,62 @@ def batches(rows: Rows) -> dict[PartitionId, pa.RecordBatch]:
 
     The bodies of all their blocks have to be in memory.
     """
-    return {target: batch for target, batch, _ in _split(rows)}
+    return {target: batch for target, batch, _ in _split(rows, _target)}
+
+
+def _target(block: Block) -> PartitionId:
+    return block.target
 
 
 def range_blocks(rows: Rows, groups: Sequence[Group]) -> dict[RangeId, Moved]:
-    """Return the blocks of each range: one for each target partition. `groups`: a placement of `rows.dues`."""
+    """Return the blocks of each range: one for each target partition, and principal that sent rows to it. `groups`:
+    a placement of `rows.dues`.
+    """
     moved: dict[RangeId, Moved] = {}
     for group in groups:
         before = moved.get(group.range_id, Moved(group.range, ()))
         found = rows.slice(group.start, group.stop)
-        topics = Counter(before.range.topics)
+        topics, principals = Counter(before.range.topics), Counter(before.range.principals)
         blocks: list[LogRecord] = []
-        for target, batch, positions in _split(found):
+        size_bytes = 0
+        for (target, principal), batch, positions in _split(found, lambda block: (block.target, block.principal)):
             # Their rows are due after the floors of their blocks: a floor is at most one above the present.
             ids = found.ids if positions is None else found.ids.take(positions)
-            blocks.append(encode_block(target, 0, serialized_batch(batch), ids))
+            block = encode_block(target, 0, serialized_batch(batch), ids, principal=principal)
+            blocks.append(block)
             topics[target.topic_id] += batch.num_rows
+            block_bytes = len(block.key) + len(block.value or b"")
+            size_bytes += block_bytes
+            if principal != NO_PRINCIPAL:
+                principals[principal] += block_bytes
         after = replace(
             before.range,
             records=before.range.records + len(found),
-            size_bytes=before.range.size_bytes + sum(len(block.key) + len(block.value or b"") for block in blocks),
+            size_bytes=before.range.size_bytes + size_bytes,
             topics=dict(topics),
+            principals=dict(principals),
         )
         moved[group.range_id] = Moved(after, (*before.blocks, *blocks))
     return moved
 
 
-def _split(rows: Rows) -> Iterator[tuple[PartitionId, pa.RecordBatch, pa.Array | None]]:
-    """Yield the rows of each target, and their positions in `rows`, ascending; None: all of them."""
-    parts: dict[PartitionId, list[tuple[Block, pa.Array | None]]] = {}
+def _split(rows: Rows, key: Callable[[Block], K]) -> Iterator[tuple[K, pa.RecordBatch, pa.Array | None]]:
+    """Yield the rows of the blocks of each key, and their positions in `rows`, ascending; None: all of them."""
+    parts: dict[K, list[tuple[Block, pa.Array | None]]] = {}
     for number, positions in _by_block(rows):
         block = rows.blocks[number]
-        parts.setdefault(block.target, []).append((block, positions))
-    for target, found in sorted(parts.items()):
+        parts.setdefault(key(block), []).append((block, positions))
+    for each in sorted(parts):
+        found = parts[each]
         if len(found) == 1:
             [(block, positions)] = found
             yield (
-                target,
+                each,
                 _take([block.records], rows.rows if positions is None else rows.rows.take(positions)),
                 positions,
             )
         else:
-            yield target, *_gathered(rows.rows, found)
+            yield each, *_gathered(rows.rows, found)
 
 
 def _gathered(rows: pa.UInt32Array, found: Sequence[tuple[Block, pa.Array]]) -> tuple[pa.RecordBatch, pa.Array]:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from ledgermq.protocol.records import record_bytes
 from ledgermq_broker.timed.state.blocks import OFFSET_END, Block, Ids, Key, Source, effective_dues
 from ledgermq_broker.timed.state.columns import int64_view
+from ledgermq_broker.timed.state.sizes import INTAKE_ROW_BYTES, RANGE_ROW_BYTES
 
 ROW_BYTES = 32
 """What a row takes in a message apart from key, value and headers, about."""
@@ -47,7 +48,7 @@ class Index:
 
     @property
     def size_bytes(self) -> int:
-        return len(self) * (16 if self.ids is None else 28)
+        return len(self) * (INTAKE_ROW_BYTES if self.ids is None else RANGE_ROW_BYTES)
 
     def key(self, at: int) -> Key:
         if self.ids is None:

@@ -34,9 +34,8 @@ from ledgermq_broker.timed.state.blocks import DUE_MAX_US, Block, Id, Key, Sourc
 from ledgermq_broker.timed.state.memory.merged import Chunk, Merged, enough, merged_of, stop_of
 from ledgermq_broker.timed.state.memory.rows import Part, Rows, index_of, merge
 from ledgermq_broker.timed.state.memory.waiter import Waiter, body_bytes, with_bodies, without_bodies
+from ledgermq_broker.timed.state.sizes import DelayedSizes
 
-BLOCK_BYTES = 1536
-"""Memory of a block in the index apart from its rows."""
 FLUSHED_BLOCKS_MAX = 2_000
 """Blocks that one piece of a flush covers at most."""
 
@@ -51,12 +50,14 @@ class FlushPiece:
 
 
 class Waiting:
-    """`rows`: number of rows in memory. `topics`: the same by topic id. `index_bytes`, `body_bytes`: what they take."""
+    """`rows`: number of rows in memory. `topics`: the same by topic id. `sizes`: what their blocks take, without the
+    bodies. `body_bytes`: what those take that are in memory.
+    """
 
     def __init__(self) -> None:
         self.rows = 0
         self.topics: Counter[int] = Counter()
-        self.index_bytes = 0
+        self.sizes = DelayedSizes()
         self.body_bytes = 0
         self._number = 0
         self._waiters: dict[Source, Waiter] = {}
@@ -70,6 +71,11 @@ class Waiting:
     def blocks(self) -> int:
         """Return the number of blocks in memory."""
         return len(self._waiters)
+
+    @property
+    def index_bytes(self) -> int:
+        """Return the memory of the index."""
+        return self.sizes.index.total
 
     @property
     def next_due_us(self) -> int | None:
@@ -94,7 +100,7 @@ class Waiting:
         if source.range_id is None and horizon_us is None:
             insort(self._unflushed, source.offset)
         self._count(waiter, len(index))
-        self.index_bytes += index.size_bytes + BLOCK_BYTES
+        self.sizes.add(waiter.principal, waiter.size)
         self.body_bytes += waiter.body_bytes
         if self._merged is not None and waiter.head.due_us <= self._merged.to_us:
             self._merged = None
@@ -230,7 +236,7 @@ class Waiting:
     def _remove(self, waiter: Waiter) -> None:
         self._drop_body(waiter)
         del self._waiters[waiter.source]
-        self.index_bytes -= waiter.index.size_bytes + BLOCK_BYTES
+        self.sizes.add(waiter.principal, waiter.size, -1)
 
     def _drop_body(self, waiter: Waiter) -> None:
         if waiter.block is not None:

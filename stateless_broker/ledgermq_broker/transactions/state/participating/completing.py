@@ -29,13 +29,14 @@ class Chunk:
     """The batches that one segment makes visible.
 
     `references`: those of the batches, in order. `groups`: groups whose staged offsets are committed in
-    the same segment; only the last chunk has any.
+    the same segment; only the last chunk has any. `principals`: those that staged the batches.
     """
 
     transaction: Transaction
     references: tuple[Reference, ...]
     groups: tuple[str, ...]
     is_last: bool
+    principals: tuple[int, ...] = ()
 
 
 class Completing:
@@ -141,8 +142,7 @@ class Completing:
         transaction, part = doing
         staged = self._state.find(transaction) or Staged()
         copied = self._state.copied(transaction)
-        references: list[Reference] = []
-        size_bytes = 0
+        references, principals, size_bytes = list[Reference](), list[int](), 0
         for stream in sorted(part.counts, key=lambda stream: stream.order):
             for sequence in range(copied.get(stream, 0), part.counts[stream]):
                 place = staged.streams.get(stream, {}).get(sequence)
@@ -154,9 +154,10 @@ class Completing:
                     )
                 size_bytes += place.reference.length
                 if references and size_bytes > self._state.limits.chunk_bytes:
-                    return Chunk(transaction, tuple(references), (), is_last=False)
+                    return Chunk(transaction, tuple(references), (), is_last=False, principals=tuple(principals))
                 references.append(place.reference)
-        return Chunk(transaction, tuple(references), part.groups, is_last=True)
+                principals.append(staged.principal_of(place))
+        return Chunk(transaction, tuple(references), part.groups, is_last=True, principals=tuple(principals))
 
     def admit(self, chunk: Chunk) -> Decision[bool]:
         """Judge a chunk again, in the turn of the event loop that appends it (X11).

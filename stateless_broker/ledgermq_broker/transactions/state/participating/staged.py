@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ledgermq.errors import DataDamaged
 from ledgermq_broker.transactions.state.records import NoteEntry, NoteValue, ReferencesEntry, ReferencesValue, decode
 from ledgermq_broker.transactions.state.types import Reference, Stream, Transaction
-from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
+from ledgermq_ledger.log.shares import NO_PRINCIPAL, SharedSum, Shares
 
 _OF_OTHERS = (b"id/", b"open/", b"last/")
 
@@ -54,6 +54,10 @@ class Staged:
     def reference(self, stream: Stream, sequence: int) -> Reference | None:
         place = self.streams.get(stream, {}).get(sequence)
         return None if place is None else place.reference
+
+    def principal_of(self, place: Place) -> int:
+        """Return the principal that staged a batch."""
+        return self.records[place.n].principal
 
     def put(self, n: int, value: ReferencesValue) -> None:
         self.remove(n)
@@ -95,6 +99,23 @@ class StagedShares(NamedTuple):
         self.size_bytes.add(value.principal, sign * sum(reference.length for reference in value.references))
 
 
+class StagedDelayed:
+    """What is staged of delayed batches: they wait for their due times from the commit on."""
+
+    def __init__(self) -> None:
+        self.batches = SharedSum("delayed_batches", "delayed batches")
+        self.records = SharedSum("delayed_records", "delayed records")
+        self.size_bytes = SharedSum("delayed_bytes", "delayed bytes")
+
+    def add(self, value: ReferencesValue, sign: int = 1) -> None:
+        """Count the delayed batches of a record; with `sign` -1, those of a record that goes."""
+        for reference in value.references:
+            if reference.stream.is_delayed:
+                self.batches.add(value.principal, sign)
+                self.records.add(value.principal, sign * reference.record_count)
+                self.size_bytes.add(value.principal, sign * reference.length)
+
+
 class BundleState:
     """`notes`: by producer id."""
 
@@ -110,6 +131,7 @@ class BundleState:
             Shares("staged_batches", "staged batches"),
             Shares("staged_bytes", "staged bytes"),
         )
+        self.delayed = StagedDelayed()
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Apply one record of the log; those of coordinators, and of ended producers, have no effect.
@@ -137,11 +159,13 @@ class BundleState:
         was_open = bool(staged.records)
         if (before := staged.records.get(entry.n)) is not None:
             self.shares.add(before, -1)
+            self.delayed.add(before, -1)
         if entry.value is None:
             staged.remove(entry.n)
         else:
             staged.put(entry.n, entry.value)
             self.shares.add(entry.value)
+            self.delayed.add(entry.value)
         self._count_open(staged, entry.value, was_open=was_open)
         self.batches += staged.batches - batches
         self.size_bytes += staged.size_bytes - size_bytes

@@ -25,6 +25,8 @@ from ledgermq_broker.timed.counts import TimerCounts
 from ledgermq_broker.timed.held import READ_BYTES, Held, InFlight
 from ledgermq_broker.timed.state.blocks import Block, Source, encode_block
 from ledgermq_broker.timed.state.limits import DAY_US, FULL_RETRY_MS
+from ledgermq_broker.timed.state.sizes import Size, size_in_intake
+from ledgermq_broker.timed.taking_in.room import Room, Sizes
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.topics.catalog import Catalog
@@ -46,11 +48,12 @@ class Sent:
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """Blocks of a committed transaction, to append through the bundle's log. `due_us`: when the first of
-    their rows is due.
+    their rows is due. `sizes`: what each takes, by the principal that staged it.
     """
 
     appends: list[Batch]
     due_us: int
+    sizes: Sizes
 
 
 def check_due(sent: Sent, now_us: int, horizon_days: int) -> None:
@@ -77,8 +80,10 @@ class Intake:
         counts: TimerCounts,
         catalog: Callable[[], Catalog],
         now_us: Callable[[], int | None],
+        room: Room,
     ) -> None:
         self._held = held
+        self._room = room
         self._counts = counts
         self._catalog = catalog
         self._now_us = now_us
@@ -86,6 +91,8 @@ class Intake:
         """Messages by topic id that are on their way into memory: their appends have no outcome yet."""
         self._unread: Counter[int] = Counter()
         """The same of producers' blocks that are durable and have to be read."""
+        self._to_read: Sizes = []
+        """What all blocks take that are durable and have to be read."""
         self._in_term = in_term
         self._before = list(in_term)
         self.next_offset = 0
@@ -97,54 +104,61 @@ class Intake:
         self._behind = asyncio.Event()
         """Set when durable blocks have to be read into memory."""
 
-    def send(self, batches: Sequence[Sent]) -> list[asyncio.Future[int]]:
+    def send(self, batches: Sequence[Sent], principal: int) -> list[asyncio.Future[int]]:
         """Append all batches or none; each future gets the offset of its block when that is durable, or an
-        error. A caller that no longer waits may cancel it: the append goes on, and counts as in flight.
+        error. A caller that no longer waits may cancel it: the append goes on, and counts as in flight. `principal`:
+        a hash of the name of the principal that sends them; 0: not known.
 
-        Raises NotOwner, ResourceExhausted, and the error of a store that takes no records.
+        Raises NotOwner, ResourceExhausted, QuotaExceeded, and the error of a store that takes no records.
         """
         held = self._held
         held.state.check()
         owner, floor_us = held.logs.owner, held.closed_us + 1
-        self.check_room(sum(len(sent.batch.data) for sent in batches))
+        self.check_room([sent.batch for sent in batches], principal)
         owner.check_admission()
-        appends = []
+        appends, blocks = [], []
         for sent in batches:
             target = PartitionId(sent.batch.topic_id, sent.batch.partition)
-            record = encode_block(target, floor_us, sent.batch.data)
+            record = encode_block(target, floor_us, sent.batch.data, principal=principal)
             appends.append(
                 held.logs.batch_of(held.logs.intake, [record], owner.session_here(target, sent.batch.producer))
             )
+            size_bytes = len(record.key) + len(sent.batch.data)
+            blocks.append(Block(*target, floor_us, sent.records, size_bytes, principal=principal))
         done = owner.produce(appends, durable=True)
-        for sent, future in zip(batches, done, strict=True):
-            block = Block(sent.batch.topic_id, sent.batch.partition, floor_us, sent.records, len(sent.batch.data))
+        for sent, block, future in zip(batches, blocks, done, strict=True):
             self._in_term[future] = held.in_flight[future] = max(floor_us, sent.batch.timestamp_min_us)
             self._coming[block.topic_id] += block.records.num_rows
+            self._room.come(_sizes_of(block))
             future.add_done_callback(partial(self._settled, block))
         return [_for_caller(future) for future in done]
 
-    def blocks(self, batches: Sequence[Batch]) -> Blocks:
-        """Return the blocks of a committed transaction's batches. Append them through the bundle's log in
-        this turn of the event loop, and call `issued` in it, too.
+    def blocks(self, batches: Sequence[Batch], principals: Sequence[int]) -> Blocks:
+        """Return the blocks of a committed transaction's batches, which these principals have staged. Append them
+        through the bundle's log in this turn of the event loop, and call `issued` in it, too.
 
         Raises NotOwner, ResourceExhausted.
         """
         held = self._held
         held.state.check()
-        self.check_room(sum(len(batch.data) for batch in batches))
+        self._check_behind()
+        self._room.check_completion(sum(len(batch.data) for batch in batches))
         floor_us = held.closed_us + 1
-        appends = []
-        for batch in batches:
-            record = encode_block(PartitionId(batch.topic_id, batch.partition), floor_us, batch.data)
+        appends, sizes = [], []
+        for batch, principal in zip(batches, principals, strict=True):
+            target = PartitionId(batch.topic_id, batch.partition)
+            record = encode_block(target, floor_us, batch.data, principal=principal)
             appends.append(held.logs.batch_of(held.logs.intake, [record]))
-        return Blocks(appends, max(floor_us, min(batch.timestamp_min_us for batch in batches)))
+            sizes.append((principal, size_in_intake(1, batch.record_count, len(record.key) + len(batch.data))))
+        return Blocks(appends, max(floor_us, min(batch.timestamp_min_us for batch in batches)), sizes)
 
     def issued(self, blocks: Blocks, *, within_s: float) -> None:
         """Note that blocks were appended in this turn; they may wait up to `within_s` for other appends."""
         held = self._held
         durable = held.state.durable_soon(within_s=within_s)
         held.in_flight[durable] = blocks.due_us
-        durable.add_done_callback(self._log_settled)
+        self._room.come(blocks.sizes)
+        durable.add_done_callback(partial(self._log_settled, blocks))
 
     async def load(self) -> None:
         """Bring the rows of the intake into memory that are neither delivered nor moved to ranges.
@@ -173,6 +187,8 @@ class Intake:
         # still in the turn in which it has reached the end
         self._behind.clear()
         self._unread.clear()
+        self._room.came(self._to_read)
+        self._to_read = []
         held.behind_us = None
         held.settled.set()
         held.moves_changed.set()
@@ -200,6 +216,8 @@ class Intake:
         due_us = held.in_flight.pop(done)
         held.settled.set()
         self._coming[block.topic_id] -= block.records.num_rows
+        sizes = _sizes_of(block)
+        self._room.came(sizes)
         if held.state.is_lost() or not held.is_ready.is_set():
             return  # otherwise `load` reads it
         if done.exception() is not None:
@@ -209,7 +227,7 @@ class Intake:
             return  # a repeated send, or it was read
         if offset > self.next_offset:
             self._unread[block.topic_id] += block.records.num_rows
-            self._fall_behind(due_us)  # blocks of a transaction are before it
+            self._fall_behind(due_us, sizes)  # blocks of a transaction are before it
             return
         try:
             self._add(Source(None, offset), block)
@@ -218,21 +236,26 @@ class Intake:
             return
         held.moves_changed.set()
 
-    def _log_settled(self, durable: asyncio.Task[None]) -> None:
+    def _log_settled(self, blocks: Blocks, durable: asyncio.Task[None]) -> None:
         """Have the blocks of a transaction read that are durable. Only the ledger knows their offsets."""
         held = self._held
         due_us = held.in_flight.pop(durable)
         held.settled.set()
+        self._room.came(blocks.sizes)
         if held.state.is_lost() or not held.is_ready.is_set():
             return  # otherwise `load` reads them
         if durable.cancelled() or durable.exception() is not None:
             return
         if self.next_offset < held.logs.durable_end(None):
-            self._fall_behind(due_us)
+            self._fall_behind(due_us, blocks.sizes)
 
-    def _fall_behind(self, due_us: int) -> None:
-        """Note that durable blocks have to be read, one of which has rows from `due_us` on."""
+    def _fall_behind(self, due_us: int, sizes: Sizes) -> None:
+        """Note that durable blocks have to be read, one of which has rows from `due_us` on. `sizes`: of those that
+        were noted as coming.
+        """
         held = self._held
+        self._room.come(sizes)
+        self._to_read += sizes
         held.behind_us = due_us if held.behind_us is None else min(held.behind_us, due_us)
         self._behind.set()
 
@@ -301,8 +324,20 @@ class Intake:
             return FULL_RETRY_MS_MAX
         return min(max(FULL_RETRY_MS, (next_us - now_us) // 1000), FULL_RETRY_MS_MAX)
 
-    def check_room(self, size_bytes: int) -> None:
-        """Raise ResourceExhausted if so much more may not wait in the bundle."""
+    def check_room(self, batches: Sequence[Batch], principal: int) -> None:
+        """Raise ResourceExhausted if the rows of these batches may not wait in the bundle, QuotaExceeded if this
+        principal may not have them wait.
+        """
+        self._check_behind()
+        rows = sum(batch.record_count for batch in batches)
+        size = size_in_intake(len(batches), rows, sum(len(batch.data) for batch in batches))
+        self._room.check(size, principal)
+
+    def used_by(self, principal: int) -> Size:
+        """Return what a principal has here, without what it has staged."""
+        return self._room.used_by(principal)
+
+    def _check_behind(self) -> None:
         held = self._held
         behind = held.logs.durable_end(None) - self.next_offset if held.is_ready.is_set() else 0
         if behind > BEHIND_MAX:
@@ -311,18 +346,10 @@ class Intake:
                 f" {BEHIND_MAX} may be; retry when the store answers again",
                 retry_after_ms=FULL_RETRY_MS,
             )
-        if held.size_bytes + size_bytes > held.limits.waiting_bytes_max:
-            raise ResourceExhausted(
-                f"bundle {held.bundle}: timed messages of {held.size_bytes} bytes wait in it, at most"
-                f" {held.limits.waiting_bytes_max} may; retry when some are delivered",
-                retry_after_ms=FULL_RETRY_MS,
-            )
-        if held.waiting.index_bytes > held.limits.index_bytes:
-            raise ResourceExhausted(
-                f"bundle {held.bundle}: {held.waiting.rows} timed messages that are due soon, or cannot be moved,"
-                " are in memory; retry when some are delivered",
-                retry_after_ms=FULL_RETRY_MS,
-            )
+
+
+def _sizes_of(block: Block) -> Sizes:
+    return [(block.principal, size_in_intake(1, block.records.num_rows, block.size_bytes))]
 
 
 def _for_caller(append: asyncio.Future[int]) -> asyncio.Future[int]:
