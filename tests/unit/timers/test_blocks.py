@@ -32,6 +32,17 @@ def test_a_block_of_the_intake_comes_back() -> None:
     assert block.size_bytes == len(record.key) + len(DATA)
 
 
+def test_a_block_names_the_principal_that_sent_it() -> None:
+    record = encode_block(TARGET, 15, DATA, principal=2**64 - 1)
+    assert decode_block(record.key, record.value).principal == 2**64 - 1
+    older = encode_block(TARGET, 15, DATA)
+    assert decode_block(older.key, older.value).principal == 0
+    assert (
+        older.key
+        == fmt.BlockHeader(version=1, topic_id=2**64 - 1, partition=2**32 - 1, floor_us=15).SerializeToString()
+    )
+
+
 def test_a_block_of_a_range_names_its_ids() -> None:
     record = encode_block(TARGET, 0, DATA, IDS.take(pa.array([0, 1, 2])))
     ids = decode_block(record.key, record.value).ids

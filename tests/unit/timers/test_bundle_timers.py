@@ -101,6 +101,15 @@ def test_the_earliest_range_is_turned_first_of_these_the_widest() -> None:
     assert bundle.timers.to_turn(T0_US + HOUR_US) == RangeId(True, 2)
 
 
+def test_a_range_whose_principals_an_earlier_release_dropped_is_turned_as_any_other() -> None:
+    bundle = Bundle()
+    bundle.have(far=replace(TEN, principals={8: 200}))
+    bundle.write(bundle.timers.turning(FAR).records)
+    blocks = [replace(range_block([Key(T0_US, 1, row)]), principal=principal) for row, principal in ((1, 7), (2, 0))]
+    assert bundle.timers.turned(FAR, 9, 12, blocks, {NEAR: Moved(MINUTE, ())}, T0_US - 1, is_last=False).answer
+    assert (bundle.timers.waiting_bytes_of(7), bundle.timers.waiting_bytes_of(8)) == (0, 200)
+
+
 def test_a_turned_chunk_advances_the_range_and_the_last_one_ends_it() -> None:
     bundle = Bundle()
     bundle.have(far=TEN)

@@ -45,6 +45,14 @@ ENTRIES: list[tuple[str, bytes, Entry]] = [
         b"range/1/3",
         RangeEntry(RangeId(True, 3), Range(236_110 * 2 * HOUR_US, 236_111 * 2 * HOUR_US, 9, True, 1000, 123_456)),
     ),
+    (
+        "timers-range-of-principals-v1.bin",
+        b"range/0/3",
+        RangeEntry(
+            RangeId(False, 3),
+            Range(28_333_333 * MINUTE_US, 28_333_334 * MINUTE_US, 9, False, 10, 1000, {5: 10}, {7: 600, 2**63: 300}),
+        ),
+    ),
     ("timers-recall-v1.bin", b"recall/41/7", RecallEntry(Id(41, 7), 1_700_000_000_000_001)),
     ("timers-recall-of-topics-v1.bin", b"recall/41/7", RecallEntry(Id(41, 7), 1_700_000_000_000_001, (5, 600))),
 ]
@@ -77,7 +85,16 @@ def ranges(draw: st.DrawFn) -> RangeEntry:
     range_id = RangeId(far, draw(st.sampled_from(PLACES[far])))
     width_us = draw(st.sampled_from(WIDTHS_US[:-1] if far else WIDTHS_US[-1:]))
     from_us = draw(st.integers(0, 2**61 // width_us)) * width_us
-    value = Range(from_us, from_us + width_us, draw(offsets), draw(st.booleans()), draw(u64), draw(u64), draw(topics))
+    value = Range(
+        from_us,
+        from_us + width_us,
+        draw(offsets),
+        draw(st.booleans()),
+        draw(u64),
+        draw(u64),
+        draw(topics),
+        draw(topics),
+    )
     return RangeEntry(range_id, draw(st.sampled_from([None, value])))
 
 
@@ -154,6 +171,12 @@ def test_an_interval_that_no_range_has_is_damaged(from_us: int, to_us: int, plac
             b"range/0/%d" % place,
             fmt.Range(version=1, from_us=from_us, to_us=min(to_us, 2**63 - 1)).SerializeToString(),
         )
+
+
+def test_principals_without_their_bytes_are_damaged() -> None:
+    value = fmt.Range(version=1, from_us=0, to_us=MINUTE_US, principals=[5], principal_bytes=[])
+    with pytest.raises(DataDamaged, match="1 principals and 0 sums of bytes"):
+        decode(b"range/0/3", value.SerializeToString())
 
 
 def test_topics_without_their_counts_are_damaged() -> None:
