@@ -67,7 +67,7 @@ class Shares:
 
 
 def above_share(limit: str, own: int, named: str, free: int, where: str, retry_after_ms: int) -> QuotaExceeded:
-    """Return the refusal of a principal that has `own` entries of a table, and may have no more."""
+    """Return the refusal of a principal that has `own` entries of a table, which is its share."""
     return QuotaExceeded(
         f"this principal has {own} {named} in {where}, which has room for {max(0, free)} more of all principals"
         " together: a principal may have as many as are free. Nothing was accepted; other principals go on. Retry when"
