@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, cast
 
 from ledgermq.errors import LedgerMQError, ResourceExhausted
+from ledgermq.runtime.ports.shares import is_above_share
 from ledgermq_broker.internal.core import Opening
 from ledgermq_broker.timed.held import Held
 from ledgermq_broker.timed.state.limits import FULL_RETRY_MS
 from ledgermq_broker.timed.state.sizes import NOTHING, DelayedSizes, Size
 from ledgermq_ledger import keys
-from ledgermq_ledger.log.shares import NO_PRINCIPAL, above_share, is_above_share
+from ledgermq_ledger.log.shares import NO_PRINCIPAL, above_share
 from ledgermq_ledger.topics.catalog import Catalog
 
 Sizes = list[tuple[int, Size]]
