@@ -55,8 +55,8 @@ class TableState:
             for partition, why in sorted(self.stopped.items())
         ]
         if self.why and self.behind_s >= LATE_S:
-            hours = int(self.behind_s // 3600)
-            found.append(f"the table of topic {self.topic} is {hours} hours behind its Parquet files: {self.why}")
+            minutes = int(self.behind_s // 60)
+            found.append(f"the table of topic {self.topic} is {minutes} minutes behind its Parquet files: {self.why}")
         if self.foreign:
             found.append(
                 f"topic {self.topic} has a table, and objects in its folder that LedgerMQ did not put, which plain"
