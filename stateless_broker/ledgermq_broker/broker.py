@@ -27,7 +27,7 @@ from ledgermq_broker.backlogs.counts import BacklogCounts
 from ledgermq_broker.backlogs.quotas import Backlogs
 from ledgermq_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
 from ledgermq_broker.cluster.directory import Directory
-from ledgermq_broker.cluster.heartbeat import ENFORCING, RULES
+from ledgermq_broker.cluster.heartbeat import ENFORCING
 from ledgermq_broker.cluster.membership import Membership
 from ledgermq_broker.cluster.ownership import Ownership, OwnershipTimes
 from ledgermq_broker.cluster.peers import Peers
@@ -45,15 +45,12 @@ from ledgermq_broker.metadata.at_controller import AtController
 from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.followed import Metadata, Source
 from ledgermq_broker.metadata.topic_changes import TopicLimits
-from ledgermq_broker.metadata.topic_path import TopicPath
-from ledgermq_broker.paths.deletion_path import DeletionPath
 from ledgermq_broker.paths.fetch_path import FetchPath
-from ledgermq_broker.paths.find_path import FindPath
 from ledgermq_broker.paths.giving_way import GivingWay
 from ledgermq_broker.paths.produce_path import ProducePath
 from ledgermq_broker.paths.received_batches import BatchChecks
 from ledgermq_broker.queues.shares import QUEUES
-from ledgermq_broker.service import BrokerService, ClusterPath, OffsetPath
+from ledgermq_broker.service import BrokerService, ClusterPath, service_of
 from ledgermq_broker.settings.processes import (
     BrokerConstants,
     BrokerSettings,
@@ -62,7 +59,6 @@ from ledgermq_broker.settings.processes import (
     shared_within_s,
 )
 from ledgermq_broker.timed.timers import TIMED
-from ledgermq_broker.transactions.stage_path import StagePath
 from ledgermq_broker.transactions.transactions import TRANSACTIONS
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking
@@ -105,7 +101,6 @@ class Broker:
         self.cluster_id = cluster.cluster_id
         self.version = version("ledgermq")
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        interval_s = settings.heartbeat_interval_s(store.url)
         self.settings = settings
         self._constants = constants or BrokerConstants()
         self._counts = counts
@@ -114,23 +109,10 @@ class Broker:
         self._store_clock = StoreClock(store)
         self.alarms = Alarms()
         pair = KeyPair(sources)
-        self.membership = Membership(
-            store,
-            sources,
-            self.broker_id,
-            address,
-            interval_s,
-            settings.peer_address or "",
-            self._clocks.learn,
-            settings.rack,
-            self.alarms.now,
-            self.version,
-            on_store_time_reached=self._store_clock.learn,
-            public_key=pair.public,
-            kafka_address=kafka_address,
-        )
+        self.membership = self._new_membership(store, sources, pair.public, kafka_address)
         self.credentials = BrokerCredentials(pair, self.membership, self._store_clock.now_us)
         self.directory = Directory(cluster.bundles)
+        interval_s = self.membership.interval_s
         self._peers = Peers(connector.proving(self.credentials.credential), interval_s, self._peer_lost)
         self.metadata = Metadata(
             LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources),
@@ -142,38 +124,14 @@ class Broker:
         self.rules = RulesInForce(
             self.metadata, self.membership, settings.supers(), enforced=settings.security == "rules"
         )
-        self.alarms.add(self._unguarded)
-        context = self.context = BundleContext(
-            store,
-            sources,
-            cluster,
-            self.broker_id,
-            lambda: self.metadata.catalog,
-            _bundle_limits(settings, store.url),
-            metrics or BundleMetrics(),
-            run_blocking,
-            self._store_clock.now_us,
-            self._kept,
-            self._bring,
-        )
+        self.context = self._new_context(store, sources, cluster, metrics or BundleMetrics(), run_blocking)
         times = self._times(settings, interval_s)
         self.ownership = Ownership(
-            self.membership, self._peers, self.directory, context, sources, times, self._ownership_changed
+            self.membership, self._peers, self.directory, self.context, sources, times, self._ownership_changed
         )
         self.ownership.on_leave = self.rules.withdraw
-        for alarm in (self._parked, self._takes_no_records, context.table_alarms):
-            self.alarms.add(alarm)
-        if (copies := copies_of(store)) is not None:
-            self.alarms.add(lambda: sorted(copies.damaged.values()))
-        self.controller = Controller(
-            context.compaction,
-            self.metadata,
-            self.ownership,
-            from_settings(TopicLimits, settings),
-            FEATURES,
-            self.membership.lacking,
-            self._prepare_move,
-        )
+        self._add_alarms(store)
+        self.controller = self._new_controller()
         self._calls = BundleCalls(self._asked)
         self.service = self._put_service_together(run_blocking)
         proofs = BrokerProofs(self.membership, self._store_clock.now_us)
@@ -181,6 +139,63 @@ class Broker:
             self.service, self.rules, proofs, sources, one_of(counts, QuotaCounts), self.transactions.has_staged
         )
         self._run: asyncio.Task[None] | None = None
+
+    def _new_membership(self, store: ObjectStore, sources: Sources, public_key: str, kafka_address: str) -> Membership:
+        settings = self.settings
+        return Membership(
+            store,
+            sources,
+            self.broker_id,
+            self.address,
+            settings.heartbeat_interval_s(store.url),
+            settings.peer_address or "",
+            self._clocks.learn,
+            settings.rack,
+            self.alarms.now,
+            self.version,
+            on_store_time_reached=self._store_clock.learn,
+            public_key=public_key,
+            kafka_address=kafka_address,
+        )
+
+    def _new_context(
+        self,
+        store: ObjectStore,
+        sources: Sources,
+        cluster: ClusterSettings,
+        metrics: BundleMetrics,
+        run_blocking: RunBlocking,
+    ) -> BundleContext:
+        return BundleContext(
+            store,
+            sources,
+            cluster,
+            self.broker_id,
+            lambda: self.metadata.catalog,
+            _bundle_limits(self.settings, store.url),
+            metrics,
+            run_blocking,
+            self._store_clock.now_us,
+            self._kept,
+            self._bring,
+        )
+
+    def _new_controller(self) -> Controller:
+        return Controller(
+            self.context.compaction,
+            self.metadata,
+            self.ownership,
+            from_settings(TopicLimits, self.settings),
+            FEATURES,
+            self.membership.lacking,
+            self._prepare_move,
+        )
+
+    def _add_alarms(self, store: ObjectStore) -> None:
+        for alarms in (self.rules.alarms, self._parked, self._takes_no_records, self.context.table_alarms):
+            self.alarms.add(alarms)
+        if (copies := copies_of(store)) is not None:
+            self.alarms.add(lambda: sorted(copies.damaged.values()))
 
     @classmethod
     async def start(
@@ -222,7 +237,7 @@ class Broker:
             await broker.rules.enforce_what_is_kept(broker.context.ledger(keys.METADATA_BUNDLE))
         await broker.membership.join(broker._features)
         try:
-            broker._refuse_to_enforce_beside_old_brokers()
+            broker.rules.refuse_beside_old_brokers()
         except InvalidConfig:
             await broker.membership.leave()
             raise
@@ -274,20 +289,10 @@ class Broker:
                 self.failed.set_result(failed.exceptions[0])
 
     def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
-        settings = self.settings
         checks = BatchChecks(run_blocking, self._check_backlog, self.context.append_now_us)
         window = FairWindow(shared_within_s(self.context.store.url))
         produce_path = ProducePath(self.metadata, self.ownership, checks, self.context.metrics, window)
-        self._fetch_path = FetchPath(
-            self.metadata,
-            self.ownership,
-            settings.fetch_wait_ms_max / 1000,
-            self.context.metrics,
-            self.context.answers,
-            direct=settings.shares_locations(self.context.store.url),
-            functions=self._functions,
-            give_way=lambda: GivingWay(self.context.produce_memory, giving_way_share(self.context.store.url)),
-        )
+        self._fetch_path = self._new_fetch_path()
         at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
         self.internal = InternalTerms(
             self.ownership,
@@ -295,6 +300,55 @@ class Broker:
                 lambda: self.metadata.catalog, self.context.sources, lambda: self.ownership.times.damaged_retry_s
             ),
         )
+        parts = self._open_features(checks, produce_path, at_controller)
+        for serving in self.opened:
+            self.alarms.add(serving.alarms)
+        self.backlogs = Backlogs(
+            self.metadata,
+            self.ownership,
+            self._broker,
+            self.groups,
+            self.shares,
+            self._passed_us,
+            one_of(self._counts, BacklogCounts),
+        )
+        rule_path = RulePath(
+            self.controller,
+            at_controller,
+            self.metadata,
+            self.rules,
+            Everywhere(self.membership, self._peers.connection),
+            self.context.sources,
+            self.membership.me.session,
+        )
+        quota_path = QuotaPath(
+            at_controller,
+            self.metadata,
+            rule_path.put,
+            self.context.sources,
+            self.rules.usages,
+            self._tables_used_by,
+        )
+        ledger = self.context.ledger(keys.METADATA_BUNDLE)
+        cluster_path = ClusterPath(ledger, self.version, self.membership, self.directory, self.ownership)
+        return service_of(parts, cluster_path, self._fetch_path, rule_path, quota_path)
+
+    def _new_fetch_path(self) -> FetchPath:
+        settings, root_url = self.settings, self.context.store.url
+        return FetchPath(
+            self.metadata,
+            self.ownership,
+            settings.fetch_wait_ms_max / 1000,
+            self.context.metrics,
+            self.context.answers,
+            direct=settings.shares_locations(root_url),
+            functions=self._functions,
+            give_way=lambda: GivingWay(self.context.produce_memory, giving_way_share(root_url)),
+        )
+
+    def _open_features(
+        self, checks: BatchChecks, produce_path: ProducePath, at_controller: AtController
+    ) -> BrokerParts:
         parts = BrokerParts(
             address=self.address,
             settings=lambda: self.settings,
@@ -319,54 +373,7 @@ class Broker:
         self.groups, self.transactions = self.opened.of(GROUPS), self.opened.of(TRANSACTIONS)
         self.timers, self.shares = self.opened.of(TIMED), self.opened.of(QUEUES)
         self.holders = self.opened.of(EXCLUSIVE)
-        for serving in self.opened:
-            self.alarms.add(serving.alarms)
-        self.backlogs = Backlogs(
-            self.metadata,
-            self.ownership,
-            self._broker,
-            self.groups,
-            self.shares,
-            self._passed_us,
-            one_of(self._counts, BacklogCounts),
-        )
-        rule_path = RulePath(
-            self.controller,
-            at_controller,
-            self.metadata,
-            self.rules,
-            Everywhere(self.membership, self._peers.connection),
-            self.context.sources,
-            self.membership.me.session,
-        )
-        return BrokerService(
-            ClusterPath(
-                self.context.ledger(keys.METADATA_BUNDLE), self.version, self.membership, self.directory, self.ownership
-            ),
-            produce_path,
-            self._fetch_path,
-            FindPath(self.metadata, self.ownership, self.context.answers),
-            DeletionPath(self.metadata, self.ownership),
-            OffsetPath(self.metadata, self.ownership, lambda: self._store_clock.now_us() or 0),
-            TopicPath(
-                self.metadata, self.ownership, self.controller, at_controller, lambda: self.settings.auto_create_topics
-            ),
-            self.groups,
-            StagePath(self.metadata, self.ownership, checks, self.transactions, self.timers),
-            self.transactions,
-            self.timers,
-            self.shares,
-            self.holders,
-            rule_path,
-            QuotaPath(
-                at_controller,
-                self.metadata,
-                rule_path.put,
-                self.context.sources,
-                self.rules.usages,
-                self._tables_used_by,
-            ),
-        )
+        return parts
 
     def _tables_used_by(self, principal: int) -> dict[str, int]:
         """Return what a principal (a hash of its name) has of the tables that all share, in all bundles of this
@@ -379,30 +386,9 @@ class Broker:
 
     def _features(self) -> tuple[str, ...]:
         """Decide whether rules are enforced, if that depends on the other brokers; return what this broker has."""
-        others = [heartbeat for name, heartbeat in self.membership.present().items() if name != self.broker_id]
-        if self.settings.security == "auto" and any(ENFORCING in heartbeat.features for heartbeat in others):
-            self.rules.enforced, self.rules.undecided = True, False
-        return (*ANNOUNCED, ENFORCING) if self.rules.enforced and not self.rules.undecided else ANNOUNCED
-
-    def _refuse_to_enforce_beside_old_brokers(self) -> None:
-        """Raise InvalidConfig if rules are to be enforced while a broker is present that ignores them."""
-        lacking = self.membership.lacking(RULES) if self.rules.enforced and not self.rules.undecided else ()
-        for heartbeat in lacking:
-            raise InvalidConfig(
-                f"security = rules: broker {heartbeat.broker} at {heartbeat.address} runs"
-                f" {heartbeat.release or 'a release that does not announce its number'}, which ignores access rules:"
-                " upgrade or stop it, then start this broker again"
-            )
-
-    def _unguarded(self) -> list[str]:
-        """Return an alarm for each broker that lets through what this one refuses."""
-        if not self.rules.enforced:
-            return []
-        return [
-            f"broker {heartbeat.broker} at {heartbeat.address} does not enforce access rules: start it with"
-            " security = rules"
-            for heartbeat in self.membership.lacking(ENFORCING)
-        ]
+        if self.settings.security == "auto":
+            self.rules.follow_others()
+        return (*ANNOUNCED, ENFORCING) if self.rules.is_decided else ANNOUNCED
 
     def _times(self, settings: BrokerSettings, interval_s: float) -> OwnershipTimes:
         constants = self._constants

@@ -20,8 +20,15 @@ from ledgermq_broker.cluster.heartbeat import Heartbeat
 from ledgermq_broker.cluster.membership import Membership
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.health import problems
+from ledgermq_broker.internal.feature import BrokerParts
 from ledgermq_broker.metadata.followed import Lookup, Metadata
+from ledgermq_broker.metadata.topic_path import TopicPath
+from ledgermq_broker.paths.deletion_path import DeletionPath
 from ledgermq_broker.paths.fetch_path import refuse_unreadable
+from ledgermq_broker.paths.find_path import FindPath
+from ledgermq_broker.timed.timers import TIMED
+from ledgermq_broker.transactions.stage_path import StagePath
+from ledgermq_broker.transactions.transactions import TRANSACTIONS
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
@@ -39,6 +46,25 @@ class BrokerService(BrokerApi):
             having = [path for path in (cluster, *paths) if hasattr(path, method.attribute)]
             assert len(having) == 1, f"{method.name} is in {len(having)} paths: {having}"
             setattr(self, method.attribute, getattr(having[0], method.attribute))
+
+
+def service_of(parts: BrokerParts, cluster: ClusterPath, *paths: object) -> BrokerService:
+    """Return the service of a broker: its features, the paths that need only `parts`, and `paths`."""
+    metadata, ownership = parts.metadata, parts.ownership
+    transactions, timers = parts.opened.of(TRANSACTIONS), parts.opened.of(TIMED)
+    return BrokerService(
+        cluster,
+        *paths,
+        *parts.opened,
+        parts.produce_path,
+        FindPath(metadata, ownership, parts.context.answers),
+        DeletionPath(metadata, ownership),
+        OffsetPath(metadata, ownership, lambda: parts.store_clock.now_us() or 0),
+        TopicPath(
+            metadata, ownership, parts.controller, parts.at_controller, lambda: parts.settings().auto_create_topics
+        ),
+        StagePath(metadata, ownership, parts.checks, transactions, timers),
+    )
 
 
 class OffsetPath:

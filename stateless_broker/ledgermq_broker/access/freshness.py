@@ -13,7 +13,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, Unauthenticated, Unavailable
+from ledgermq.errors import (
+    DataDamaged,
+    FormatNotSupported,
+    InvalidConfig,
+    LedgerMQError,
+    Unauthenticated,
+    Unavailable,
+)
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq_broker.access.jwt import SignedTokens
@@ -21,7 +28,7 @@ from ledgermq_broker.access.state.records import quota_set_of
 from ledgermq_broker.access.state.rule_set import RuleSet, rule_set_of
 from ledgermq_broker.access.state.rules import Principal
 from ledgermq_broker.access.state.usage import Usages
-from ledgermq_broker.cluster.heartbeat import Heartbeat
+from ledgermq_broker.cluster.heartbeat import ENFORCING, RULES, Heartbeat
 from ledgermq_broker.cluster.membership import Membership
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.metadata.followed import Metadata
@@ -91,6 +98,37 @@ class RulesInForce:
                 rules=len(held.rules),
                 tokens=len(held.tokens),
             )
+
+    def follow_others(self) -> None:
+        """Enforce the rules if another broker does, for a start without a setting."""
+        me = self._membership.me.broker
+        others = [heartbeat for name, heartbeat in self._membership.present().items() if name != me]
+        if any(ENFORCING in heartbeat.features for heartbeat in others):
+            self.enforced, self.undecided = True, False
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether this broker enforces rules, and not only because nothing says yet whether it should."""
+        return self.enforced and not self.undecided
+
+    def refuse_beside_old_brokers(self) -> None:
+        """Raise InvalidConfig if rules are to be enforced while a broker is present that ignores them."""
+        for heartbeat in self._membership.lacking(RULES) if self.is_decided else ():
+            raise InvalidConfig(
+                f"security = rules: broker {heartbeat.broker} at {heartbeat.address} runs"
+                f" {heartbeat.release or 'a release that does not announce its number'}, which ignores access rules:"
+                " upgrade or stop it, then start this broker again"
+            )
+
+    def alarms(self) -> list[str]:
+        """Return an alarm for each broker that lets through what this one refuses."""
+        if not self.enforced:
+            return []
+        return [
+            f"broker {heartbeat.broker} at {heartbeat.address} does not enforce access rules: start it with"
+            " security = rules"
+            for heartbeat in self._membership.lacking(ENFORCING)
+        ]
 
     def catalog_changed(self) -> None:
         """Take over what the catalog holds now."""
