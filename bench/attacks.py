@@ -1,26 +1,38 @@
-"""X3: what is left for a well-behaved principal beside each of ten floods by hostile programs.
+"""X3: what is left for a well-behaved principal beside each of some floods by hostile programs.
 
 One broker on local files with fsync, access rules and an admin port. *Calm* sends 100 records of 100 B a
 second by one connection; each counts from the time at which it was to be sent until its acknowledgement.
 The first four floods have no credential, the others a token with rights on their own topics only. The
-memory is what the broker has at most during a flood, above what it had before.
+memory is what the broker has at most during a flood, above what it had before. Floods of the port for
+Kafka clients are those of `tests.attacks.kafka_flood`. For floods of the HTTP gateway, `tests.attacks.http_flood`
+with 500 connections, a record is also sent by the gateway, 20 times a second.
+
+    python -m bench.run --only X3 --rounds 1 --output x3.json      some ten minutes
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Self
+
+import httpx
 
 import ledgermq.sync
 from bench.attacker import KINDS, OWN
 from bench.measures import Results
 from bench.ours import Cluster, stop_client, wait_until_warm
 from bench.percentiles import at, latencies_within
+from tests.attacks.kafka_flood import OWN as OWN_OF_KAFKA
 from tests.e2e.admin_port import ADMIN, AdminPort
+from tests.e2e.processes import BrokerProcess
+from tests.waiting import wait_until
 
 ROW = "X3"
 ALONE = "alone"
@@ -37,6 +49,18 @@ FLOODS = {
     "pings": "pings",
 }
 assert tuple(FLOODS) == KINDS
+KAFKA_FLOODS = {
+    "requests": "requests of the Kafka protocol",
+    "lists": "long lists of the Kafka protocol",
+    "batches": "many batches of the Kafka protocol",
+    "tokens": "wrong tokens at the Kafka port",
+    "halves": "requests of the Kafka protocol that never end",
+    "silent": "Kafka readers that take nothing",
+}
+HTTP_FLOODS = {"http": "requests to the gateway", "http_tokens": "wrong tokens at the gateway"}
+ALL = FLOODS | KAFKA_FLOODS | HTTP_FLOODS
+P99_HTTP = "p99 of a record by the gateway at 20/s"
+HTTP_RATE, HTTP_CONNECTIONS = 20.0, 500
 P99, MEMORY = "p99 of an acknowledgement at 100/s", "memory beside a flood"
 RATE, PARTITIONS, SECONDS, SETTLE_S = 100.0, 4, 8.0, 1.0
 
@@ -48,7 +72,7 @@ class Attacked:
     def run(self) -> None:
         """Each flood has its own root, so that none leaves anything to the next one."""
         for _ in range(self._rounds):
-            for kind in ("", *FLOODS):
+            for kind in ("", *ALL):
                 self._beside(kind)
 
     def _beside(self, kind: str) -> None:
@@ -56,14 +80,19 @@ class Attacked:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ledgermq-bench-")))
             (folder / "root").mkdir()
             calm_token, hostile_token = _tokens((folder / "root").as_uri())
-            cluster = Cluster(folder, (folder / "root").as_uri(), 1, "--security=rules", *ADMIN, token=calm_token)
+            options = ("--security=rules", "--kafka-port=0", *ADMIN)
+            cluster = Cluster(folder, (folder / "root").as_uri(), 1, *options, token=calm_token)
             stack.callback(cluster.close)
             calm = cluster.start_client("live", cluster.new_topic(PARTITIONS), rate=RATE)
             wait_until_warm(calm)
             time.sleep(SETTLE_S)
-            name = FLOODS.get(kind, ALONE)
+            name = ALL.get(kind, ALONE)
             before, most = cluster.rss_bytes(), _Most(cluster)
-            flood = self._flood(cluster, kind, hostile_token) if kind else None
+            by_http = None
+            if kind == "" or kind in HTTP_FLOODS:
+                topic = cluster.new_topic(PARTITIONS)
+                by_http = stack.enter_context(_ByGateway(folder, cluster.brokers.addresses, topic, calm_token))
+            flood = self._flood(cluster, kind, hostile_token, by_http) if kind else None
             if flood is not None:
                 wait_until_warm(flood)
             begin_s = time.time()
@@ -72,13 +101,23 @@ class Attacked:
             found = latencies_within(stop_client(calm)["latencies"], begin_s, end_s)
             self._results.add(ROW, P99, name, "ms", at(found, 0.99))
             self._results.add(ROW, MEMORY, name, "MB", max(0, most.bytes - before) / 1e6)
+            if by_http is not None:
+                self._results.add(ROW, P99_HTTP, name, "ms", by_http.p99_ms(begin_s, end_s))
             if flood is not None:
                 flood.wait(timeout=120)
 
-    def _flood(self, cluster: Cluster, kind: str, token: str) -> subprocess.Popen[str]:
+    def _flood(self, cluster: Cluster, kind: str, token: str, by_http: _ByGateway | None) -> subprocess.Popen[str]:
         broker = cluster.brokers.running[0]
-        options = [f"--token={token}", f"--admin={AdminPort(broker).address}", f"--seconds={self._seconds}"]
-        command = [sys.executable, "-m", "bench.attacker", kind, broker.address, *options]
+        if kind in HTTP_FLOODS:
+            assert by_http is not None
+            given = [str(by_http.port), str(HTTP_CONNECTIONS), str(self._seconds), *([token] * (kind == "http"))]
+            command = ["tests.attacks.http_flood", *given]
+        elif kind in KAFKA_FLOODS:
+            command = ["tests.attacks.kafka_flood", kind, _kafka_address(broker), str(self._seconds), token]
+        else:
+            options = [f"--token={token}", f"--admin={AdminPort(broker).address}", f"--seconds={self._seconds}"]
+            command = ["bench.attacker", kind, broker.address, *options]
+        command = [sys.executable, "-m", *command]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -96,9 +135,63 @@ class _Most:
             time.sleep(0.05)
 
 
+class _ByGateway:
+    """A gateway, and a program that sends a record by it at a steady rate."""
+
+    def __init__(self, folder: Path, target: str, topic: str, token: str) -> None:
+        self.port = 0
+        self._log, self._target, self._topic, self._token = folder / "gateway.log", target, topic, token
+        self._took: list[tuple[float, float]] = []
+        """When each was to be sent, and how long it took from then on."""
+        self._over = threading.Event()
+        self._sending = threading.Thread(target=self._send, name="records by the gateway")
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "ledgermq.cli.main", "gateway", "--target", self._target, "--port", "0"]
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=output)
+        wait_until(lambda: "gateway listens" in self._log.read_text() or self._process.poll() is not None)
+        found = re.search(r"http://127.0.0.1:(\d+)", self._log.read_text())
+        if found is None:
+            raise RuntimeError(f"the gateway did not start: {self._log.read_text()}")
+        self.port = int(found[1])
+        self._sending.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._sending.join()
+        self._process.kill()
+        self._process.wait()
+
+    def _send(self) -> None:
+        headers = {"Authorization": f"Bearer {self._token}"}
+        with httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=120) as http:
+            due_s = time.time()
+            while not self._over.is_set():
+                answer = http.post(f"/v1/topics/{self._topic}/records", json={"records": [{"value": "x"}]})
+                answer.raise_for_status()
+                self._took.append((due_s, time.time() - due_s))
+                due_s += 1 / HTTP_RATE
+                time.sleep(max(0.0, due_s - time.time()))
+
+    def p99_ms(self, begin_s: float, end_s: float) -> float:
+        self._over.set()
+        self._sending.join()
+        return at(latencies_within([(due_s, 1000 * took_s) for due_s, took_s in self._took], begin_s, end_s), 0.99)
+
+
+def _kafka_address(broker: BrokerProcess) -> str:
+    wait_until(lambda: "Kafka port open" in broker.text())
+    found = re.search(r'"advertised": ?"[^"]*:(\d+)"', broker.text())
+    assert found is not None
+    return f"127.0.0.1:{found[1]}"
+
+
 def _tokens(root: str) -> tuple[str, str]:
     """Return a token that may use all topics, and one that may use its own only."""
     with ledgermq.sync.connect(root) as client:
         client.access.grant("user:calm", "produce,consume,create,describe", "*")
+        client.create_topic(OWN_OF_KAFKA, 1)
         client.access.grant("user:hostile", "produce,consume,create,describe,alter,delete", f"{OWN}*")
         return client.access.create_token("calm").token, client.access.create_token("hostile").token
