@@ -2,13 +2,15 @@
 some seed must catch it.
 
 A mutant that survives means that the simulation does not look there. "bug" and "crash" do not count
-as caught: they would only mean that the mutant itself no longer fits the code.
+as caught: they would only mean that the mutant itself no longer fits the code. Nor does "stuck" alone: many
+bugs end in a hang by the way, which names no rule that is broken. It counts for a mutant whose harm is just that,
+and says so (`hangs`). Each such wait is bounded in virtual time, by the level: some ten minutes of health.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
 import pytest
@@ -16,6 +18,7 @@ import pytest
 from tests.simulation.result import Make, Result, simulate
 
 NOT_A_CATCH = {"bug", "crash"}
+HANG = {"stuck"}
 Apply = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -27,6 +30,13 @@ class Mutant:
     what: str
     likely: Callable[[int], bool] | None = None
     """Which seeds draw the circumstances that it needs: these are tried first."""
+    hangs: bool = False
+    """Its harm is that something never ends: no answer is wrong, and nothing is lost."""
+
+    def catch(self, kinds: Set[str]) -> Set[str]:
+        """Return those kinds of violations that show it."""
+        found = kinds - NOT_A_CATCH
+        return found if self.hangs or found - HANG else set()
 
     def in_order(self, seeds: Iterable[int]) -> list[int]:
         return sorted(seeds, key=lambda seed: self.likely is not None and not self.likely(seed))
@@ -48,13 +58,13 @@ class Caught:
 MUTANTS: dict[str, Mutant] = {}
 
 
-def mutant(level: str, likely: Callable[[int], bool] | None = None) -> Callable[[Apply], Apply]:
+def mutant(level: str, likely: Callable[[int], bool] | None = None, *, hangs: bool = False) -> Callable[[Apply], Apply]:
     """Registers a function that applies a bug; its docstring says what is wrong."""
 
     def register(apply: Apply) -> Apply:
         name = apply.__name__.replace("_", "-")
         assert name not in MUTANTS, name
-        MUTANTS[name] = Mutant(name, level, apply, (apply.__doc__ or "").strip(), likely)
+        MUTANTS[name] = Mutant(name, level, apply, (apply.__doc__ or "").strip(), likely, hangs)
         return apply
 
     return register
@@ -70,7 +80,7 @@ def hunt(found: Mutant, make: Make, seeds: Iterable[int]) -> Caught:
             tried += 1
             begun_s = time.process_time()
             result = simulate(make, seed)
-            if result.kinds - NOT_A_CATCH:
+            if found.catch(result.kinds):
                 return Caught(found, seed, result, tried, time.process_time() - begun_s)
             misfit = next((str(violation) for violation in result.violations), misfit)
     return Caught(found, None, None, tried, misfit=misfit)

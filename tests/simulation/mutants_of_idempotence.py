@@ -52,7 +52,7 @@ def sequences_not_looked_at(patch: Patch) -> None:
     patch.setattr(Producers, "judge", lambda *_: None)
 
 
-@mutant("ledger")
+@mutant("ledger", hangs=True)
 def window_smaller_than_what_is_in_flight(patch: Patch) -> None:
     """Fewer batches are remembered than clients may have unacknowledged."""
     patch.setattr("ledgermq_ledger.log.producers.WINDOW_BATCHES", 1)

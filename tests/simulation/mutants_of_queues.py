@@ -201,7 +201,7 @@ def queue_epochs_without_the_move(patch: Patch) -> None:
     patch.setattr(BundleOwner, "epoch_of", lambda self, key: self.epoch)
 
 
-@mutant("queues", lambda seed: queues_plan_of(seed).patience_s < 1)
+@mutant("queues", lambda seed: queues_plan_of(seed).patience_s < 1, hangs=True)
 def queue_raises_before_it_asks(patch: Patch) -> None:
     """Once a member was not served for `request_timeout_s`, each of its calls raises before it asks again."""
     real = Queue._more

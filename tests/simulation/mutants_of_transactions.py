@@ -168,7 +168,7 @@ def transactions_in_order_of_numbers_alone(patch: Patch) -> None:
     patch.setattr(Transaction, "pair", property(lambda self: (0, self.number)))
 
 
-@mutant("transactions")
+@mutant("transactions", hangs=True)
 def bundle_forgets_what_it_completed(patch: Patch) -> None:
     """A bundle that gets the same completion again does not find that it is done."""
     patch.setattr(ServedBundle, "is_over", lambda self, transaction: False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,18 @@ def record(seed: int, level: str = "ledger") -> Record:
 
 def hunted(known: Record | None, mutant: Mutant = MUTANT) -> Hunted:
     return hunt_with_record(mutant, Run, range(10), known, time.process_time)
+
+
+def test_a_hang_alone_counts_for_a_bug_that_hangs_and_for_no_other() -> None:
+    hanging = replace(MUTANT, hangs=True)
+    for found, mutant, kinds in [
+        (set(), MUTANT, {"stuck"}),
+        (set(), MUTANT, {"stuck", "bug"}),
+        ({"stuck"}, hanging, {"stuck", "crash"}),
+        ({"rule", "stuck"}, MUTANT, {"rule", "stuck", "bug"}),
+        (set(), hanging, {"bug", "crash"}),
+    ]:
+        assert mutant.catch(kinds) == found
 
 
 def test_the_recorded_seed_alone_is_run() -> None:
