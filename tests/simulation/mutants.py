@@ -10,7 +10,8 @@ and says so (`hangs`). Each such wait is bounded in virtual time, by the level: 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import pytest
@@ -33,7 +34,7 @@ class Mutant:
     hangs: bool = False
     """Its harm is that something never ends: no answer is wrong, and nothing is lost."""
 
-    def catch(self, kinds: Set[str]) -> Set[str]:
+    def catch(self, kinds: AbstractSet[str]) -> AbstractSet[str]:
         """Return those kinds of violations that show it."""
         found = kinds - NOT_A_CATCH
         return found if self.hangs or found - HANG else set()
