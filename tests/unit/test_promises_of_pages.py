@@ -25,7 +25,8 @@ from ledgermq.client.groups import refusals, retry_creation, retry_topics
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import handler_settings
 from ledgermq.client.messages.due import HORIZON
-from ledgermq.client.producing import arrow_rows, dispatcher, resend_queue, spill_file, topics
+from ledgermq.client.producing import arrow_rows, dispatcher, resend_queue, spill_file
+from ledgermq.client.producing.partition import topic_queues
 from ledgermq.client.queues import message as queue_message
 from ledgermq.client.queues import queue
 from ledgermq.client.settings.spill import Spill
@@ -101,7 +102,7 @@ PROMISES = (
     Promise("filters.md", "and 256 characters in a pattern", grammar.PATTERN_CHARS_MAX, 256),
     Promise("filters.md", "and texts of more than 64 characters", columns.NUMBER_CHARS_MAX, 64),
     Promise("filters.md", "or has more than 64 KiB, can only be tested", columns.VALUE_BYTES_MAX, 65_536),
-    Promise("filters.md", "Up to 64 batches of a partition are open at once", topics.TAGS_OPEN_MAX, 64),
+    Promise("filters.md", "Up to 64 batches of a partition are open at once", topic_queues.TAGS_OPEN_MAX, 64),
     Promise("filters.md", "is judged once more by a new process; the second time", processes.OVERTIMES_MAX, 2),
     Promise("filters.md", "takes longer than `filter_message_ms_max` (1 s)", BROKER.filter_message_ms_max, 1_000),
     Promise(
