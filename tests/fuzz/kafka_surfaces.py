@@ -7,10 +7,11 @@ import struct
 import tracemalloc
 from functools import partial
 
-from ledgermq.errors import CorruptFrame, LedgerMQError
+from ledgermq.errors import CorruptFrame, LedgerMQError, Unauthenticated
 from ledgermq_broker.kafka.wire.frames import FrameBuffer, read_head, request_frame
 from ledgermq_broker.kafka.wire.messages import Api, Message, api_of, read_whole, written
 from ledgermq_broker.kafka.wire.primitives import Reader
+from ledgermq_broker.kafka.wire.sasl import MECHANISMS, claim
 from tests.fuzz.surface import Surface, Untyped
 from tests.unit.kafka.drawn_messages import every_message, message
 
@@ -109,8 +110,35 @@ def peak_bytes(data: bytes) -> int:
     return peak
 
 
+def sasl_seeds() -> list[bytes]:
+    """Messages of both mechanisms, each behind the number of its mechanism."""
+    plain = [b"\0user\0token", b"other\0user\0token", b"user\0user\0t\0", b"\0\0"]
+    bearer = [
+        b"n,,\1auth=Bearer token\1\1",
+        b"n,a=user=2Cx,\1host=h\1auth=bearer token\1\1",
+        b"y,,\1auth=Bearer \1\1",
+        b"n,,\1auth=Bearer a\1auth=Bearer b\1\1",
+    ]
+    return [bytes([number]) + text for number in range(len(MECHANISMS)) for text in plain + bearer]
+
+
+def check_sasl(data: bytes) -> None:
+    """What a client proves itself with is a token of one line, or refused without a word of it."""
+    if not data:
+        return
+    try:
+        found = claim(MECHANISMS[data[0] % len(MECHANISMS)], data[1:])
+    except Unauthenticated as error:
+        if len(error.message) > 200:
+            raise Untyped("a refusal repeats what was sent") from None
+        raise
+    if not found.token or not (found.token.isascii() and found.token.isprintable()):
+        raise Untyped(f"{found} is no claim")
+
+
 def surfaces() -> list[Surface]:
     return [
         Surface("kafka-frames", frame_seeds(), check_frames, weight=2),
+        Surface("kafka-sasl", sasl_seeds(), check_sasl),
         Surface("kafka-messages", message_seeds(), check_message, spoil_message, weight=3),
     ]
