@@ -45,8 +45,8 @@ from ledgermq_broker.kafka.handlers.produce import (
     ProduceHandler,
     RunBlocking,
 )
+from ledgermq_broker.kafka.handlers.serving import handlers
 from ledgermq_broker.kafka.identity import Identity
-from ledgermq_broker.kafka.serving import handlers
 from ledgermq_broker.kafka.table import Served, api_versions, served
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.frames import FRAME_BYTES_MAX, RequestHead, read_head, response_frame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledgermq_broker.kafka.serving import handlers
+from ledgermq_broker.kafka.handlers.serving import handlers
 from ledgermq_broker.kafka.table import TABLE
 from ledgermq_broker.kafka.wire.messages import API_VERSIONS, FETCH, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
