@@ -15,7 +15,7 @@ from ledgermq.sources import Sources
 from ledgermq_broker.kafka import connection
 from ledgermq_broker.kafka import listener as limits
 from ledgermq_broker.kafka.connection import Parts
-from ledgermq_broker.kafka.handlers.endings import LINES_AT_ONCE
+from ledgermq_broker.kafka.endings import LINES_AT_ONCE
 from ledgermq_broker.kafka.listener import KafkaListener
 from ledgermq_broker.kafka.opening import KafkaPort
 from ledgermq_broker.kafka.page import page

@@ -34,8 +34,8 @@ from ledgermq_broker.access.door import Admitted, Door
 from ledgermq_broker.access.state.usage import Account
 from ledgermq_broker.bundle.budgets import CALLER, Caller
 from ledgermq_broker.kafka.brokers import Brokers
+from ledgermq_broker.kafka.endings import Endings
 from ledgermq_broker.kafka.handlers.asked import Asked
-from ledgermq_broker.kafka.handlers.endings import Endings
 from ledgermq_broker.kafka.handlers.fetch import FetchHandler
 from ledgermq_broker.kafka.handlers.produce import (
     NO_OFFSET,
