@@ -5,6 +5,7 @@ checks gives, whatever a record has, and whatever the topic asks for.
 from __future__ import annotations
 
 import random
+import tracemalloc
 from typing import Any
 
 import pyarrow as pa
@@ -115,6 +116,71 @@ def test_records_without_a_key_keep_what_they_have(seed: int) -> None:
                 pairs = list(pairs.items() if isinstance(pairs, dict) else pairs)
                 assert headers == [(name, data.encode() if isinstance(data, str) else data) for name, data in pairs]
                 assert given.get("partition", result.partition) == result.partition
+
+    life()
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["send", "send_many"])
+def test_headers_that_can_be_read_once_come_along_where_a_batch_ends(many: bool) -> None:
+    wanted = [("a", b"1"), ("b", None)]
+
+    @in_cluster("a:1")
+    async def life(cluster: Cluster) -> None:
+        async with client_of(cluster) as client:
+            await client.create_topic("t", PARTITIONS)
+            async with client.producer(batch_bytes_max=500) as producer:
+                await producer.send("t", b"first", key=b"k")
+                given: list[dict[str, Any]] = [
+                    {"value": bytes(90), "key": b"k", "headers": iter(wanted)} for _ in range(40)
+                ]
+                if many:
+                    sent = list(await producer.send_many("t", [ledgermq.Record(**each) for each in given]))
+                else:
+                    sent = [producer.send("t", **each) for each in given]
+                for each in sent:
+                    await each
+            [found] = [rows for rows in await stored(client, "t") if rows]
+            assert [row[2] for row in found] == [[], *[wanted] * 40]
+
+    life()
+
+
+@pytest.mark.parametrize("has_batch", [False, True], ids=["the long way", "the short way"])
+def test_send_many_of_large_texts_encodes_no_more_than_there_is_room_for(has_batch: bool) -> None:
+    texts = ["x" * 1_000_000] * 100
+
+    @in_cluster("a:1")
+    async def life(cluster: Cluster) -> None:
+        async with client_of(cluster) as client:
+            await client.create_topic("t", 1)
+            settings: dict[str, Any] = {} if has_batch else {"on_delivery": lambda result: None}
+            async with client.producer(buffer_bytes_max=4_000_000, **settings) as producer:
+                await producer.send("t", b"first")
+                if has_batch:
+                    producer.send("t", b"it opens a batch")
+                tracemalloc.start()
+                adding = producer.send_many("t", texts)
+                _, peak = tracemalloc.get_traced_memory()
+                tracemalloc.stop()
+                assert peak < 20_000_000
+                assert len(await adding) == len(texts)
+
+    life()
+
+
+def test_rows_of_one_partition_do_not_keep_those_of_the_others() -> None:
+    @in_cluster("a:1")
+    async def life(cluster: Cluster) -> None:
+        async with client_of(cluster) as client:
+            await client.create_topic("t", 32)
+            async with client.producer() as producer:
+                await producer.send("t", b"first")
+                rows = pa.table({"key": [b"%d" % n for n in range(2_000)], "value": [bytes(500)] * 2_000})
+                adding = producer.send_batch("t", rows)
+                kept = [batch._arrow.get_total_buffer_size() for batch in producer._batches() if batch._arrow]
+                assert len(kept) == 32
+                assert sum(kept) < 2 * producer.buffered_bytes
+                await (await adding)
 
     life()
 

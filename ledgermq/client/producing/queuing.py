@@ -137,6 +137,7 @@ class Calls:
             with own_cancellation_as_error("the iterator of the records"):
                 async for record in records:
                     count += 1
+                    call.check(call.is_awaited)  # the program may have gone on meanwhile
                     work = make(record)
                     needed = self._add(work, self._buffer.full_bytes, RECORDS_PER_STEP)
                     if needed is not None or count % RECORDS_PER_STEP == 0:

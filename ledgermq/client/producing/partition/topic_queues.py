@@ -361,8 +361,9 @@ class TopicQueues:
             numbers = numbers.fill_null(self._partition(_NO_KEY, None))
         order = pc.array_sort_indices(numbers)  # a stable one
         runs = pc.run_end_encode(numbers.take(order))
-        rows, first, found = rows.take(order), 0, []
+        first, found = 0, []
         for number, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            found.append((number, rows.slice(first, end - first)))
+            # not a slice, which would keep the rows of all partitions while one waits
+            found.append((number, rows.take(order.slice(first, end - first))))
             first = end
         return found

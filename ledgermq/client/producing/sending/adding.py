@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.due import due_of
@@ -120,6 +120,8 @@ class Adding(Lifetime):
             batch = queues[partition].open
         if batch is None or (tag is not None and not (type(tag) is str and tag.isascii())):
             return None
+        if headers is not None and not isinstance(headers, dict | list | tuple):
+            return None  # what can be read once only, such as a generator, is left to the way with all checks
         if type(value) is not bytes:
             value = as_bytes("value", value)
         pairs = None if headers is None else checked_headers(headers)
@@ -208,24 +210,26 @@ class Adding(Lifetime):
     def _reported(self, delivery: Delivery) -> Delivery:
         return delivery if self.settings.on_delivery is None else calling(self.settings.on_delivery, delivery)
 
-    def _add_plain_values(self, topic: str, values: Sequence[bytes], limit_bytes: int) -> tuple[Delivery, int] | None:
-        """Add the first of `values`, as many as the open batch and the buffer take without another
-        check, below `limit_bytes`. Return the first one's delivery and their number, which is at least half of the
-        possible number; None if there is no room for one.
+    def _add_plain_values(
+        self, topic: str, values: Sequence[bytes] | Sequence[str], limit_bytes: int
+    ) -> tuple[Delivery, int] | None:
+        """Add the first of `values`, all bytes or all text, as many as the open batch and the buffer take without
+        another check, below `limit_bytes`. Return the first one's delivery and their number; None if there is no room
+        for one. Only about as much text is encoded as there is room for. Raises UnicodeEncodeError.
         """
         batch = self._open.get(topic)
         if batch is None:
             return None
-        sizes = list(accumulate(map(len, values)))
         room, room_held = batch.plain_bytes_max - batch.data_bytes, limit_bytes - self._buffer.held_bytes
-        count = len(values)
-        while count and (sizes[count - 1] > room or sizes[count - 1] + count * ROW_OVERHEAD_BYTES > room_held):
-            count //= 2
+        count, size = _fitting(values, room, room_held)
+        found = cast(Sequence[bytes], values[:count])
+        if count and isinstance(values[0], str):
+            found = [text.encode() for text in cast(Sequence[str], values[:count])]
+            count, size = _fitting(found, room, room_held)  # a text may have more bytes than characters
         if not count:
             return None
-        size = sizes[count - 1]
         self._buffer.held_bytes += size + count * ROW_OVERHEAD_BYTES
-        return Delivery(batch, batch.add_plain_values(values[:count], size, self._sources.now_us())), count
+        return Delivery(batch, batch.add_plain_values(found[:count], size, self._sources.now_us())), count
 
     def _add_checked(
         self, topic: str, record: Record, expect_end: int | None, timeout: float | timedelta | None
@@ -321,6 +325,15 @@ class Adding(Lifetime):
         except BaseException:
             self._buffer.release(held)
             raise
+
+
+def _fitting(values: Sequence[bytes] | Sequence[str], room: int, room_held: int) -> tuple[int, int]:
+    """Return how many of the first values fit, at least half of the possible number, and their length."""
+    sizes = list(accumulate(map(len, values)))
+    count = len(values)
+    while count and (sizes[count - 1] > room or sizes[count - 1] + count * ROW_OVERHEAD_BYTES > room_held):
+        count //= 2
+    return count, sizes[count - 1] if count else 0
 
 
 def calling(callback: OnDelivery, delivery: Delivery) -> Delivery:

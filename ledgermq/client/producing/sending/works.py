@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Headers, Record, Row
 from ledgermq.client.producing.arrow_rows import Piece
@@ -42,7 +42,7 @@ class Adds:
     """
 
     join: Callable[[str, Any, Any, Headers | None, Any, Any, int], Batch | None]
-    plain_values: Callable[[str, Sequence[bytes], int], tuple[Delivery, int] | None]
+    plain_values: Callable[[str, Sequence[bytes] | Sequence[str], int], tuple[Delivery, int] | None]
     prepare: Callable[[str, Record], Prepared]
     prepared: Callable[[Prepared], Delivery]
     piece: Callable[[str, Piece, int | None, float | None], BatchDelivery]
@@ -188,13 +188,11 @@ class ManyRecords:
         if not (self._is_plain or self._is_text):
             return 0
         values = self._sequence[self._at : min(self._piece_end, self._at + count_max)]
-        if self._is_text:
-            try:
-                values = [text.encode() for text in values]
-            except UnicodeEncodeError:  # they are added one by one, so that the error is that of its record alone
-                self._is_text = False
-                return 0
-        run = self._adds.plain_values(self._topic, cast(Sequence[bytes], values), limit_bytes)
+        try:
+            run = self._adds.plain_values(self._topic, values, limit_bytes)
+        except UnicodeEncodeError:  # they are added one by one, so that the error is that of its record alone
+            self._is_text = False
+            return 0
         if run is None:
             return 0
         self.result.add(*run)
