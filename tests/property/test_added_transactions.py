@@ -195,6 +195,7 @@ class Life:
             if not number:
                 joined = self.desk.coordinator.added.join("t", sent.named, BUNDLES[sent.place], place, "", NOW)
                 number = self.desk.do(joined).number
+                by_records.note_open(*sent.named, number)
             if self.chance(0.1):
                 self.late.append(Sent(sent.named, sent.place, sent.sequence, sent.values, number))
                 return RetriableError("no answer")

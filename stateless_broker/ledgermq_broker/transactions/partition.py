@@ -278,9 +278,11 @@ class TransactionPartition:
         """Return the number of the open transaction of the Kafka protocol that has something staged here for this
         partition, or for the group if `place` is None; 0: none.
         """
+        by_records = self.participant.by_records
         if place is not None:
-            return self.participant.by_records.open_number(producer_id, epoch, place)
-        return self._pending.open_number(producer_id, epoch, group)
+            return by_records.open_number(producer_id, epoch, place)
+        number = self._pending.open_number(producer_id, epoch, group)
+        return number if by_records.is_open(producer_id, epoch, number) else 0
 
     async def count_staged(self, transaction: Transaction, bundle: int, groups: Sequence[str]) -> Part:
         """Return what a transaction has staged here. `groups`: those that it may have offsets of, anywhere."""

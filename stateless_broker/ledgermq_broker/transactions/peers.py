@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.internal.bundle_calls import BundleCalls
+from ledgermq_broker.transactions.state.added.producers import NotOpen
 from ledgermq_broker.transactions.state.types import Part, State, Transaction
 from ledgermq_broker.transactions.state.wire import (
     part_from_proto,
@@ -49,13 +51,16 @@ class Peers:
 
     async def join(self, transaction: Transaction, bundle: int, place: PartitionId | None, group: str) -> int:
         """Make a bundle part of the open transaction of the id at its coordinator, and return its number.
-        `transaction`: without it.
+        `transaction`: without it. Raises NotOpen: an error between brokers has no code of Kafka.
         """
         request = pb.JoinTransactionRequest(transaction=transaction_to_proto(transaction), bundle=bundle, group=group)
         if place is not None:
             request.topic_id, request.partition = place
         at = self._bundle_of(transaction.coordinator)
-        return (await self._calls.at(at, lambda broker: broker.join_transaction(request))).number
+        try:
+            return (await self._calls.at(at, lambda broker: broker.join_transaction(request))).number
+        except InvalidRequest as error:
+            raise NotOpen(error.message) from error
 
     async def count_staged(self, transaction: Transaction, bundle: int, groups: Sequence[str]) -> Part:
         """Ask the owner of a bundle what a transaction has staged there."""

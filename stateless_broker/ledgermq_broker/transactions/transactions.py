@@ -34,7 +34,13 @@ from ledgermq_broker.transactions.from_wire import (
 from ledgermq_broker.transactions.partition import TransactionCores, TransactionPartition
 from ledgermq_broker.transactions.parts import TransactionParts
 from ledgermq_broker.transactions.routing.added import AddedRoutes, named_producer
-from ledgermq_broker.transactions.routing.routed import TransactionKind, coordinator_of, named_transaction, partition_in
+from ledgermq_broker.transactions.routing.routed import (
+    TransactionKind,
+    coordinator_of,
+    named_transaction,
+    partition_in,
+    staged_by_ours,
+)
 from ledgermq_broker.transactions.state.checks import unresolved_topic
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_broker.transactions.state.types import Part, State, Transaction
@@ -74,7 +80,8 @@ class Transactions(AddedRoutes):
             asked, request = request, pb.StageOffsetsRequest()
             request.CopyFrom(asked)
             request.transaction.CopyFrom(transaction_to_proto(transaction))
-        transaction = named_transaction(request.transaction, topic)
+        else:
+            transaction = staged_by_ours(named_transaction(request.transaction, topic))
 
         def check_open(bundle: int) -> None:
             self._terms.hosted(self._kind, topic, partition_in(topic, bundle)).check_open(transaction)
@@ -202,10 +209,10 @@ class Transactions(AddedRoutes):
     # For other parts of this broker
 
     async def named(self, ref: pb.TransactionRef) -> Transaction:
-        """Return the transaction that a call names. Raises InvalidRequest, TransactionUnknown,
+        """Return the transaction in which a client of ours stages. Raises InvalidRequest, TransactionUnknown,
         Unavailable.
         """
-        return named_transaction(ref, await self._existing(ref.transactional_id))
+        return staged_by_ours(named_transaction(ref, await self._existing(ref.transactional_id)))
 
     def note_busy(self, bundle: int) -> None:
         """Note that a group of this bundle waits for the end of a transaction."""

@@ -258,6 +258,9 @@ class KafkaBundle(Bundle):
         [result] = staging.results
         return result
 
+    def open_number(self, place: PartitionId = PLACES[0]) -> int:
+        return self.participant.by_records.open_number(KAFKA.producer_id, KAFKA.epoch, place)
+
     def over(self, transaction: Transaction = KAFKA, *, commit: bool = True) -> None:
         counts = self.participant.by_records.counts(transaction)
         if not commit:
@@ -286,9 +289,12 @@ def test_sequences_go_on_over_transactions(commit: bool) -> None:
     assert isinstance(bundle.send(3), OutOfOrderSequence)
     assert isinstance(bundle.send(4, records=3), OutOfOrderSequence)
     bundle.take_over()
-    assert bundle.participant.by_records.open_number(KAFKA.producer_id, 1, PLACES[0]) == 1
+    assert bundle.open_number() == 0  # its coordinator is asked, once in a term
+    bundle.participant.by_records.note_open(*KAFKA[2:])
+    assert bundle.open_number() == 1
+    assert bundle.open_number(PLACES[1]) == 0
     bundle.over(commit=commit)
-    assert bundle.participant.by_records.open_number(KAFKA.producer_id, 1, PLACES[0]) == 0
+    assert bundle.open_number() == 0
     with pytest.raises(TransactionAborted):
         bundle.send(10)
     second = KAFKA._replace(number=2)
@@ -310,6 +316,22 @@ def test_an_abort_of_nothing_staged_keeps_late_batches_out() -> None:
     with pytest.raises(TransactionAborted):
         bundle.send(0)
     assert bundle.send(0, transaction=KAFKA._replace(number=2)) is None
+
+
+def test_what_a_given_up_transaction_has_staged_is_not_taken_for_the_open_one() -> None:
+    """An operator gives up its part in a bundle that lacks a batch; what else is there stays until the bundle asks.
+    A batch of the next transaction that was staged under the old number would be acknowledged, and lost.
+    """
+    bundle = KafkaBundle()
+    bundle.participant.by_records.note_open(*KAFKA[2:])
+    bundle.send(0)
+    assert bundle.open_number() == 1
+    with pytest.raises(DataDamaged):
+        bundle.complete(State.COMMITTED, Part(2, {STREAM: 2}), transaction=KAFKA)
+    assert bundle.open_number() == 0
+    second = KAFKA._replace(number=2)
+    bundle.participant.by_records.note_open(*second[2:])
+    assert isinstance(bundle.send(2, transaction=second), UnknownProducer)
 
 
 def test_what_is_known_of_a_producer_goes_with_its_id() -> None:

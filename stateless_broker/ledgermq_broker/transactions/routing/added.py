@@ -94,6 +94,7 @@ class AddedRoutes(Routed):
         number = here.open_number(named.producer_id, named.epoch, place, group)
         if not number:
             number = await here.peers.join(found, bundle, place, group)
+            here.participant.by_records.note_open(named.producer_id, named.epoch, number)
         return found._replace(number=number)
 
 

@@ -12,8 +12,9 @@ from typing import TypeVar
 
 from crc32c import crc32c
 
-from ledgermq.errors import TransactionUnknown, Unavailable
+from ledgermq.errors import InvalidRequest, TransactionUnknown, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.producer_ids import kafka_producer_id
 from ledgermq_broker.groups.groups import Groups
 from ledgermq_broker.internal.core import CoreKind
 from ledgermq_broker.internal.feature import Serving
@@ -103,6 +104,19 @@ def coordinator_of(ref: pb.TransactionRef, topic: Topic) -> int:
 
 def named_transaction(ref: pb.TransactionRef, topic: Topic) -> Transaction:
     return transaction_of(ref, coordinator_of(ref, topic))
+
+
+def staged_by_ours(transaction: Transaction) -> Transaction:
+    """Return the transaction in which a client of ours stages. Raises InvalidRequest if it names a producer of the
+    Kafka protocol: of these, only what their coordinator has confirmed is staged, so that no other caller can end in
+    a bundle what they have not begun (X24).
+    """
+    if kafka_producer_id(transaction.producer_id) is not None:
+        raise InvalidRequest(
+            f"the producer id of {transaction.transactional_id!r} is one of a client of the Kafka protocol; initialize"
+            " the transactional id again"
+        )
+    return transaction
 
 
 def partition_in(topic: Topic, bundle: int) -> int:

@@ -26,14 +26,29 @@ class ByRecords:
         self._state = state
         self._intake = intake
 
+    def note_open(self, producer_id: bytes, epoch: int, number: int) -> None:
+        """Note the open transaction of a producer, as its coordinator has just said."""
+        if len(self._state.open) >= self._state.limits.open_max:
+            self._state.open.clear()  # their coordinators are asked again
+        self._state.open[producer_id] = epoch, number
+
+    def is_open(self, producer_id: bytes, epoch: int, number: int) -> bool:
+        """Return whether the coordinator has said in this term that this transaction is open, and has not sent its end
+        since.
+        """
+        return self._state.open.get(producer_id) == (epoch, number)
+
     def open_number(self, producer_id: bytes, epoch: int, place: PartitionId) -> int:
-        """Return the number of the transaction of this epoch that has something staged for the partition; 0: none.
-        It is the open one: the next cannot begin before this bundle has completed it.
+        """Return the number of the open transaction if it has this epoch, and something staged for the partition; 0:
+        ask its coordinator.
+
+        What is staged does not show it alone: it may belong to a transaction that is over, and whose part in this
+        bundle an operator gave up (X20). What was staged under that number would be lost.
         """
         stream = Stream(b"", place.topic_id, place.partition)
-        of_producer = self._state.of_producer(producer_id)
-        numbers = (pair[1] for pair, staged in of_producer.items() if pair[0] == epoch and stream in staged.streams)
-        return max(numbers, default=0)
+        pair = self._state.open.get(producer_id, (0, 0))
+        staged = self._state.of_producer(producer_id).get(pair)
+        return pair[1] if pair[0] == epoch and staged is not None and stream in staged.streams else 0
 
     def counts(self, transaction: Transaction) -> dict[Stream, int]:
         """Return how many batches of each stream the transaction has staged."""

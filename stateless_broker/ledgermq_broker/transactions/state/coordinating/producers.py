@@ -28,7 +28,7 @@ from ledgermq.errors import (
     TransactionUnknown,
 )
 from ledgermq.protocol.limits import check_nonce
-from ledgermq.protocol.producer_ids import shown_producer_id
+from ledgermq.protocol.producer_ids import kafka_producer_id, shown_producer_id
 from ledgermq_broker.transactions.state.checks import (
     about_copy,
     check_group,
@@ -104,6 +104,8 @@ class Producers:
             new = IdValue(known.producer_id, known.epoch + 1, kind, timeout_ms, now_ms, nonce=nonce)
             new = replace(new, former=known.as_former)
             new = replace(new, principal=known.principal or principal)
+            if kafka_producer_id(known.producer_id) is not None:  # nothing of ours is staged under such an id
+                new = replace(new, producer_id=self._new_id())
         identity = Identity(new.producer_id, new.epoch, self._ids.partition, timeout_ms)
         return self._ids.decided(transactional_id, new, identity)
 

@@ -63,6 +63,8 @@ class Completing:
         while another transaction of the producer is being completed; InvalidRequest.
         """
         check_transaction(transaction)
+        if self._state.open.get(transaction.producer_id) == transaction.pair:
+            del self._state.open[transaction.producer_id]  # it is decided, even if it cannot be completed here
         if self._state.is_over(transaction):
             self._check_outcome(transaction, outcome)
             return self._state.decided(self._state.dropped(transaction, transaction.pair), Completion.DONE)

@@ -59,6 +59,8 @@ class ServedBundle(BundleState):
         self.carried_ms: dict[tuple[bytes, int, int, int], int] = {}
         """Key of a record of references -> when this owner carried its batches forward."""
         self.last: dict[bytes, LastValue] = {}
+        self.open: dict[bytes, tuple[int, int]] = {}
+        """Producer id of the Kafka protocol -> its open transaction, as its coordinator has said in this term."""
         self._rows: dict[tuple[Transaction, Stream], Rows] = {}
 
     def apply(self, key: bytes, value: bytes | None) -> None:
