@@ -114,6 +114,12 @@ TWINS = (
         "Administration of queue groups, as `client.queues`. Every call ends within the client's `timeout_s`.",
     ),
     Twin(
+        "TableAdmin",
+        "tables.admin",
+        "generated.table_admin",
+        "The tables of topics, as `client.tables`. Every call ends within the client's `timeout_s`.",
+    ),
+    Twin(
         "DeadLetterAdmin",
         "operating.dead_letters",
         "generated.operating",

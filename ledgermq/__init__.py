@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from ledgermq.client.settings.serializers import Serializer
     from ledgermq.client.settings.spill import Spill, SpillState
     from ledgermq.client.settings.tls import Tls
+    from ledgermq.client.tables.admin import TableAdmin, TableDescription, TablePartition
     from ledgermq.client.tables.rows import Change
     from ledgermq.client.tables.table import Table
     from ledgermq.client.transactions.admin import (
@@ -199,6 +200,9 @@ __all__ = [
     "StoredBy",
     "StoredOffset",
     "Table",
+    "TableAdmin",
+    "TableDescription",
+    "TablePartition",
     "Tls",
     "TokenDescription",
     "TopicAdmin",
@@ -292,6 +296,7 @@ _MODULES = {
     "client.messages.record": ("Outgoing", "Record"),
     "client.settings.serializers": ("Serializer",),
     "client.settings.spill": ("Spill", "SpillState"),
+    "client.tables.admin": ("TableAdmin", "TableDescription", "TablePartition"),
     "client.tables.rows": ("Change",),
     "client.tables.table": ("Table",),
     "client.settings.tls": ("Tls",),

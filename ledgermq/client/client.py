@@ -41,6 +41,7 @@ from ledgermq.client.requests import Requests
 from ledgermq.client.settings.values import (
     ClientSettings,
 )
+from ledgermq.client.tables.admin import TableAdmin
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.api import Connector
 from ledgermq.protocol.tokens import bearer
@@ -86,6 +87,8 @@ class Client(MakingProducers, Handling, LookingUp, ClusterAdmin, TopicNames):
         """Quotas of principals and client ids: set, unset, list."""
         self.queues = QueueAdmin(context, admin)
         """Administration of queue groups: list, describe, reset, delete."""
+        self.tables = TableAdmin(context)
+        """Tables of topics, which other programs read: describe."""
         self.dead_letters = DeadLetterAdmin(context, admin, self.transactions, self.groups, self.queues)
         """Dead letters: list, redrive, drop."""
         self.unresolved = UnresolvedAdmin(context, admin, self.transactions)

@@ -2404,6 +2404,60 @@ class PrepareMoveResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class DescribeTableRequest(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class DescribeTableResponse(_message.Message):
+    __slots__ = ("format", "folder", "generation", "is_current", "version", "oldest_held", "version_ms", "partitions", "behind_ms", "waits_for", "held_bytes", "foreign_objects", "foreign")
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    IS_CURRENT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_HELD_FIELD_NUMBER: _ClassVar[int]
+    VERSION_MS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_MS_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FOREIGN_OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    FOREIGN_FIELD_NUMBER: _ClassVar[int]
+    format: str
+    folder: str
+    generation: int
+    is_current: bool
+    version: int
+    oldest_held: int
+    version_ms: int
+    partitions: _containers.RepeatedCompositeFieldContainer[DescribedTablePartition]
+    behind_ms: int
+    waits_for: str
+    held_bytes: int
+    foreign_objects: int
+    foreign: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, format: _Optional[str] = ..., folder: _Optional[str] = ..., generation: _Optional[int] = ..., is_current: _Optional[bool] = ..., version: _Optional[int] = ..., oldest_held: _Optional[int] = ..., version_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[DescribedTablePartition, _Mapping]]] = ..., behind_ms: _Optional[int] = ..., waits_for: _Optional[str] = ..., held_bytes: _Optional[int] = ..., foreign_objects: _Optional[int] = ..., foreign: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DescribedTablePartition(_message.Message):
+    __slots__ = ("start", "end", "files", "rows", "size_bytes", "parquet_end", "stopped")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PARQUET_END_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    end: int
+    files: int
+    rows: int
+    size_bytes: int
+    parquet_end: int
+    stopped: str
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., files: _Optional[int] = ..., rows: _Optional[int] = ..., size_bytes: _Optional[int] = ..., parquet_end: _Optional[int] = ..., stopped: _Optional[str] = ...) -> None: ...
+
 class ListLoadsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

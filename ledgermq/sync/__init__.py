@@ -21,6 +21,7 @@ from ledgermq.sync.finding import Search
 from ledgermq.sync.generated.half_messages import HalfMessage
 from ledgermq.sync.generated.operating import DeadLetterAdmin, UnresolvedAdmin
 from ledgermq.sync.generated.queues import QueueAdmin
+from ledgermq.sync.generated.table_admin import TableAdmin
 from ledgermq.sync.generated.topics import TopicAdmin
 from ledgermq.sync.half_messages import HalfMessages
 from ledgermq.sync.listening import Listener
@@ -44,6 +45,7 @@ __all__ = [
     "QueueAdmin",
     "Search",
     "Table",
+    "TableAdmin",
     "TopicAdmin",
     "Transaction",
     "TransactionClient",

@@ -43,6 +43,7 @@ from ledgermq.sync.background import Background, Callers, as_coroutine, in_threa
 from ledgermq.sync.generated.client import ClientCalls
 from ledgermq.sync.generated.operating import DeadLetterAdmin, UnresolvedAdmin
 from ledgermq.sync.generated.queues import QueueAdmin
+from ledgermq.sync.generated.table_admin import TableAdmin
 from ledgermq.sync.generated.topics import TopicAdmin
 from ledgermq.sync.group_admin import GroupAdmin
 from ledgermq.sync.half_messages import HalfMessages
@@ -90,6 +91,8 @@ class Client(ClientCalls):
         """Quotas of principals and client ids: set, unset, list."""
         self.transactions = TransactionClient(background, inner.transactions, sources)
         """Transactions: records of any topics, and offsets of groups, all or nothing."""
+        self.tables = TableAdmin(background, inner.tables)
+        """Tables of topics, which other programs read: describe."""
         self.dead_letters = DeadLetterAdmin(background, inner.dead_letters)
         """Dead letters: list, redrive, drop."""
         self.unresolved = UnresolvedAdmin(background, inner.unresolved)

@@ -22,6 +22,7 @@ from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.health import problems
 from ledgermq_broker.internal.feature import BrokerParts
 from ledgermq_broker.metadata.followed import Lookup, Metadata
+from ledgermq_broker.metadata.table_path import TablePath
 from ledgermq_broker.metadata.topic_path import TopicPath
 from ledgermq_broker.paths.deletion_path import DeletionPath
 from ledgermq_broker.paths.fetch_path import refuse_unreadable
@@ -63,6 +64,7 @@ def service_of(parts: BrokerParts, cluster: ClusterPath, *paths: object) -> Brok
         TopicPath(
             metadata, ownership, parts.controller, parts.at_controller, lambda: parts.settings().auto_create_topics
         ),
+        TablePath(metadata, ownership, parts.context),
         StagePath(metadata, ownership, parts.checks, transactions, timers),
     )
 

@@ -46,7 +46,7 @@ def client() -> Iterator[ledgermq.sync.Client]:
         "GroupConsumer",
         "Queue",
         "QueueAdmin",
-        "Table",
+        *("Table", "TableAdmin"),
         "Transactions",
         "Transaction",
         "TransactionClient",

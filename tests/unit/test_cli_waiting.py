@@ -35,6 +35,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "topic list": (),
     "topic describe": ("t",),
     "topic holders": ("t",),
+    "table describe": ("t",),
     "topic alter": ("t", "--partitions", "2"),
     "topic delete": ("t", "--yes"),
     "topic apply": ("--file", "TOPICS"),

@@ -98,6 +98,20 @@ class TableLog:
 
         return await self._insist(look)
 
+    async def read_dated(self, keep_ms: int) -> tuple[Table, int, int]:
+        """Return the newest version; the number of the lowest that a reader may have open, as in `read_held`; and when
+        the newest was stored, in milliseconds by the store's clock. Raises as `read`.
+        """
+
+        async def look() -> tuple[Table, int, int]:
+            now_ms = await self._store.store_time_ms()
+            stored = await self._stored()
+            table = await self._replay(choose(stored, self._folder))
+            oldest = held(stored, self._folder, now_ms, keep_ms).newest
+            return table, oldest, stored.get(commit_name(table.version), 0)
+
+        return await self._insist(look)
+
     async def _stored(self) -> dict[str, int]:
         """Return when each object of the log was stored, by the store's clock."""
         return {info.key.removeprefix(self._folder): info.modified_ms async for info in self._store.list(self._folder)}

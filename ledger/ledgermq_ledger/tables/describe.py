@@ -1,0 +1,79 @@
+"""Describe the table of a topic by what is stored: its newest version, and how far Parquet is. Reads only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledgermq.sources import Sources
+from ledgermq_ledger import keys
+from ledgermq_ledger.delta import versions
+from ledgermq_ledger.delta.actions import decode_path
+from ledgermq_ledger.delta.table import Table
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.checkpoint import checkpoint_in_charge, partition_of
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet.columns import SCHEMA
+from ledgermq_ledger.tables.table_log import TableLog
+from ledgermq_ledger.topics.catalog import Topic
+
+
+@dataclass(slots=True)
+class PartitionFacts:
+    """`start`, `end`: what the table says. `files`, `rows`, `size_bytes`: of what its newest version names.
+    `parquet_end`: None while no bundle is in charge of the partition.
+    """
+
+    start: int = 0
+    end: int = 0
+    files: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    parquet_end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """`is_current`: the newest version is of the topic's generation. `version`, `oldest_held`: -1: there is none.
+    `version_ms`: when the newest version was stored, by the store's clock.
+    """
+
+    folder: str
+    is_current: bool
+    version: int
+    oldest_held: int
+    version_ms: int
+    partitions: list[PartitionFacts]
+
+
+async def describe_table(store: ObjectStore, cluster_id: str, topic: Topic) -> TableFacts:
+    """Return what is stored of a topic's table; a version of another topic that had the name counts, its files do not.
+
+    Raises DataDamaged (also if another program or cluster made the table), FormatNotSupported, Unavailable, the
+    store's errors.
+    """
+    settings = topic.settings
+    of = versions.Topic(cluster_id, topic.name, (topic.id, settings.table_generation), topic.partitions, SCHEMA)
+    table, oldest, version_ms = await TableLog(store, of.folder, Sources()).read_dated(settings.table_keep_ms)
+    is_current = versions.generation_of(table, of) == of.generation
+    partitions = _partitions(table, of)
+    for number, facts in enumerate(partitions):
+        place = PartitionId(topic.id, number)
+        checkpoint = await checkpoint_in_charge(store, topic.bundles[number], place)
+        if checkpoint is not None:
+            facts.parquet_end = partition_of(checkpoint, *place).parquet_end
+    return TableFacts(of.folder, is_current, table.version, oldest, version_ms, partitions)
+
+
+def _partitions(table: Table, of: versions.Topic) -> list[PartitionFacts]:
+    found = [
+        PartitionFacts(versions.registered(table, of, number, "start"), versions.registered(table, of, number, "end"))
+        for number in range(of.partitions)
+    ]
+    for add in table.files.values():
+        name = keys.parse_parquet(of.folder + decode_path(add.path))
+        if name is not None and name.topic_id == of.generation[0] and name.partition < of.partitions:
+            facts = found[name.partition]
+            facts.files += 1
+            facts.rows += name.last_offset + 1 - name.first_offset
+            facts.size_bytes += add.size
+    return found

@@ -1,0 +1,71 @@
+"""`ledgermq table …`: the tables of topics, which programs of others read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+import ledgermq
+from ledgermq.cli.completion import complete_topic
+from ledgermq.cli.exit_codes import EPILOG
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
+from ledgermq.cli.report import Report, Rows, show
+from ledgermq.cli.reporting import command
+from ledgermq.cli.session import connected
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topic)]
+
+PARTITION_COLUMNS = ("partition", "start", "end", "missing", "files", "rows", "size_bytes", "stopped")
+
+
+def register(app: typer.Typer) -> None:
+    table = typer.Typer(no_args_is_help=True, epilog=EPILOG)
+    app.add_typer(table, name="table", help="Show tables of topics, which other programs read.")
+    command(table, "describe")(describe)
+
+
+async def describe(
+    name: Name,
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Show a topic's table: its folder, its versions, what each partition has, and how far it is behind."""
+    async with connected(target, timeout_s) as client:
+        found = await client.tables.describe(name)
+    rows = [
+        {
+            "partition": each.partition,
+            "start": each.start,
+            "end": each.end,
+            "parquet_end": each.parquet_end,
+            "missing": each.missing,
+            "files": each.files,
+            "rows": each.rows,
+            "size_bytes": each.size_bytes,
+            "stopped": each.stopped,
+        }
+        for each in found.partitions
+    ]
+    show(Report("", table_facts(found), [Rows("partition_list", PARTITION_COLUMNS, rows)]), output)
+
+
+def table_facts(table: ledgermq.TableDescription) -> dict[str, Any]:
+    return {
+        "topic": table.topic,
+        "format": table.format,
+        "folder": table.folder,
+        "generation": table.generation,
+        "is_current": table.is_current,
+        "version": table.version,
+        "oldest_held": table.oldest_held,
+        "changed": table.changed.isoformat(timespec="seconds") if table.changed else None,
+        "rows": table.rows,
+        "behind_s": round(table.behind_s, 1),
+        "waits_for": table.waits_for,
+        "held_bytes": table.held_bytes,
+        "foreign_objects": table.foreign_objects,
+        "foreign": list(table.foreign),
+    }

@@ -1,0 +1,130 @@
+"""Administration of the tables of topics (Delta): describe. The owner of partition 0 keeps a table, and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ledgermq.client.connection.routing import AtOwners
+from ledgermq.client.context import ClientContext
+from ledgermq.client.messages.descriptions import TopicPartition, check_topic_text
+from ledgermq.errors import LedgerMQError, NotOwner
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi
+
+
+@dataclass(frozen=True, slots=True)
+class TablePartition:
+    """A partition of a topic's table. `start`: the log start that the table says. `end`: the offset after the last one
+    that it has. `files`, `rows`, `size_bytes`: of the files that its newest version names; one of them may begin below
+    `start`. `parquet_end`: the offset after the last one in Parquet files; None while the partition moves between two
+    bundles. `stopped`: why the table stands still here; empty if it does not.
+    """
+
+    partition: int
+    start: int
+    end: int
+    files: int
+    rows: int
+    size_bytes: int
+    parquet_end: int | None
+    stopped: str
+
+    @property
+    def missing(self) -> int:
+        """Number of offsets in Parquet files that the table does not have yet."""
+        return 0 if self.parquet_end is None else max(0, self.parquet_end - self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescription:
+    """The table of a topic. `folder`: its URL, for readers. `generation`: rises each time the table is set or rebuilt.
+    `is_current`: the newest version is of this generation; otherwise one of it replaces all files soon.
+
+    `version`: the newest one, `oldest_held`: the lowest one whose files stay, None: there is none yet. `changed`: when
+    the newest version was stored, by the store's clock. `behind_s`: for how long the table has lacked Parquet files, in
+    seconds, and `waits_for` says why; 0: it lacks none. `held_bytes`: of files below log starts that stay because a
+    version names them, measured once a minute. `foreign_objects`: how many in its folder LedgerMQ did not put, measured
+    once an hour; `foreign`: keys of the first of them. Both are 0 until the owner of partition 0 has measured.
+    """
+
+    topic: str
+    format: str
+    folder: str
+    generation: int
+    is_current: bool
+    version: int | None
+    oldest_held: int | None
+    changed: datetime | None
+    behind_s: float
+    waits_for: str
+    held_bytes: int
+    foreign_objects: int
+    foreign: Sequence[str]
+    partitions: Sequence[TablePartition]
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.partitions)
+
+
+class TableAdmin:
+    """The tables of topics, as `client.tables`. Every call ends within the client's `timeout_s`."""
+
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
+
+    async def describe(self, topic: str) -> TableDescription:
+        """Return what the newest version of a topic's table says, and how far it is behind.
+
+        Raises UnknownTopic, InvalidRequest (the topic has no table, or a broker of an earlier release answers),
+        DataDamaged (the table's log cannot be read; `object_key` says where), FormatNotSupported, Unauthorized, and
+        Unavailable while no broker owns partition 0.
+        """
+        request = pb.DescribeTableRequest(topic=check_topic_text(topic))
+
+        async def ask(
+            at: BrokerApi, partitions: Sequence[TopicPartition]
+        ) -> Sequence[pb.DescribeTableResponse | LedgerMQError]:
+            try:
+                return [await at.describe_table(request)]
+            except NotOwner as error:
+                return [error]
+
+        connections, first = self._context.connections, TopicPartition(topic, 0)
+        found = await AtOwners(connections, self._context.routing, ask).find([first], connections.deadline())
+        return _description(topic, found[first])
+
+
+def _description(topic: str, found: pb.DescribeTableResponse) -> TableDescription:
+    has_version = found.HasField("version")
+    return TableDescription(
+        topic,
+        found.format,
+        found.folder,
+        found.generation,
+        found.is_current,
+        found.version if has_version else None,
+        found.oldest_held if has_version else None,
+        datetime.fromtimestamp(found.version_ms / 1000, UTC) if found.version_ms else None,
+        found.behind_ms / 1000,
+        found.waits_for,
+        found.held_bytes,
+        found.foreign_objects,
+        tuple(found.foreign),
+        tuple(_partition(number, each) for number, each in enumerate(found.partitions)),
+    )
+
+
+def _partition(number: int, found: pb.DescribedTablePartition) -> TablePartition:
+    return TablePartition(
+        number,
+        found.start,
+        found.end,
+        found.files,
+        found.rows,
+        found.size_bytes,
+        found.parquet_end if found.HasField("parquet_end") else None,
+        found.stopped,
+    )

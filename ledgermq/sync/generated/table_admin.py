@@ -1,0 +1,24 @@
+"""Calls that wait for the asynchronous ones, made by infra/sync_client.py (`make pages`): do not edit."""
+
+from __future__ import annotations
+
+from ledgermq.client.tables.admin import TableAdmin as AsyncTableAdmin
+from ledgermq.client.tables.admin import TableDescription
+from ledgermq.sync.background import Background
+
+
+class TableAdmin:
+    """The tables of topics, as `client.tables`. Every call ends within the client's `timeout_s`."""
+
+    def __init__(self, background: Background, inner: AsyncTableAdmin) -> None:
+        self._background = background
+        self._inner = inner
+
+    def describe(self, topic: str) -> TableDescription:
+        """Return what the newest version of a topic's table says, and how far it is behind.
+
+        Raises UnknownTopic, InvalidRequest (the topic has no table, or a broker of an earlier release answers),
+        DataDamaged (the table's log cannot be read; `object_key` says where), FormatNotSupported, Unauthorized, and
+        Unavailable while no broker owns partition 0.
+        """
+        return self._background.run(self._inner.describe(topic))

@@ -1,0 +1,78 @@
+"""Describe the tables of topics: what is stored, and what the owner of partition 0 knows, which keeps the table."""
+
+from __future__ import annotations
+
+from ledgermq.errors import InvalidRequest
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.cluster.ownership import Ownership
+from ledgermq_broker.metadata.followed import Metadata
+from ledgermq_ledger.tables.describe import PartitionFacts, TableFacts, describe_table
+from ledgermq_ledger.tables.follower import TableState
+from ledgermq_ledger.topics.catalog import Topic
+
+FOREIGN_MAX = 20
+"""Keys of one answer."""
+
+
+class TablePath:
+    def __init__(self, metadata: Metadata, ownership: Ownership, context: BundleContext) -> None:
+        self._metadata = metadata
+        self._ownership = ownership
+        self._context = context
+
+    async def describe_table(self, request: pb.DescribeTableRequest) -> pb.DescribeTableResponse:
+        """Raises UnknownTopic, InvalidRequest (the topic has no table), NotOwner, Unavailable, DataDamaged,
+        FormatNotSupported, the store's errors.
+        """
+        topic, bundle = await self._metadata.lookup().partition(request.topic, 0)
+        check_has_table(topic)
+        await self._ownership.owner(bundle)
+        context = self._context
+        facts = await describe_table(context.store, context.cluster.cluster_id, topic)
+        root = f"{context.store.url.rstrip('/')}/" if context.store.url else ""
+        return _answer(topic, root, facts, context.tables.get((bundle, topic.name)))
+
+
+def check_has_table(topic: Topic) -> None:
+    """Raise InvalidRequest if a topic has no table."""
+    if not topic.settings.table_generation:
+        raise InvalidRequest(
+            f"topic {topic.name!r} has no table: `ledgermq topic alter {topic.name} --set table.format=delta --set"
+            " table.delta.place=topic` gives it one"
+        )
+
+
+def _answer(topic: Topic, root: str, facts: TableFacts, state: TableState | None) -> pb.DescribeTableResponse:
+    stopped = {} if state is None else state.stopped
+    answer = pb.DescribeTableResponse(
+        format=topic.settings.table_format,
+        folder=root + facts.folder,
+        generation=topic.settings.table_generation,
+        is_current=facts.is_current,
+        partitions=[
+            _partition(partition, stopped.get(number, "")) for number, partition in enumerate(facts.partitions)
+        ],
+        waits_for="its owner has not looked at it yet",
+    )
+    if facts.version >= 0:
+        answer.version, answer.oldest_held, answer.version_ms = facts.version, facts.oldest_held, facts.version_ms
+    if state is not None:
+        answer.waits_for = state.why
+        answer.behind_ms = round(state.behind_s * 1000)
+        answer.held_bytes = state.held_bytes
+        answer.foreign_objects = len(state.foreign)
+        answer.foreign.extend(state.foreign[:FOREIGN_MAX])
+    return answer
+
+
+def _partition(facts: PartitionFacts, stopped: str) -> pb.DescribedTablePartition:
+    return pb.DescribedTablePartition(
+        start=facts.start,
+        end=facts.end,
+        files=facts.files,
+        rows=facts.rows,
+        size_bytes=facts.size_bytes,
+        parquet_end=facts.parquet_end,
+        stopped=stopped,
+    )

@@ -1,0 +1,92 @@
+"""What `client.tables` says and does, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from ledgermq.errors import DataDamaged, InvalidRequest, UnknownTopic
+from ledgermq_ledger import keys
+from ledgermq_ledger.delta.names import commit_name
+from tests.broker.test_tables import FOLDER, KEEP_MS, TABLE, a_cluster, make_round, put, table_of
+from tests.virtual_time import virtual
+
+
+@virtual
+async def test_a_description_says_what_the_table_has_and_lacks() -> None:
+    async with a_cluster() as (cluster, client):
+        await client.create_topic("t", 2, TABLE)
+        await put(client, "a", "b")
+        await make_round(cluster)
+        await asyncio.sleep(5)
+        await put(client, "c")
+        await make_round(cluster)
+        found = await client.tables.describe("t")
+        table = await table_of(cluster)
+        first, second = found.partitions
+        assert (found.topic, found.format, found.folder, found.is_current) == ("t", "delta", f"memory:/{FOLDER}", True)
+        assert (found.version, found.oldest_held, found.rows) == (table.version, 0, 2)
+        assert (first.end, first.rows, first.files, first.parquet_end, first.missing) == (2, 2, 1, 3, 1)
+        assert first.size_bytes == sum(add.size for add in table.files.values())
+        assert (second.end, second.rows, second.parquet_end) == (0, 0, 0)
+        assert found.changed is not None
+        await asyncio.sleep(5)
+        found = await client.tables.describe("t")
+        assert (found.rows, found.partitions[0].missing, found.waits_for, found.behind_s) == (3, 0, "", 0.0)
+        log = f"{FOLDER}_delta_log/{commit_name(found.version or 0)}"
+        [stored_ms] = [info.modified_ms async for info in cluster.store.list(log)]
+        assert found.changed == datetime.fromtimestamp(stored_ms / 1000, UTC)
+        await asyncio.sleep(KEEP_MS / 1000)
+        assert (await client.tables.describe("t")).oldest_held == found.version
+
+
+@virtual
+async def test_what_is_held_back_and_what_is_foreign_is_told() -> None:
+    async with a_cluster() as (cluster, client):
+        await client.create_topic("t", 1, TABLE)
+        for value in ("a", "b"):
+            await put(client, value)
+            await make_round(cluster)
+        await asyncio.sleep(5)
+        await client.delete_records("t", {0: 1})
+        await cluster.store.put(f"{FOLDER}partition=0/part-0.parquet", b"x")
+        await asyncio.sleep(60)
+        await make_round(cluster)
+        await asyncio.sleep(3600)
+        found = await client.tables.describe("t")
+        assert found.partitions[0].start == 1
+        assert (found.foreign_objects, *found.foreign) == (1, f"{FOLDER}partition=0/part-0.parquet")
+
+
+@virtual
+async def test_any_broker_leads_to_the_owner_and_a_table_without_a_version_is_told() -> None:
+    async with a_cluster() as (cluster, client):
+        await cluster.start("b:1")
+        await cluster.settled()
+        await client.create_topic("t", 1, TABLE)
+        found = await client.tables.describe("t")
+        assert (found.version, found.oldest_held, found.changed, found.is_current) == (None, None, None, False)
+        assert found.waits_for
+        for address in cluster.brokers:
+            async with cluster.client(address) as other:
+                assert (await other.tables.describe("t")).generation == found.generation
+
+
+@virtual
+async def test_what_has_no_table_is_a_typed_error() -> None:
+    async with a_cluster() as (cluster, client):
+        await client.create_topic("t", 1, TABLE)
+        await client.create_topic("plain", 1)
+        await put(client, "a")
+        await make_round(cluster)
+        await asyncio.sleep(5)
+        with pytest.raises(UnknownTopic):
+            await client.tables.describe("nowhere")
+        with pytest.raises(InvalidRequest, match="topic 'plain' has no table: `ledgermq topic alter plain"):
+            await client.tables.describe("plain")
+        await cluster.store.put(f"{keys.parquet_topic('t')}_delta_log/{commit_name(7)}", b"{}")
+        with pytest.raises(DataDamaged, match=commit_name(1)[:-5]) as caught:
+            await client.tables.describe("t")
+        assert caught.value.object_key.startswith(f"{FOLDER}_delta_log/")

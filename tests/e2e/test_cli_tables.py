@@ -1,0 +1,29 @@
+"""Tables of topics, by the command line and the synchronous client."""
+
+from __future__ import annotations
+
+import pytest
+
+import ledgermq.sync
+from tests.e2e.shell import Shell, shell_beside_a_broker
+
+shell = pytest.fixture(scope="module")(shell_beside_a_broker)
+TABLE = ("--set", "table.format=delta", "--set", "table.delta.place=topic")
+
+
+def test_a_table_is_described(shell: Shell) -> None:
+    shell("topic", "create", "tabled", "--partitions", 2, *TABLE)
+    said = shell.json("table", "describe", "tabled")
+    assert (said["topic"], said["format"], said["rows"], len(said["partition_list"])) == ("tabled", "delta", 0, 2)
+    assert said["folder"].rstrip("/") == (shell.root / "parquet" / "topic=tabled").as_uri()
+    assert "waits for" in shell("table", "describe", "tabled").out
+    with ledgermq.sync.connect(shell.address) as client:
+        assert client.tables.describe("tabled").generation == said["generation"]
+
+
+def test_a_topic_without_a_table_is_one_line(shell: Shell) -> None:
+    shell("topic", "create", "plain")
+    refused = shell("table", "describe", "plain")
+    assert (refused.code, len(refused.err.splitlines()), refused.out) == (2, 1, "")
+    assert refused.err.startswith("error [INVALID_REQUEST] topic 'plain' has no table")
+    assert shell("table", "describe", "never").code == 4
