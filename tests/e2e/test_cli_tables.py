@@ -15,7 +15,7 @@ def test_a_table_is_described(shell: Shell) -> None:
     shell("topic", "create", "tabled", "--partitions", 2, *TABLE)
     said = shell.json("table", "describe", "tabled")
     assert (said["topic"], said["format"], said["rows"], len(said["partition_list"])) == ("tabled", "delta", 0, 2)
-    assert said["folder"].rstrip("/") == (shell.root / "parquet" / "topic=tabled").as_uri()
+    assert said["folder"] == f"{shell.root.as_uri()}/parquet/topic=tabled/"
     assert "waits for" in shell("table", "describe", "tabled").out
     with ledgermq.sync.connect(shell.address) as client:
         assert client.tables.describe("tabled").generation == said["generation"]

@@ -75,9 +75,10 @@ async def test_readers_of_delta_follow_a_topic(tmp_path: Path) -> None:
                 await producer.send("t", b"d")
             await ledgermq_says("compact", str(root))
             await asyncio.to_thread(wait_until, lambda: has(folder, [b"c", b"d"]))
-            said = json.loads(await ledgermq_says("table", "describe", "t", "--target", second.address, "--output", "json"))
+            asked = ("table", "describe", "t", "--target", second.address)
+            said = json.loads(await ledgermq_says(*asked, "--output", "json"))
             assert (said["version"], said["rows"]) == (DeltaTable(said["folder"]).version(), 2)
             assert [(each["start"], each["end"], each["missing"]) for each in said["partition_list"]] == [(2, 4, 0)]
-            assert "is current" in await ledgermq_says("table", "describe", "t", "--target", second.address)
+            assert "is current" in await ledgermq_says(*asked)
             assert values_by_deltalake(folder, before) == [b"a", b"b", b"c"]
     await ledgermq_says("fsck", str(root))
