@@ -91,7 +91,7 @@ class Producer(Adding, Generic[S]):
                 and expect_end is None
                 and timeout is None
             ):
-                limit_bytes = self._buffer.limit_bytes
+                limit_bytes = self._buffer.unchecked_bytes
                 if type(value) is bytes and key is None and headers is None and tag is None and partition is None:
                     delivery = self._add_plain(topic, value, limit_bytes)
                 else:

@@ -58,6 +58,8 @@ class SendBuffer:
         self.full_bytes = settings.buffer_bytes_max
         above = settings.when_full == "wait" or settings.spill is not None
         self.limit_bytes = settings.buffer_bytes_max + (WAITING_BYTES_MAX if above else 0)
+        self.unchecked_bytes = self.limit_bytes if on_full is None else self.full_bytes
+        """Up to here bytes may be added without `admit`."""
         self._fails = settings.when_full == "fail"
         self._timeout_s = settings.delivery_timeout_s
         self._released: asyncio.Future[None] | None = None

@@ -240,7 +240,7 @@ class Adding(Lifetime):
             self.check_conditional(record.partition, expect_end, delayed=due_us is not None)
         deadline_s = None if timeout is None else deadline_of(timeout_of(timeout, self.settings))
         if due_us is not None and deadline_s is None and self._delayed is not None and _is_plain(record):
-            delivery = self._delayed._add_plain(topic, record.value, self._buffer.limit_bytes, due_us)
+            delivery = self._delayed._add_plain(topic, record.value, self._buffer.unchecked_bytes, due_us)
             if delivery is not None:
                 return delivery
         prepared = self._prepare_due(topic, record, due_us)
