@@ -4,18 +4,25 @@ checks gives, whatever a record has, and whatever the topic asks for.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import ledgermq
-from ledgermq import errors
+from ledgermq import Spill, errors
 from ledgermq.client.settings.partitioner import partition_of_key
+from ledgermq.client.transactions.transaction import Transaction
 from tests.broker.cluster import Cluster, in_cluster
+from tests.e2e.group_clients import fill
+from tests.e2e.own_network import OwnNetwork
 from tests.e2e.test_client_takeover import client_of
+from tests.e2e.test_spill import cut_off, emptied, state_of
+from tests.e2e.test_transactional_handlers import Inline, running, until_copied
 
 HEADERS: list[Any] = [
     None,
@@ -269,3 +276,63 @@ def test_arrow_rows_go_where_single_records_go() -> None:
             assert sum(map(len, found)) == 500
 
     life()
+
+
+@in_cluster("a:1")
+async def test_the_spill_begins_when_records_that_join_open_batches_fill_the_buffer(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    own = OwnNetwork(cluster)
+    async with own.client() as client:
+        await client.create_topic("t", 2)
+        async with client.producer(
+            spill=Spill(tmp_path / "t.spill"), buffer_bytes_max=100_000, delivery_timeout_s=1000
+        ) as producer:
+            await producer.send("t", b"0", key=b"k")
+            await cut_off(own)
+            producer.send("t", b"1", key=b"k")
+            await asyncio.sleep(1)
+            producer.send("t", b"2", key=b"k")
+            await asyncio.sleep(0.1)
+            assert not producer._wake.is_set()
+            for _ in range(200):
+                producer.send("t", bytes(500), key=b"k")
+            assert producer._wake.is_set(), "it does not wait for the next look at brokers"
+            await asyncio.sleep(0.1)
+            assert state_of(producer).records == 202
+            own.heal()
+            await emptied(producer)
+
+
+@in_cluster("a:1")
+async def test_what_is_sent_instead_is_whole_in_the_next_attempt(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, refused, aborted = Transaction.commit, list[int](), list[int]()
+
+    async def aborts_once(transaction: Transaction, timeout_s: float | None = None) -> None:
+        if refused and not aborted:
+            aborted.append(1)
+            await transaction.abort()
+            raise errors.TransactionAborted("its time was over")
+        await commit(transaction, timeout_s)
+
+    def to_dead(message: ledgermq.GroupMessage, error: Exception, attempt: int) -> ledgermq.Outgoing:
+        refused.append(attempt)
+        return ledgermq.Outgoing("dead", message.value, headers=iter([("why", b"too large")]))
+
+    monkeypatch.setattr(Transaction, "commit", aborts_once)
+    async with client_of(cluster) as client:
+        for name in ("in", "out", "dead"):
+            await client.create_topic(name, 1, {"max.message.bytes": 2000} if name == "out" else {})
+        await fill(client, "in", 1)
+
+        @client.handler("in", group="g", transactional=True, on_failure=to_dead, retry_ms_first=10, executor=Inline())
+        def copy(message: ledgermq.GroupMessage) -> ledgermq.Outgoing:
+            return ledgermq.Outgoing("out", b"x" * 4000)
+
+        async with running(client):
+            await until_copied(cluster, "dead", 1, 1)
+        async with client.consumer("dead", start="earliest", until_end=True) as consumer:
+            assert [message.headers async for message in consumer] == [(("why", b"too large"),)]
+    assert (refused, aborted) == ([1], [1])

@@ -278,30 +278,6 @@ async def test_when_the_spill_is_full_send_fails_and_what_was_answered_stays(clu
 
 
 @in_cluster("a:1")
-async def test_the_spill_begins_when_records_that_join_open_batches_fill_the_buffer(
-    cluster: Cluster, spill: Spill
-) -> None:
-    own = OwnNetwork(cluster)
-    async with own.client() as client:
-        await client.create_topic("t", 2)
-        async with client.producer(spill=spill, buffer_bytes_max=100_000, delivery_timeout_s=1000) as producer:
-            await producer.send("t", b"0", key=b"k")
-            await cut_off(own)
-            producer.send("t", b"1", key=b"k")
-            await asyncio.sleep(1)
-            producer.send("t", b"2", key=b"k")
-            await asyncio.sleep(0.1)
-            assert not producer._wake.is_set()
-            for _ in range(200):
-                producer.send("t", bytes(500), key=b"k")
-            assert producer._wake.is_set(), "it does not wait for the next look at brokers"
-            await asyncio.sleep(0.1)
-            assert state_of(producer).records == 202
-            own.heal()
-            await emptied(producer)
-
-
-@in_cluster("a:1")
 async def test_the_sequence_of_a_batch_that_found_no_room_is_not_used_again(cluster: Cluster, tmp_path: Path) -> None:
     """The broker has two batches without an answer, and there is room for the first one. A later record under the
     number of the second would count as its repetition.

@@ -19,7 +19,6 @@ import pytest
 import ledgermq
 import ledgermq.sync
 from ledgermq import Outgoing, errors
-from ledgermq.client.transactions.transaction import Transaction
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.transaction_calls import constants_of
 from tests.e2e.group_clients import committed, fill
@@ -173,40 +172,6 @@ async def test_what_on_failure_returns_is_sent_instead(cluster: Cluster) -> None
         assert sorted(await values(cluster, "out", 1), key=int) == [b"%d" % n for n in range(30) if n not in (3, 5, 9)]
         assert await committed(cluster, "g", "in") == {0: 30}
         assert copy.failures == 6
-
-
-@in_cluster("a:1")
-async def test_what_is_sent_instead_is_whole_in_the_next_attempt(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit, refused, aborted = Transaction.commit, list[int](), list[int]()
-
-    async def aborts_once(transaction: Transaction, timeout_s: float | None = None) -> None:
-        if refused and not aborted:
-            aborted.append(1)
-            await transaction.abort()
-            raise errors.TransactionAborted("its time was over")
-        await commit(transaction, timeout_s)
-
-    def to_dead(message: ledgermq.GroupMessage, error: Exception, attempt: int) -> Outgoing:
-        refused.append(attempt)
-        return Outgoing("dead", message.value, headers=iter([("why", b"too large")]))
-
-    monkeypatch.setattr(Transaction, "commit", aborts_once)
-    async with client_of(cluster) as client:
-        for name in ("in", "out", "dead"):
-            await client.create_topic(name, 1, {"max.message.bytes": 2000} if name == "out" else {})
-        await fill(client, "in", 1)
-
-        @client.handler("in", group="g", transactional=True, on_failure=to_dead, retry_ms_first=10, executor=Inline())
-        def copy(message: ledgermq.GroupMessage) -> Outgoing:
-            return Outgoing("out", b"x" * 4000)
-
-        async with running(client):
-            await until_copied(cluster, "dead", 1, 1)
-        async with client.consumer("dead", start="earliest", until_end=True) as consumer:
-            assert [message.headers async for message in consumer] == [(("why", b"too large"),)]
-    assert (refused, aborted) == ([1], [1])
 
 
 @in_cluster("a:1", "b:1")
