@@ -89,11 +89,11 @@ answered in version 0 with what is served.
   same for both protocols, and clients of both see each other's groups. But a group has *members*
   of one kind at a time: a Kafka member of a group with members of our own clients gets
   `INCONSISTENT_GROUP_PROTOCOL`, and our client gets `INVALID_REQUEST` the other way round. An
-  empty group takes either. Offsets of a group with members are reset when these have stopped.
+  empty group takes either. Stop the members of a group before you reset its offsets.
 - **Commits** are fenced by the generation, may go back, and may lie beyond the end, as in Kafka.
-  They expire together, `offsets_retention_ms` after the group's last member left and its last
-  commit. A group id may be any text; one with other characters than `A-Za-z0-9._-` stands in
-  `ledgermq group list` as `__kafka.` and base64.
+  They expire together, when the group has had neither members nor commits for
+  `offsets_retention_ms`. A group id may be any text. `ledgermq group list` shows one with other
+  characters than `A-Za-z0-9._-` as `__kafka.` and base64.
 - **Takeover.** When another broker takes over the coordinator, members go on: the generation and
   the assignments are in the log, and each session begins again.
 - **Administration.** Clients create and delete topics, and add partitions. Settings go by the names
@@ -101,52 +101,55 @@ answered in version 0 with what is served.
   topic (`min.insync.replicas`, `unclean.leader.election.enable`, `segment.*`, `flush.*` and others)
   are accepted without effect; every other name gets `INVALID_CONFIG`. `retention.ms`,
   `retention.bytes` and the bounds of timestamps above 2⁵³ mean −1, no bound; `compression.type` of
-  `gzip` and `snappy` means `lz4`. A topic has one replica, whatever is asked. The same
-  holds where settings are changed. `AlterConfigs`, which replaces all settings, never ends a legal
-  hold by leaving it out. Settings of brokers are not changed by requests.
-- **Settings that are described** are those in force: of a topic all of ours, with the default that
-  would count without them, to programs that may describe the topic. Where a setting of the brokers
-  is the default, it stands by our name and counts as the broker's. What is accepted without effect
-  is not kept, so it is not shown. A broker shows the dozen names that programs look for, read-only.
+  `gzip` and `snappy` means `lz4`. The same names and values count when settings are changed.
+  `AlterConfigs`, which replaces all settings, never ends a legal hold by leaving it out. No request
+  changes settings of brokers. A topic has one replica, whatever is asked.
+- **Settings that are described** are those in force. A program that may describe a topic gets all
+  of its settings under our names, each with its default. Where the default is a setting of the
+  brokers, its source is the broker. What is accepted without effect is not kept, so it is not
+  shown. A broker shows the dozen names that programs look for, read-only.
 - **Deleted topics** can be brought back for `topic.delete.grace.ms`, a day by default, and keep
   their name until then: creating the topic again gets `TOPIC_ALREADY_EXISTS`. Where programs delete
   and create a topic in turn, set `topic.delete.grace.ms=0` on it: then creating it waits, 10 s at
   most, until its files are gone.
-- **Time-outs of requests** that change topics count from a second upwards; a change that has not
-  ended by then gets `REQUEST_TIMED_OUT`, and may still happen. A request above a quota waits, 10 s
-  at most, then it gets `THROTTLING_QUOTA_EXCEEDED`. A bound of the cluster, such as `topics_max`,
+- **Time-outs of requests** that change topics are a second at least. A change that has not ended by
+  then gets `REQUEST_TIMED_OUT`, and may still happen. A request above a quota waits, 10 s at most;
+  then it gets `THROTTLING_QUOTA_EXCEEDED`. A bound of the cluster, such as `topics_max`,
   gets `POLICY_VIOLATION`.
 - **Security.** TLS, certificates of clients and `security = rules` count as on the port of our own
-  clients, and rules and quotas are the same ([access](access.md)). With rules, a connection that has
-  not said who it is gets `ApiVersions` and SASL, nothing else, and has 10 s for it.
+  clients, and rules and quotas are the same ([access](access.md)). With rules, a connection
+  may send only `ApiVersions` and SASL until it has authenticated, and has 10 s for that.
   `PLAIN` takes a token (`ledgermq token create`) as its password, whatever the user name;
   `OAUTHBEARER` takes a signed token of the identity provider, or one of ours. Without TLS, tokens
   are taken from programs on the broker's own machine only. A wrong token gets
   `SASL_AUTHENTICATION_FAILED`, and the audit log says why. A connection ends when its token expires
-  or is revoked; clients that prove themselves again (KIP-368) keep it. SCRAM, GSSAPI and delegation
+  or is revoked; a client that authenticates again before (KIP-368) keeps it. SCRAM, GSSAPI and delegation
   tokens are not offered, nor are the APIs of ACLs: use `ledgermq acl`. With `security = open`, any
   token is taken, as on the other port. A producer id belongs to the principal that used it first.
 - **Acknowledgements.** `acks=1` waits for the store, as `all` does. `acks=0` gets no answer; an
   error ends the connection, so that the client looks for the partition's leader.
 - **Transactions** are those of our own clients ([transactions](transactions.md)): the same bounds,
-  rules for transactional ids, `ledgermq transaction list`, and alarms. What is open has no offset,
-  so no reader waits for it, and none has to leave out what was aborted. A producer receives no
-  offset of its records: Java's `hasOffset()` is false, librdkafka shows none. A time-out, at most
-  15 minutes, begins with the first partition that is added, and again with a takeover of the
-  coordinator; it fences the producer, as an operator's abort does. The first protocol of Kafka is
-  offered, not KIP-890: the epoch stays the same from one transaction to the next, so an `EndTxn`
-  of a dead connection that arrives late may end the next transaction. Where a partition has moved
-  to another bundle, the next batch of a producer that goes on in the same epoch gets
-  `UNKNOWN_PRODUCER_ID`: abort, and initialize again. A transactional id that our own client has
-  used goes on under a new producer id. `ListOffsets` does not wait for a transaction that is
-  committed and becomes visible a moment later, so Kafka Streams with `exactly_once_v2` is not
-  supported yet. A transaction has at most 10,000 batches in a bundle, some 160 MB of a Java
+  rules for transactional ids, `ledgermq transaction list`, and alarms. Records of an open
+  transaction have no offset, so no reader waits for them, and none has to leave out what was
+  aborted. A producer receives no offset of its records: Java's `hasOffset()` is false, librdkafka
+  shows none. The time-out, at most 15 minutes, begins when the first partition or group is added,
+  and again when another broker takes the coordinator over. After it the producer is fenced, as
+  after an operator's abort. The first protocol of Kafka is offered, not KIP-890: the epoch stays
+  the same from one transaction to the next. So a request of a dead connection that arrives late
+  may count for the next transaction: `EndTxn` may end it, `AddPartitionsToTxn` may begin it, and
+  `TxnOffsetCommit` may put its older offsets in place of newer ones. Where a partition has moved to
+  another bundle, the next batch of a producer that goes on in the same epoch gets
+  `UNKNOWN_PRODUCER_ID`: abort, and initialize again. A transactional id gets a new producer id when
+  a Kafka client takes it over from one of our own, or the other way round. `ListOffsets` does not
+  wait for a transaction that is committed and becomes visible a moment later, so Kafka Streams with
+  `exactly_once_v2` is not supported yet. A transaction has at most 10,000 batches in a bundle, some 160 MB of a Java
   client's small ones: set `batch.size` higher. `DescribeTransactions`, `ListTransactions` and
   `DescribeProducers` are not served. A transaction begins only while every broker runs a release
   that knows them.
-- **Offsets in a transaction** are all taken or none of a request. `OffsetFetch` with
-  `require_stable` gets `UNSTABLE_OFFSET_COMMIT` until the transaction has ended. They are committed
-  after the transaction's records in all other bundles can be read.
+- **Offsets in a transaction**: of a request all are taken, or none. `OffsetFetch` with
+  `require_stable` gets `UNSTABLE_OFFSET_COMMIT` until the transaction has ended. Offsets are
+  committed after the transaction's records can be read in all bundles that hold none of its
+  groups.
 - **Idempotence.** A batch that is sent again is stored once, also after a takeover. Weaker than our
   own client: the *first* batch of a producer in a partition may be stored twice if it is sent again
   after 100,000 other sessions have written to the bundle. After a takeover by a broker with another
@@ -164,18 +167,22 @@ answered in version 0 with what is served.
 
 ## Bounds of the port
 
-`kafka_connections_max` connections: a principal may have as many of them as are free, one alone
-half; so may a host (of IPv6, the /64), where rules do not count or it is not known yet who calls.
-Above that the caller's connection that is idle for longest is closed, else the new one. 1,000 may
-have sent no request yet, or with rules not have proved who they are: these have 10 s for it, and
-64 KiB for a request. A request has to arrive whole within 30 s, an answer has to be taken: 30 s
-without progress end the connection. Idle connections end after ten minutes. Quotas bind by client
-id and principal as for all calls.
+The port takes `kafka_connections_max` connections. A principal may have as many of them as are
+still free, so one alone gets half. The same holds for a host (of IPv6, the /64) where rules are not
+enforced, or while a connection has not authenticated. Above that the broker closes the connection
+that is idle for longest, of this caller or of one that has more. If none is idle, it closes the new
+one.
 
-A request has 100 MiB at most, 16 MiB without records, and 50,000 elements of arrays. A connection
-that holds 8 MiB of requests without an answer is not read on. All together may hold 256 MiB more
-than `produce_memory_bytes_max`; above that, of the principal or host that holds most, the
-connection that holds most is closed. The log has a line a second for connections that end so.
+1,000 connections may have sent no request yet, or with rules not have authenticated. Each has 10 s
+for it, and 64 KiB for a request. A request has to arrive whole within 30 s. A client that takes
+nothing of an answer for 30 s loses its connection. Idle connections end after ten minutes. Quotas
+count by client id and principal, as for all calls.
+
+A request has at most 100 MiB, 16 MiB without records, and 50,000 elements of arrays. The broker
+stops reading from a connection that holds 8 MiB of requests without an answer. All connections
+together may hold 256 MiB more than `produce_memory_bytes_max`. Above that the broker looks for the
+principal or host that holds most, and closes its largest connection. The log has one line a second
+at most about connections that end so.
 """
 
 
