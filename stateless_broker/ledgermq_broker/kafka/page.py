@@ -97,9 +97,9 @@ answered in version 0 with what is served.
 - **Takeover.** When another broker takes over the coordinator, members go on: the generation and
   the assignments are in the log, and each session begins again.
 - **Administration.** Clients create and delete topics, and add partitions. Settings go by the names
-  of [settings](settings.md), which are Kafka's where Kafka has them. Those that say how Kafka stores a
-  topic (`min.insync.replicas`, `unclean.leader.election.enable`, `segment.*`, `flush.*` and others)
-  are accepted without effect; every other name gets `INVALID_CONFIG`. `retention.ms`,
+  of [settings](settings.md), which are Kafka's where Kafka has them. Those that say how Kafka
+  stores a topic (`min.insync.replicas`, `unclean.leader.election.enable`, `segment.*`, `flush.*`
+  and others) are accepted without effect; every other name gets `INVALID_CONFIG`. `retention.ms`,
   `retention.bytes` and the bounds of timestamps above 2⁵³ mean −1, no bound; `compression.type` of
   `gzip` and `snappy` means `lz4`. The same names and values count when settings are changed.
   `AlterConfigs`, which replaces all settings, never ends a legal hold by leaving it out. No request
@@ -117,15 +117,15 @@ answered in version 0 with what is served.
   then it gets `THROTTLING_QUOTA_EXCEEDED`. A bound of the cluster, such as `topics_max`,
   gets `POLICY_VIOLATION`.
 - **Security.** TLS, certificates of clients and `security = rules` count as on the port of our own
-  clients, and rules and quotas are the same ([access](access.md)). With rules, a connection
-  may send only `ApiVersions` and SASL until it has authenticated, and has 10 s for that.
-  `PLAIN` takes a token (`ledgermq token create`) as its password, whatever the user name;
-  `OAUTHBEARER` takes a signed token of the identity provider, or one of ours. Without TLS, tokens
-  are taken from programs on the broker's own machine only. A wrong token gets
-  `SASL_AUTHENTICATION_FAILED`, and the audit log says why. A connection ends when its token expires
-  or is revoked; a client that authenticates again before (KIP-368) keeps it. SCRAM, GSSAPI and delegation
-  tokens are not offered, nor are the APIs of ACLs: use `ledgermq acl`. With `security = open`, any
-  token is taken, as on the other port. A producer id belongs to the principal that used it first.
+  clients, and rules and quotas are the same ([access](access.md)). With rules, a connection may
+  send only `ApiVersions` and SASL until it has authenticated, and has 10 s for that. `PLAIN` takes
+  a token (`ledgermq token create`) as its password, whatever the user name; `OAUTHBEARER` takes a
+  signed token of the identity provider, or one of ours. Without TLS, tokens are taken from programs
+  on the broker's own machine only. A wrong token gets `SASL_AUTHENTICATION_FAILED`, and the audit
+  log says why. A connection ends when its token expires or is revoked; a client that authenticates
+  again before (KIP-368) keeps it. SCRAM, GSSAPI and delegation tokens are not offered, nor are the
+  APIs of ACLs: use `ledgermq acl`. With `security = open`, any token is taken, as on the other
+  port. A producer id belongs to the principal that used it first.
 - **Acknowledgements.** `acks=1` waits for the store, as `all` does. `acks=0` gets no answer; an
   error ends the connection, so that the client looks for the partition's leader.
 - **Transactions** are those of our own clients ([transactions](transactions.md)): the same bounds,
@@ -135,17 +135,17 @@ answered in version 0 with what is served.
   shows none. The time-out, at most 15 minutes, begins when the first partition or group is added,
   and again when another broker takes the coordinator over. After it the producer is fenced, as
   after an operator's abort. The first protocol of Kafka is offered, not KIP-890: the epoch stays
-  the same from one transaction to the next. So a request of a dead connection that arrives late
-  may count for the next transaction: `EndTxn` may end it, `AddPartitionsToTxn` may begin it, and
+  the same from one transaction to the next. So a request of a dead connection that arrives late may
+  count for the next transaction: `EndTxn` may end it, `AddPartitionsToTxn` may begin it, and
   `TxnOffsetCommit` may put its older offsets in place of newer ones. Where a partition has moved to
   another bundle, the next batch of a producer that goes on in the same epoch gets
   `UNKNOWN_PRODUCER_ID`: abort, and initialize again. A transactional id gets a new producer id when
   a Kafka client takes it over from one of our own, or the other way round. `ListOffsets` does not
   wait for a transaction that is committed and becomes visible a moment later, so Kafka Streams with
-  `exactly_once_v2` is not supported yet. A transaction has at most 10,000 batches in a bundle, some 160 MB of a Java
-  client's small ones: set `batch.size` higher. `DescribeTransactions`, `ListTransactions` and
-  `DescribeProducers` are not served. A transaction begins only while every broker runs a release
-  that knows them.
+  `exactly_once_v2` is not supported yet. A transaction has at most 10,000 batches in a bundle, some
+  160 MB of a Java client's small ones: set `batch.size` higher. `DescribeTransactions`,
+  `ListTransactions` and `DescribeProducers` are not served. A transaction begins only while every
+  broker runs a release that knows them.
 - **Offsets in a transaction**: of a request all are taken, or none. `OffsetFetch` with
   `require_stable` gets `UNSTABLE_OFFSET_COMMIT` until the transaction has ended. Offsets are
   committed after the transaction's records can be read in all bundles that hold none of its
