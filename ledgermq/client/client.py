@@ -87,8 +87,8 @@ class Client(MakingProducers, Handling, LookingUp, ClusterAdmin, TopicNames):
         """Quotas of principals and client ids: set, unset, list."""
         self.queues = QueueAdmin(context, admin)
         """Administration of queue groups: list, describe, reset, delete."""
-        self.tables = TableAdmin(context)
-        """Tables of topics, which other programs read: describe."""
+        self.tables = TableAdmin(context, admin)
+        """Tables of topics, which other programs read: describe, rebuild."""
         self.dead_letters = DeadLetterAdmin(context, admin, self.transactions, self.groups, self.queues)
         """Dead letters: list, redrive, drop."""
         self.unresolved = UnresolvedAdmin(context, admin, self.transactions)

@@ -734,7 +734,7 @@ class CreateTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[TopicInfo, _Mapping]] = ...) -> None: ...
 
 class AlterTopicRequest(_message.Message):
-    __slots__ = ("name", "partitions", "set", "unset", "nonce", "topic_id", "dry_run", "forwarded")
+    __slots__ = ("name", "partitions", "set", "unset", "nonce", "topic_id", "dry_run", "rebuild_table", "forwarded")
     class SetEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -749,6 +749,7 @@ class AlterTopicRequest(_message.Message):
     NONCE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    REBUILD_TABLE_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
@@ -757,14 +758,17 @@ class AlterTopicRequest(_message.Message):
     nonce: bytes
     topic_id: int
     dry_run: bool
+    rebuild_table: bool
     forwarded: bool
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., set: _Optional[_Mapping[str, str]] = ..., unset: _Optional[_Iterable[str]] = ..., nonce: _Optional[bytes] = ..., topic_id: _Optional[int] = ..., dry_run: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., set: _Optional[_Mapping[str, str]] = ..., unset: _Optional[_Iterable[str]] = ..., nonce: _Optional[bytes] = ..., topic_id: _Optional[int] = ..., dry_run: _Optional[bool] = ..., rebuild_table: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class AlterTopicResponse(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "rebuilt")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    REBUILT_FIELD_NUMBER: _ClassVar[int]
     topic: TopicInfo
-    def __init__(self, topic: _Optional[_Union[TopicInfo, _Mapping]] = ...) -> None: ...
+    rebuilt: bool
+    def __init__(self, topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., rebuilt: _Optional[bool] = ...) -> None: ...
 
 class DeleteTopicRequest(_message.Message):
     __slots__ = ("name", "topic_id", "now", "forwarded")

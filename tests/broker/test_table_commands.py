@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 import pytest
 
 from ledgermq.errors import DataDamaged, InvalidRequest, UnknownTopic
+from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger import keys
 from ledgermq_ledger.delta.names import commit_name
-from tests.broker.test_tables import FOLDER, KEEP_MS, TABLE, a_cluster, make_round, put, table_of
+from ledgermq_ledger.tables import follower
+from tests.broker.test_tables import FOLDER, KEEP_MS, TABLE, a_cluster, make_round, put, rows_of, table_of
 from tests.virtual_time import virtual
 
 
@@ -90,3 +92,67 @@ async def test_what_has_no_table_is_a_typed_error() -> None:
         with pytest.raises(DataDamaged, match=commit_name(1)[:-5]) as caught:
             await client.tables.describe("t")
         assert caught.value.object_key.startswith(f"{FOLDER}_delta_log/")
+
+
+@virtual
+async def test_a_rebuild_shows_all_anew_and_keeps_the_files_of_former_versions() -> None:
+    async with a_cluster() as (cluster, client):
+        await client.create_topic("t", 1, TABLE)
+        for value in ("a", "b", "c"):
+            await put(client, value)
+            await make_round(cluster)
+        await asyncio.sleep(5)
+        named = (await table_of(cluster)).files.keys()
+        await client.delete_records("t", {0: 2})
+        before = (await client.tables.describe("t")).generation
+        generation = await client.tables.rebuild("t")
+        assert generation > before
+        for _ in range(4):
+            await asyncio.sleep(5)
+            await make_round(cluster)
+        found = await client.tables.describe("t")
+        assert (found.generation, found.is_current, found.rows) == (generation, True, 1)
+        assert await rows_of(cluster) == [b"c"]
+        stored = {info.key.removeprefix(FOLDER) async for info in cluster.store.list(keys.parquet_partition("t", 0))}
+        assert named <= stored, "readers of former versions have them open"
+        await asyncio.sleep(KEEP_MS / 1000 + 3 * follower.GATES_EVERY_S)
+        await make_round(cluster)
+        await asyncio.sleep(follower.GATES_EVERY_S + 5)
+        stored = {info.key async for info in cluster.store.list(keys.parquet_partition("t", 0))}
+        assert len(stored) == 1
+
+
+@virtual
+async def test_one_call_rebuilds_once_however_often_it_is_sent() -> None:
+    async with a_cluster() as (cluster, client):
+        await client.create_topic("t", 1, TABLE)
+        line, request = cluster.line("a:1"), pb.AlterTopicRequest(name="t", nonce=b"n" * 16, rebuild_table=True)
+        first, second = [(await line.alter_topic(request)).topic.settings["table.generation"] for _ in range(2)]
+        assert first == second
+        await put(client, "a")
+        await make_round(cluster)
+        await asyncio.sleep(5)
+        assert await client.tables.rebuild("t") < await client.tables.rebuild("t")
+        await asyncio.sleep(5)
+        assert await rows_of(cluster) == [b"a"]
+        await client.create_topic("plain", 1)
+        with pytest.raises(InvalidRequest, match="topic 'plain' has no table"):
+            await client.tables.rebuild("plain")
+
+
+@virtual
+async def test_a_controller_of_an_earlier_release_rebuilds_nothing_and_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_cluster() as (cluster, client):
+        await client.create_topic("t", 1, TABLE)
+        service = cluster.brokers["a:1"].service
+        now = service.alter_topic
+
+        async def before(request: pb.AlterTopicRequest) -> pb.AlterTopicResponse:
+            request.ClearField("rebuild_table")  # it does not know it
+            return await now(request)
+
+        monkeypatch.setattr(service, "alter_topic", before)
+        with pytest.raises(InvalidRequest, match="an earlier release"):
+            await client.tables.rebuild("t")

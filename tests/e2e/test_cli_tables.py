@@ -19,6 +19,8 @@ def test_a_table_is_described(shell: Shell) -> None:
     assert "waits for" in shell("table", "describe", "tabled").out
     with ledgermq.sync.connect(shell.address) as client:
         assert client.tables.describe("tabled").generation == said["generation"]
+        done = shell("table", "rebuild", "tabled", "--yes")
+        assert (done.code, client.tables.describe("tabled").generation > said["generation"]) == (0, True)
 
 
 def test_a_topic_without_a_table_is_one_line(shell: Shell) -> None:
@@ -26,4 +28,5 @@ def test_a_topic_without_a_table_is_one_line(shell: Shell) -> None:
     refused = shell("table", "describe", "plain")
     assert (refused.code, len(refused.err.splitlines()), refused.out) == (2, 1, "")
     assert refused.err.startswith("error [INVALID_REQUEST] topic 'plain' has no table")
-    assert shell("table", "describe", "never").code == 4
+    assert shell("table", "rebuild", "plain", "--yes").err == refused.err
+    assert [shell("table", what, "never", *yes).code for what, *yes in (("describe",), ("rebuild", "--yes"))] == [4, 4]

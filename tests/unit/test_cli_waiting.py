@@ -36,6 +36,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "topic describe": ("t",),
     "topic holders": ("t",),
     "table describe": ("t",),
+    "table rebuild": ("t", "--yes"),
     "topic alter": ("t", "--partitions", "2"),
     "topic delete": ("t", "--yes"),
     "topic apply": ("--file", "TOPICS"),

@@ -50,8 +50,8 @@ class TableState:
     def alarms(self) -> list[str]:
         """Return what an operator has to do something about."""
         found = [
-            f"the table of topic {self.topic} stands still in partition {partition}: {why}; set its table.format to"
-            " none and to delta again, which begins a new generation of the table"
+            f"the table of topic {self.topic} stands still in partition {partition}: {why};"
+            f" `ledgermq table rebuild {self.topic}` begins a new generation of the table"
             for partition, why in sorted(self.stopped.items())
         ]
         if self.why and self.behind_s >= LATE_S:

@@ -9,10 +9,11 @@ import typer
 import ledgermq
 from ledgermq.cli.completion import complete_topic
 from ledgermq.cli.exit_codes import EPILOG
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
+from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
 from ledgermq.cli.report import Report, Rows, show
 from ledgermq.cli.reporting import command
 from ledgermq.cli.session import connected
+from ledgermq.cli.terminal import confirm, notes
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topic)]
 
@@ -21,8 +22,9 @@ PARTITION_COLUMNS = ("partition", "start", "end", "missing", "files", "rows", "s
 
 def register(app: typer.Typer) -> None:
     table = typer.Typer(no_args_is_help=True, epilog=EPILOG)
-    app.add_typer(table, name="table", help="Show tables of topics, which other programs read.")
+    app.add_typer(table, name="table", help="Show and rebuild tables of topics, which other programs read.")
     command(table, "describe")(describe)
+    command(table, "rebuild")(rebuild)
 
 
 async def describe(
@@ -50,6 +52,24 @@ async def describe(
         for each in found.partitions
     ]
     show(Report("", table_facts(found), [Rows("partition_list", PARTITION_COLUMNS, rows)]), output)
+
+
+async def rebuild(
+    name: Name,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Let a topic's table show anew what Parquet has, in a new generation.
+
+    Former versions stay readable as long as before. Streams over the table have to begin anew.
+    """
+    if not yes:
+        confirm(f"Rebuild the table of topic {name}, so that streams over it have to begin anew?")
+    async with connected(target, timeout_s) as client:
+        generation = await client.tables.rebuild(name)
+    notes().print(f"The table of topic {name} is rebuilt within seconds, as generation {generation}.")
 
 
 def table_facts(table: ledgermq.TableDescription) -> dict[str, Any]:

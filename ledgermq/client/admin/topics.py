@@ -118,7 +118,13 @@ class Admin:
         raise UnknownTopic(f"topic {name!r} does not exist")
 
     async def alter_topic(
-        self, name: str, partitions: int, settings: Mapping[str, object], unset: Iterable[str]
+        self,
+        name: str,
+        partitions: int,
+        settings: Mapping[str, object],
+        unset: Iterable[str],
+        *,
+        rebuild_table: bool = False,
     ) -> TopicDescription:
         request = pb.AlterTopicRequest(
             name=check_topic_text(name),
@@ -126,9 +132,14 @@ class Admin:
             set=setting_texts(settings),
             unset=[_text(setting) for setting in unset],
             nonce=self._sources.new_id(),
+            rebuild_table=rebuild_table,
         )
         request.topic_id = await self._id_of(name)
         answer = await self._connections.ask(lambda at: at.alter_topic(request), self._connections.deadline())
+        if rebuild_table and not answer.rebuilt:
+            raise InvalidRequest(
+                "the controller is a broker of an earlier release, which rebuilds no tables: upgrade it"
+            )
         self._routing.learn(answer.topic)
         return topic_description(answer.topic)
 

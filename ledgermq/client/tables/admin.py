@@ -1,4 +1,4 @@
-"""Administration of the tables of topics (Delta): describe. The owner of partition 0 keeps a table, and answers."""
+"""Administration of the tables of topics (Delta): describe, rebuild. The owner of partition 0 keeps a table."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from ledgermq.client.admin.topics import Admin
 from ledgermq.client.connection.routing import AtOwners
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition, check_topic_text
@@ -72,8 +73,9 @@ class TableDescription:
 class TableAdmin:
     """The tables of topics, as `client.tables`. Every call ends within the client's `timeout_s`."""
 
-    def __init__(self, context: ClientContext) -> None:
+    def __init__(self, context: ClientContext, admin: Admin) -> None:
         self._context = context
+        self._admin = admin
 
     async def describe(self, topic: str) -> TableDescription:
         """Return what the newest version of a topic's table says, and how far it is behind.
@@ -95,6 +97,18 @@ class TableAdmin:
         connections, first = self._context.connections, TopicPartition(topic, 0)
         found = await AtOwners(connections, self._context.routing, ask).find([first], connections.deadline())
         return _description(topic, found[first])
+
+    async def rebuild(self, topic: str) -> int:
+        """Begin a new generation of a topic's table, and return it: the owner of partition 0 replaces all that the
+        table shows by the Parquet files above the log start, some seconds after this returns. Files that versions of
+        the former generation name stay as long as before. Streams over the table begin anew.
+
+        A repeated call begins another generation, and does no harm. Raises UnknownTopic, InvalidRequest (the topic has
+        no table, or the controller is a broker of an earlier release), Unauthorized (it needs the right to alter the
+        topic), and Unavailable if the change is not in force in a bundle: repeat it then.
+        """
+        found = await self._admin.alter_topic(topic, 0, {}, (), rebuild_table=True)
+        return int(found.settings["table.generation"])
 
 
 def _description(topic: str, found: pb.DescribeTableResponse) -> TableDescription:

@@ -22,3 +22,14 @@ class TableAdmin:
         Unavailable while no broker owns partition 0.
         """
         return self._background.run(self._inner.describe(topic))
+
+    def rebuild(self, topic: str) -> int:
+        """Begin a new generation of a topic's table, and return it: the owner of partition 0 replaces all that the
+        table shows by the Parquet files above the log start, some seconds after this returns. Files that versions of
+        the former generation name stay as long as before. Streams over the table begin anew.
+
+        A repeated call begins another generation, and does no harm. Raises UnknownTopic, InvalidRequest (the topic has
+        no table, or the controller is a broker of an earlier release), Unauthorized (it needs the right to alter the
+        topic), and Unavailable if the change is not in force in a bundle: repeat it then.
+        """
+        return self._background.run(self._inner.rebuild(topic))

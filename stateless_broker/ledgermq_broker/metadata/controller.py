@@ -161,15 +161,15 @@ class Controller:
         name, partitions, change, unset = wanted.name, wanted.partitions, dict(wanted.set), list(wanted.unset)
 
         def decide(catalog: Catalog) -> Topic:
-            now_ms, bundles, of = self._sources.now_ms(), self._bundles(), (wanted.nonce, wanted.topic_id)
-            wish = altered(catalog, name, partitions, change, unset, bundles, self.limits, now_ms, *of)
+            of = (self._bundles(), self.limits, self._sources.now_ms(), wanted.nonce, wanted.topic_id)
+            wish = altered(catalog, name, partitions, change, unset, *of, rebuild_table=wanted.rebuild_table)
             self._check_place(wish, catalog.topics_by_name.get(name))
             return wish
 
         if wanted.dry_run:
             return decide(self._metadata.catalog)
         topic = await self._change(decide)
-        if partitions or concern_protection([*change, *unset]):
+        if partitions or wanted.rebuild_table or concern_protection([*change, *unset]):
             await self._put_in_force(topic)
         return topic
 

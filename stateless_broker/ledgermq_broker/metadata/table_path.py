@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.bundle.context import BundleContext
 from ledgermq_broker.cluster.ownership import Ownership
@@ -10,6 +9,7 @@ from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_ledger.tables.describe import PartitionFacts, TableFacts, describe_table
 from ledgermq_ledger.tables.follower import TableState
 from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.tables import check_has_table
 
 FOREIGN_MAX = 20
 """Keys of one answer."""
@@ -32,15 +32,6 @@ class TablePath:
         facts = await describe_table(context.store, context.cluster.cluster_id, topic)
         root = f"{context.store.url.rstrip('/')}/" if context.store.url else ""
         return _answer(topic, root, facts, context.tables.get((bundle, topic.name)))
-
-
-def check_has_table(topic: Topic) -> None:
-    """Raise InvalidRequest if a topic has no table."""
-    if not topic.settings.table_generation:
-        raise InvalidRequest(
-            f"topic {topic.name!r} has no table: `ledgermq topic alter {topic.name} --set table.format=delta --set"
-            " table.delta.place=topic` gives it one"
-        )
 
 
 def _answer(topic: Topic, root: str, facts: TableFacts, state: TableState | None) -> pb.DescribeTableResponse:

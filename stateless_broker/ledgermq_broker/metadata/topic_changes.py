@@ -36,7 +36,7 @@ from ledgermq_ledger.topics.settings import (
     parse_settings,
     parse_stored_settings,
 )
-from ledgermq_ledger.topics.tables import with_generation
+from ledgermq_ledger.topics.tables import check_has_table, with_generation
 
 SETTING_CHARS_MAX = 200
 CHANGES_KEPT = 16
@@ -168,6 +168,8 @@ def altered(
     now_ms: int,
     nonce: bytes = b"",
     topic_id: int = 0,
+    *,
+    rebuild_table: bool = False,
 ) -> Topic:
     """Return the changed topic. `partitions` 0 = unchanged. `nonce`: of the call, the same in all its attempts; a
     topic that has it was changed by an earlier attempt, and nothing of it changes, for other calls may have changed
@@ -197,7 +199,9 @@ def altered(
     raw = {key: value for key, value in (topic.raw_settings | dict(change)).items() if key not in unset}
     more = assign(catalog, partitions - topic.partitions, bundles) if partitions else ()
     settings = check_together(parse_stored_settings(raw), topic.partitions + len(more))
-    raw, settings = with_generation(raw, settings, topic.settings, catalog.offset)
+    if rebuild_table:
+        check_has_table(topic)
+    raw, settings = with_generation(raw, settings, topic.settings, catalog.offset, rebuild=rebuild_table)
     return replace(
         topic,
         bundles=topic.bundles + more,

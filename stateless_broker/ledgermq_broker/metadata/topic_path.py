@@ -82,7 +82,8 @@ class TopicPath:
         """Change a topic; with `dry_run` only raise what the change would raise, by the newest catalog."""
 
         async def here() -> pb.AlterTopicResponse:
-            return pb.AlterTopicResponse(topic=self._info(await self._controller.alter_topic(request)))
+            topic = await self._controller.alter_topic(request)
+            return pb.AlterTopicResponse(topic=self._info(topic), rebuilt=request.rebuild_table)
 
         if request.dry_run:
             await self._metadata.catch_up()
