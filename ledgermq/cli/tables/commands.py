@@ -61,12 +61,12 @@ async def rebuild(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     debug: Debug = False,
 ) -> None:
-    """Let a topic's table show anew what Parquet has, in a new generation.
+    """Let a topic's table show again what Parquet has, in a new generation.
 
-    Former versions stay readable as long as before. Streams over the table have to begin anew.
+    Former versions stay readable as long as before. Streams over the table have to begin again.
     """
     if not yes:
-        confirm(f"Rebuild the table of topic {name}, so that streams over it have to begin anew?")
+        confirm(f"Rebuild the table of topic {name}, so that streams over it have to begin again?")
     async with connected(target, timeout_s) as client:
         generation = await client.tables.rebuild(name)
     notes().print(f"The table of topic {name} is rebuilt within seconds, as generation {generation}.")

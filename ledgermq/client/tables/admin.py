@@ -101,7 +101,7 @@ class TableAdmin:
     async def rebuild(self, topic: str) -> int:
         """Begin a new generation of a topic's table, and return it: the owner of partition 0 replaces all that the
         table shows by the Parquet files above the log start, some seconds after this returns. Files that versions of
-        the former generation name stay as long as before. Streams over the table begin anew.
+        the former generation name stay as long as before. Streams over the table begin again.
 
         A repeated call begins another generation, and does no harm. Raises UnknownTopic, InvalidRequest (the topic has
         no table, or the controller is a broker of an earlier release), Unauthorized (it needs the right to alter the
