@@ -152,6 +152,26 @@ def test_headers_that_can_be_read_once_come_along_where_a_batch_ends(many: bool)
     life()
 
 
+def test_interceptors_may_read_headers_that_can_be_read_once() -> None:
+    wanted, seen = [("a", b"1"), ("b", None)], list[Any]()
+
+    def look(record: ledgermq.Outgoing) -> ledgermq.Outgoing:
+        seen.append(list(record.headers or ()))
+        return record
+
+    @in_cluster("a:1")
+    async def life(cluster: Cluster) -> None:
+        async with client_of(cluster) as client:
+            await client.create_topic("t", PARTITIONS)
+            async with client.producer(interceptors=[look, look]) as producer:
+                await producer.send("t", b"v", partition=0, headers=iter(wanted))
+                await producer.send("t", b"v", partition=0)
+            assert await stored(client, "t") == [[(None, b"v", wanted, None), (None, b"v", [], None)], [], [], []]
+        assert seen == [wanted, wanted, [], []]
+
+    life()
+
+
 @pytest.mark.parametrize("has_batch", [False, True], ids=["the long way", "the short way"])
 def test_send_many_of_large_texts_encodes_no_more_than_there_is_room_for(has_batch: bool) -> None:
     texts = ["x" * 1_000_000] * 100

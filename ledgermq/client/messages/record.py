@@ -174,6 +174,11 @@ def checked_headers(headers: Headers) -> list[tuple[str, bytes | None]] | None:
     return pairs or None
 
 
+def readable_again(headers: Headers | None) -> Headers | None:
+    """Return headers that may be read several times, which those of a generator may not."""
+    return list(headers) if isinstance(headers, Iterator) else headers
+
+
 def pairs_of(headers: Headers | None) -> list[tuple[str, Bytes | None]]:
     """Return headers as pairs. Raises InvalidRecord."""
     return [] if headers is None else [*(checked_headers(headers) or ())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from ledgermq.client.messages.record import Headers, Outgoing, Row, row_of
+from ledgermq.client.messages.record import Headers, Outgoing, Row, readable_again, row_of
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.serializers import serialized
 from ledgermq.errors import InvalidRecord
@@ -29,7 +29,7 @@ def prepared(
     interceptors may not change. Raises InvalidRecord.
     """
     if settings.interceptors:
-        given = Outgoing(topic, value, key, headers, tag, timestamp, partition, ttl)
+        given = Outgoing(topic, value, key, readable_again(headers), tag, timestamp, partition, ttl)
         topic, value, key, headers, tag, timestamp, partition, ttl = _intercepted(settings, given)
         if delayed and timestamp != given.timestamp:
             raise InvalidRecord("an interceptor must not change the timestamp of a delayed record: it is the due time")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterable, Awaitable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
 from functools import partial
 from typing import cast
 
@@ -20,7 +20,7 @@ from ledgermq.client.groups.handlers.lanes import Lane, Lanes
 from ledgermq.client.groups.handlers.middleware import around
 from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letters
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.client.messages.record import Outgoing
+from ledgermq.client.messages.record import Outgoing, readable_again
 from ledgermq.errors import InvalidRecord
 from ledgermq.runtime.log import get_log
 from ledgermq.runtime.tasks import called_in_thread, own_cancellation_as_error
@@ -83,7 +83,7 @@ class Calls:
         copy = made_as(Handout(_Noted(handout.topic_id), handout.generation, handout.base).kind, message)
         instead = await self._failed(copy, error)
         if instead is not None:
-            self._instead[place] = [_repeatable(record) for record in instead]
+            self._instead[place] = [r._replace(headers=readable_again(r.headers)) for r in instead]
 
     def succeeded(self, message: GroupMessage) -> None:
         """Forget the message's failures."""
@@ -211,12 +211,6 @@ class _Round:
             self._failures.append(failed)
         else:
             self._lanes.succeeded(lane)
-
-
-def _repeatable(record: Outgoing) -> Outgoing:
-    """Return a record that may be sent several times: its headers may be given as a generator, for example."""
-    headers = record.headers
-    return record._replace(headers=list(headers)) if isinstance(headers, Iterator) else record
 
 
 def records_of(returned: object) -> list[Outgoing]:
