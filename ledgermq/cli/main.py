@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
 COMMANDS: dict[str, Place] = {
     "topic": Place(MESSAGES, "topic", "Create, list, describe, alter and delete topics."),
-    "table": Place(MESSAGES, "tables.commands", "Show and rebuild tables of topics, which other programs read."),
+    "table": Place(MESSAGES, "tables.commands", "Show, rebuild and drop tables of topics, which other programs read."),
     "produce": Place(MESSAGES, "produce", "Send records: lines, JSON lines, rows of CSV, or whole records."),
     "consume": Place(MESSAGES, "consume", "Print messages, to the end of the topic, or as they come."),
     "message": Place(MESSAGES, "message", "Find messages by key, show one by its id, trace where it went."),

@@ -88,7 +88,7 @@ class Client(MakingProducers, Handling, LookingUp, ClusterAdmin, TopicNames):
         self.queues = QueueAdmin(context, admin)
         """Administration of queue groups: list, describe, reset, delete."""
         self.tables = TableAdmin(context, admin)
-        """Tables of topics, which other programs read: describe, rebuild."""
+        """Tables of topics, which other programs read: describe, rebuild, drop."""
         self.dead_letters = DeadLetterAdmin(context, admin, self.transactions, self.groups, self.queues)
         """Dead letters: list, redrive, drop."""
         self.unresolved = UnresolvedAdmin(context, admin, self.transactions)

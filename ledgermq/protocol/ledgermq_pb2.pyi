@@ -2444,6 +2444,16 @@ class DescribeTableResponse(_message.Message):
     foreign: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, format: _Optional[str] = ..., folder: _Optional[str] = ..., generation: _Optional[int] = ..., is_current: _Optional[bool] = ..., version: _Optional[int] = ..., oldest_held: _Optional[int] = ..., version_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[DescribedTablePartition, _Mapping]]] = ..., behind_ms: _Optional[int] = ..., waits_for: _Optional[str] = ..., held_bytes: _Optional[int] = ..., foreign_objects: _Optional[int] = ..., foreign: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class DropTableRequest(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class DropTableResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class DescribedTablePartition(_message.Message):
     __slots__ = ("start", "end", "files", "rows", "size_bytes", "parquet_end", "stopped")
     START_FIELD_NUMBER: _ClassVar[int]

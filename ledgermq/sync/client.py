@@ -92,7 +92,7 @@ class Client(ClientCalls):
         self.transactions = TransactionClient(background, inner.transactions, sources)
         """Transactions: records of any topics, and offsets of groups, all or nothing."""
         self.tables = TableAdmin(background, inner.tables)
-        """Tables of topics, which other programs read: describe, rebuild."""
+        """Tables of topics, which other programs read: describe, rebuild, drop."""
         self.dead_letters = DeadLetterAdmin(background, inner.dead_letters)
         """Dead letters: list, redrive, drop."""
         self.unresolved = UnresolvedAdmin(background, inner.unresolved)

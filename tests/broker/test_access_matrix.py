@@ -151,6 +151,7 @@ SAMPLES: dict[str, Sample] = {
     ),
     "prepare_move": Sample(lambda: pb.PrepareMoveRequest(topic_id=1, partition=0, dry_run=True), FROM_A_BROKER),
     "list_loads": Sample(pb.ListLoadsRequest, ("cluster",)),
+    "drop_table": Sample(lambda: pb.DropTableRequest(topic=TOPIC), ("alter orders",)),
     "describe_table": Sample(lambda: pb.DescribeTableRequest(topic=TOPIC), ("describe orders",)),
     "drain_broker": Sample(lambda: pb.DrainBrokerRequest(address="another:1"), ("cluster",)),
     "slowest_commits": Sample(pb.SlowestCommitsRequest, FROM_A_BROKER),

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from ledgermq.errors import DataDamaged, InvalidRequest, UnknownTopic
+from ledgermq.errors import DataDamaged, InvalidRequest, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger import keys
+from ledgermq_ledger.delta.actions import Add
 from ledgermq_ledger.delta.names import commit_name
+from ledgermq_ledger.delta.table import Table
+from ledgermq_ledger.delta.versions import Draft
 from ledgermq_ledger.tables import follower
+from ledgermq_ledger.tables.drop import empty_table
+from ledgermq_ledger.tables.table_log import Committed, TableLog
+from ledgermq_ledger.topics.settings import TopicSettings
 from tests.broker.test_tables import FOLDER, KEEP_MS, TABLE, a_cluster, make_round, put, rows_of, table_of
-from tests.virtual_time import virtual
+from tests.virtual_time import virtual, virtual_sources
 
 
 @virtual
@@ -156,3 +163,88 @@ async def test_a_controller_of_an_earlier_release_rebuilds_nothing_and_it_is_tol
         monkeypatch.setattr(service, "alter_topic", before)
         with pytest.raises(InvalidRequest, match="an earlier release"):
             await client.tables.rebuild("t")
+
+
+@virtual
+async def test_a_dropped_table_names_no_file_and_the_topic_goes_on() -> None:
+    async with a_cluster() as (cluster, client):
+        await client.create_topic("t", 2, TABLE)
+        await put(client, "a", "b")
+        await make_round(cluster)
+        await asyncio.sleep(5)
+        await client.tables.drop("t")
+        assert (await table_of(cluster)).files == {}
+        settings = (await client.describe_topic("t")).settings
+        assert not settings.keys() & {"table.format", "table.delta.place", "table.generation"}
+        last = (await table_of(cluster)).version
+        await client.tables.drop("t")
+        await put(client, "c")
+        await make_round(cluster)
+        await asyncio.sleep(70)
+        assert (await table_of(cluster)).version == last, "no registrar goes on, and a repeated call says nothing"
+        with pytest.raises(InvalidRequest, match="has no table"):
+            await client.tables.describe("t")
+        await client.alter_topic("t", settings=TABLE)
+        await asyncio.sleep(65)
+        assert await rows_of(cluster) == [b"a", b"b", b"c"]
+        with pytest.raises(InvalidRequest, match="has its table yet"):
+            await cluster.line("a:1").drop_table(pb.DropTableRequest(topic="t"))
+
+
+@virtual
+async def test_a_drop_ends_what_was_left_by_an_unset_or_by_a_topic_of_the_name() -> None:
+    async with a_cluster() as (cluster, client):
+        await client.create_topic("t", 1, TABLE)
+        await put(client, "a")
+        await make_round(cluster)
+        await asyncio.sleep(5)
+        await client.alter_topic("t", settings={"table.format": "none"})
+        assert (await table_of(cluster)).files
+        await client.tables.drop("t")
+        assert (await table_of(cluster)).files == {}
+        await client.alter_topic("t", settings=TABLE)
+        await asyncio.sleep(65)
+        assert await rows_of(cluster) == [b"a"]
+        await client.delete_topic("t", now=True)
+        await asyncio.sleep(60)
+        await client.create_topic("t", 1)
+        assert (await table_of(cluster)).files, "they are gone"
+        await client.tables.drop("t")
+        assert (await table_of(cluster)).files == {}
+
+
+@virtual
+async def test_a_version_without_files_comes_after_what_a_registrar_has_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_cluster() as (cluster, client):
+        await client.create_topic("t", 1, TABLE)
+        await put(client, "a")
+        await make_round(cluster)
+        await asyncio.sleep(5)
+        commit, before = TableLog.commit, await table_of(cluster)
+
+        async def late(log: TableLog, base: Table, draft: Draft, now_ms: int) -> Committed:
+            monkeypatch.setattr(TableLog, "commit", commit)
+            [add] = base.files.values()
+            sent = Draft("WRITE", [Add(add.path.replace("partition=0", "partition=1"), add.size, 0, stats=add.stats)])
+            assert await commit(log, base, sent, now_ms) is Committed.WON
+            return await commit(log, base, draft, now_ms)
+
+        await client.alter_topic("t", settings={"table.format": "none"})
+        monkeypatch.setattr(TableLog, "commit", late)
+        await client.tables.drop("t")
+        table = await table_of(cluster)
+        assert (table.version, table.files) == (before.version + 2, {})
+
+
+@virtual
+async def test_nothing_is_emptied_while_a_bundle_takes_the_table_for_set() -> None:
+    async with a_cluster() as (cluster, client):
+        await client.create_topic("t", 1, TABLE)
+        await put(client, "a")
+        await make_round(cluster)
+        await asyncio.sleep(5)
+        [broker] = cluster.brokers.values()
+        topic = replace(broker.metadata.catalog.topics_by_name["t"], settings=TopicSettings())
+        with pytest.raises(Unavailable, match="does not know yet that topic 't' has no table"):
+            await empty_table(cluster.store, broker.cluster_id, topic, virtual_sources(5))
+        assert (await table_of(cluster)).files

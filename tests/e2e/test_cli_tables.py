@@ -21,6 +21,8 @@ def test_a_table_is_described(shell: Shell) -> None:
         assert client.tables.describe("tabled").generation == said["generation"]
         done = shell("table", "rebuild", "tabled", "--yes")
         assert (done.code, client.tables.describe("tabled").generation > said["generation"]) == (0, True)
+        assert [shell("table", "drop", "tabled", "--yes").code for _ in range(2)] == [0, 0]
+        assert client.describe_topic("tabled").settings == {}
 
 
 def test_a_topic_without_a_table_is_one_line(shell: Shell) -> None:
@@ -29,4 +31,7 @@ def test_a_topic_without_a_table_is_one_line(shell: Shell) -> None:
     assert (refused.code, len(refused.err.splitlines()), refused.out) == (2, 1, "")
     assert refused.err.startswith("error [INVALID_REQUEST] topic 'plain' has no table")
     assert shell("table", "rebuild", "plain", "--yes").err == refused.err
-    assert [shell("table", what, "never", *yes).code for what, *yes in (("describe",), ("rebuild", "--yes"))] == [4, 4]
+    assert [
+        shell("table", what, "never", *yes).code
+        for what, *yes in (("describe",), ("rebuild", "--yes"), ("drop", "--yes"))
+    ] == [4] * 3

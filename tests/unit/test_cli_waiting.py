@@ -37,6 +37,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "topic holders": ("t",),
     "table describe": ("t",),
     "table rebuild": ("t", "--yes"),
+    "table drop": ("t", "--yes"),
     "topic alter": ("t", "--partitions", "2"),
     "topic delete": ("t", "--yes"),
     "topic apply": ("--file", "TOPICS"),

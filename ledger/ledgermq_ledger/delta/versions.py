@@ -152,6 +152,13 @@ def _remove(add: Add, now_ms: int) -> Remove:
     return Remove(add.path, now_ms, extended_file_metadata=True, partition_values={}, size=add.size)
 
 
+def draft_empty(table: Table, now_ms: int) -> Draft:
+    """Return what a version says that has no files; nothing if `table` has none. `now_ms`: the store's clock."""
+    if not table.files:
+        return Draft()
+    return Draft("DELETE", [_remove(add, now_ms) for add in table.files.values()])
+
+
 def _rebuild(table: Table, topic: Topic, lists: Mapping[int, Listed], now_ms: int) -> Draft:
     """Replace all files by what the lists have above the log start. A first version may show fewer: nothing was
     shown before.

@@ -22,9 +22,10 @@ PARTITION_COLUMNS = ("partition", "start", "end", "missing", "files", "rows", "s
 
 def register(app: typer.Typer) -> None:
     table = typer.Typer(no_args_is_help=True, epilog=EPILOG)
-    app.add_typer(table, name="table", help="Show and rebuild tables of topics, which other programs read.")
+    app.add_typer(table, name="table", help="Show, rebuild and drop tables of topics, which other programs read.")
     command(table, "describe")(describe)
     command(table, "rebuild")(rebuild)
+    command(table, "drop")(drop)
 
 
 async def describe(
@@ -70,6 +71,21 @@ async def rebuild(
     async with connected(target, timeout_s) as client:
         generation = await client.tables.rebuild(name)
     notes().print(f"The table of topic {name} is rebuilt within seconds, as generation {generation}.")
+
+
+async def drop(
+    name: Name,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """End a topic's table, with a last version that has no files. The topic stays, with its records."""
+    if not yes:
+        confirm(f"Drop the table of topic {name}, so that its readers find nothing?")
+    async with connected(target, timeout_s) as client:
+        await client.tables.drop(name)
+    notes().print(f"Topic {name} has no table any longer.")
 
 
 def table_facts(table: ledgermq.TableDescription) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Administration of the tables of topics (Delta): describe, rebuild. The owner of partition 0 keeps a table."""
+"""Administration of the tables of topics (Delta): describe, rebuild, drop. The owner of partition 0 keeps a table."""
 
 from __future__ import annotations
 
@@ -109,6 +109,21 @@ class TableAdmin:
         """
         found = await self._admin.alter_topic(topic, 0, {}, (), rebuild_table=True)
         return int(found.settings["table.generation"])
+
+    async def drop(self, topic: str) -> None:
+        """End a topic's table: unset `table.format` and `table.delta.place`, and put a last version without files, so
+        that readers find nothing instead of names of files that are gone. The topic stays, and so does the table's log.
+        Files that its versions name are kept no longer.
+
+        A repeated call is harmless, and ends what one has begun that failed. Raises UnknownTopic, InvalidRequest (a
+        broker of an earlier release answers), Unauthorized (it needs the rights to describe and to alter the topic),
+        DataDamaged (the table's log cannot be read), and Unavailable: repeat it then.
+        """
+        request = pb.DropTableRequest(topic=check_topic_text(topic))
+        if "table.format" in (await self._admin.describe_topic(topic)).settings:
+            await self._admin.alter_topic(topic, 0, {}, ("table.format", "table.delta.place"))
+        connections = self._context.connections
+        await connections.ask(lambda at: at.drop_table(request), connections.deadline())
 
 
 def _description(topic: str, found: pb.DescribeTableResponse) -> TableDescription:

@@ -33,3 +33,14 @@ class TableAdmin:
         topic), and Unavailable if the change is not in force in a bundle: repeat it then.
         """
         return self._background.run(self._inner.rebuild(topic))
+
+    def drop(self, topic: str) -> None:
+        """End a topic's table: unset `table.format` and `table.delta.place`, and put a last version without files, so
+        that readers find nothing instead of names of files that are gone. The topic stays, and so does the table's log.
+        Files that its versions name are kept no longer.
+
+        A repeated call is harmless, and ends what one has begun that failed. Raises UnknownTopic, InvalidRequest (a
+        broker of an earlier release answers), Unauthorized (it needs the rights to describe and to alter the topic),
+        DataDamaged (the table's log cannot be read), and Unavailable: repeat it then.
+        """
+        self._background.run(self._inner.drop(topic))

@@ -1,12 +1,17 @@
-"""Describe the tables of topics: what is stored, and what the owner of partition 0 knows, which keeps the table."""
+"""Describe the tables of topics, as the owner of partition 0 knows them, which keeps them; and empty dropped ones."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.bundle.context import BundleContext
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.metadata.followed import Metadata
+from ledgermq_ledger.rounds.runner import bring_facts_into_force
 from ledgermq_ledger.tables.describe import PartitionFacts, TableFacts, describe_table
+from ledgermq_ledger.tables.drop import empty_table
 from ledgermq_ledger.tables.follower import TableState
 from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.tables import check_has_table
@@ -32,6 +37,22 @@ class TablePath:
         facts = await describe_table(context.store, context.cluster.cluster_id, topic)
         root = f"{context.store.url.rstrip('/')}/" if context.store.url else ""
         return _answer(topic, root, facts, context.tables.get((bundle, topic.name)))
+
+    async def drop_table(self, request: pb.DropTableRequest) -> pb.DropTableResponse:
+        """Any broker may. Raises UnknownTopic, InvalidRequest (the topic has its table yet), and what `empty_table`
+        raises.
+        """
+        await self._metadata.catch_up()
+        topic = await self._metadata.lookup().find(request.topic)
+        if topic.internal or topic.settings.table_generation:
+            raise InvalidRequest(
+                f"topic {topic.name!r} has its table yet, or can have none: `ledgermq table drop` unsets it before"
+            )
+        context = self._context
+        for bundle in sorted(topic.bundles_in_use):  # one without rounds may not know of it yet
+            await bring_facts_into_force(replace(context.ledger(bundle), known=None), context.catalog())
+        await empty_table(context.store, context.cluster.cluster_id, topic, context.sources)
+        return pb.DropTableResponse()
 
 
 def _answer(topic: Topic, root: str, facts: TableFacts, state: TableState | None) -> pb.DescribeTableResponse:

@@ -1,0 +1,54 @@
+"""Empty the table that a topic has left: readers of its newest version find no names of files that may be gone."""
+
+from __future__ import annotations
+
+from ledgermq.errors import Unavailable
+from ledgermq.sources import Sources
+from ledgermq_ledger.delta import versions
+from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet.columns import SCHEMA
+from ledgermq_ledger.tables.table_log import TableLog
+from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.facts import fact_of
+
+ATTEMPTS = 20
+RETRY_AFTER_MS = 1000
+
+
+async def empty_table(store: ObjectStore, cluster_id: str, topic: Topic, sources: Sources) -> int:
+    """Put a version without files, unless the newest one has none. Return the newest version; -1: there is no table.
+    The log stays: numbers that become free would let a version land that was sent long ago.
+
+    First every bundle has to know that the topic has no table: no registrar that looks after that puts a version
+    (design Z2), and what one has sent before is computed from a version that has its successor then. `topic`: a living
+    one without a table. A repeated call is harmless. Raises Unavailable (a bundle does not know it, or knows that the
+    table was set again), DataDamaged, FormatNotSupported, the store's errors.
+    """
+    of = versions.Topic(cluster_id, topic.name, (topic.id, 0), topic.partitions, SCHEMA)
+    log = TableLog(store, of.folder, sources)
+    for _ in range(ATTEMPTS):
+        await _check_that_all_know(store, topic)
+        table = await log.read()
+        generation = versions.generation_of(table, of)
+        if generation is not None and generation[0] > topic.id:
+            raise _later(f"the table in {of.folder} is of a later topic of this name")
+        now_ms = await store.store_time_ms()
+        draft = versions.draft_empty(table, now_ms)
+        if not draft.operation:
+            return table.version
+        await log.commit(table, draft, now_ms)
+    raise _later(f"{of.folder}: {ATTEMPTS} versions came before the one without files")
+
+
+async def _check_that_all_know(store: ObjectStore, topic: Topic) -> None:
+    for bundle in sorted(topic.bundles_in_use):
+        fact = fact_of(await newest_checkpoint(store, bundle), topic.id)
+        if fact is None and topic.version == topic.id:
+            continue  # it never had a table
+        if fact is None or fact.table or fact.version < topic.version:
+            raise _later(f"bundle {bundle} does not know yet that topic {topic.name!r} has no table")
+
+
+def _later(text: str) -> Unavailable:
+    return Unavailable(f"{text}; repeat the call", retry_after_ms=RETRY_AFTER_MS)
