@@ -56,7 +56,15 @@ def unwrapped(sequence: int, near: int) -> int:
     `near`: the next sequence that is expected of the producer in the partition; 0 for one that is not remembered.
     A producer's new epoch begins with 0, so 0 means that, except where exactly it is expected.
     """
-    if sequence == 0 and near % _WRAP:
-        return 0
-    ahead = (sequence - near + _WRAP // 2) % _WRAP - _WRAP // 2
-    return near + ahead if near + ahead >= 0 else near + ahead + _WRAP
+    return 0 if sequence == 0 and near % _WRAP else nearest(sequence, near)
+
+
+def nearest(sequence: int, near: int) -> int:
+    """As `unwrapped`, of a batch whose epoch is that of `near`: there, 0 may also be what comes after the wrap."""
+    meant = near + ahead_of(sequence, near)
+    return meant if meant >= 0 else meant + _WRAP
+
+
+def ahead_of(sequence: int, other: int) -> int:
+    """Return how far a sequence is ahead of another one, where both may have wrapped; below 0: behind it."""
+    return (sequence - other + _WRAP // 2) % _WRAP - _WRAP // 2

@@ -143,6 +143,16 @@ def test_those_behind_a_refused_batch_get_its_code(head: LedgerMQError, behind: 
     assert len(refused) == 0
 
 
+def test_those_behind_a_refused_batch_at_the_wrap_get_its_code() -> None:
+    """What a batch of a transaction says is not unwrapped."""
+    refused = RefusedBatches()
+    first = NotOwner("moved")
+    assert refused.answered(LANE, session(2**31 - 1), first) is first
+    assert refused.answered(LANE, session(0), GAP) is first
+    assert refused.answered(LANE, session(2**31 - 1), None) is None
+    assert len(refused) == 0
+
+
 def test_a_gap_at_the_head_stays_a_gap() -> None:
     assert RefusedBatches().answered(LANE, session(5), GAP) is GAP
 

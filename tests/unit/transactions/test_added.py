@@ -20,6 +20,7 @@ from ledgermq.errors import (
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.producer_ids import KAFKA_EPOCH_MAX, kafka_producer_id, producer_bytes
 from ledgermq_broker.transactions.state.added.producers import PLACES_MAX, Named, NotOpen
+from ledgermq_broker.transactions.state.added.records import LastEntry, LastValue, encode
 from ledgermq_broker.transactions.state.participating.completing import Completion
 from ledgermq_broker.transactions.state.participating.intake import ToStage
 from ledgermq_broker.transactions.state.types import Part, State, Stream, Transaction
@@ -289,6 +290,21 @@ def test_sequences_go_on_over_transactions(commit: bool) -> None:
     later = KAFKA._replace(epoch=2)
     assert isinstance(bundle.send(14, transaction=later), UnknownProducer)
     assert bundle.send(0, transaction=later) is None
+
+
+def test_a_batch_behind_a_refused_one_at_the_wrap_is_a_gap() -> None:
+    """Sequences of Kafka go on with 0 after 2³¹ - 1. The batch with 0 is no double of the first one: its client would
+    take it for stored.
+    """
+    bundle = KafkaBundle()
+    before = encode(LastEntry(KAFKA.producer_id, LastValue(KAFKA, {PLACES[0]: 2**31 - 1})))
+    bundle.participant.apply(before.key, bytes(before.value or b""))
+    second = KAFKA._replace(number=2)
+    assert type(bundle.send(0, transaction=second)) is OutOfOrderSequence  # SequencePassed counts as stored
+    assert bundle.send(2**31 - 1, records=1, transaction=second) is None
+    assert bundle.send(0, transaction=second) is None
+    assert bundle.send(0, transaction=second) is None
+    assert bundle.participant.by_records.counts(second) == {STREAM: 2}
 
 
 def test_an_abort_of_nothing_staged_keeps_late_batches_out() -> None:

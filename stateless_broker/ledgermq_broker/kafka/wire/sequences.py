@@ -18,7 +18,7 @@ from ledgermq.errors import (
     UnknownProducer,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.producer_ids import producer_bytes, unwrapped
+from ledgermq.protocol.producer_ids import ahead_of, producer_bytes, unwrapped
 from ledgermq_broker.kafka.wire.batches.head import BatchHead
 from ledgermq_broker.kafka.wire.errors import Area, Code, code_of
 
@@ -86,7 +86,7 @@ class RefusedBatches:
             first = None
         if error is None:
             return None
-        if first is not None and first.epoch == session.epoch and first.sequence < session.sequence:
+        if first is not None and first.epoch == session.epoch and ahead_of(session.sequence, first.sequence) > 0:
             return first.error if _says_gap(error) else error
         if _comes_again(error):
             self._refused.pop(lane, None)
@@ -101,7 +101,7 @@ def _is_past(first: _Refused, session: pb.ProducerSession, error: LedgerMQError 
     if first.epoch != session.epoch:
         return False
     if error is None:
-        return session.sequence >= first.sequence
+        return ahead_of(session.sequence, first.sequence) >= 0
     return session.sequence == first.sequence and not _comes_again(error)
 
 

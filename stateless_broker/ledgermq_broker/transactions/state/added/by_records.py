@@ -11,7 +11,7 @@ nothing: the Arrow bytes of another broker may differ.
 from __future__ import annotations
 
 from ledgermq.errors import LedgerMQError, OutOfOrderSequence, SequencePassed, UnknownProducer
-from ledgermq.protocol.producer_ids import unwrapped
+from ledgermq.protocol.producer_ids import nearest
 from ledgermq_broker.transactions.state.checks import check_transaction, describe
 from ledgermq_broker.transactions.state.participating.intake import Intake, Staging, ToStage
 from ledgermq_broker.transactions.state.participating.served_bundle import ServedBundle
@@ -74,7 +74,7 @@ class ByRecords:
         start = self._state.sequences(transaction).get(PartitionId(stream.topic_id, stream.partition), 0)
         counts = self._state.rows(transaction, stream)
         end = start + counts.total
-        sequence = unwrapped(batch.sequence, end)
+        sequence = nearest(batch.sequence, end)
         what = f"{describe(transaction)}, partition {stream.topic_id}/{stream.partition}: sequence {sequence}"
         if sequence == end:
             return counts.batches
