@@ -271,6 +271,7 @@ def test_sequences_go_on_over_transactions(commit: bool) -> None:
     assert isinstance(bundle.send(12), OutOfOrderSequence)
     assert isinstance(bundle.send(3), OutOfOrderSequence)
     assert isinstance(bundle.send(4, records=3), OutOfOrderSequence)
+    assert list(bundle.participant._state._rows) == [KAFKA.producer_id]
     bundle.take_over()
     assert bundle.open_number() == 0  # its coordinator is asked, once in a term
     bundle.participant.by_records.note_open(*KAFKA[2:])
@@ -278,6 +279,7 @@ def test_sequences_go_on_over_transactions(commit: bool) -> None:
     assert bundle.open_number(PLACES[1]) == 0
     bundle.over(commit=commit)
     assert bundle.open_number() == 0
+    assert not bundle.participant._state._rows  # nor does the end of one look at those of all others
     with pytest.raises(TransactionAborted):
         bundle.send(10)
     second = KAFKA._replace(number=2)

@@ -61,7 +61,8 @@ class ServedBundle(BundleState):
         self.last: dict[bytes, LastValue] = {}
         self.open: dict[bytes, tuple[int, int]] = {}
         """Producer id of the Kafka protocol -> its open transaction, as its coordinator has said in this term."""
-        self._rows: dict[tuple[Transaction, Stream], Rows] = {}
+        self._rows: dict[bytes, dict[tuple[Transaction, Stream], Rows]] = {}
+        """By producer id, until its next transaction ends here."""
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         if not key.startswith(LAST):
@@ -144,12 +145,15 @@ class ServedBundle(BundleState):
 
     def rows(self, transaction: Transaction, stream: Stream) -> Rows:
         found = self.find(transaction)
-        places = {} if found is None else found.streams.get(stream, {})
-        seen = self._rows.get((transaction, stream), Rows(0, 0))
+        places = None if found is None else found.streams.get(stream)
+        if not places:
+            return Rows(0, 0)
+        of_producer = self._rows.setdefault(transaction.producer_id, {})
+        seen = of_producer.get((transaction, stream), Rows(0, 0))
         if seen.batches > len(places):
             seen = Rows(0, 0)
         more = sum(places[number].reference.record_count for number in range(seen.batches, len(places)))
-        counted = self._rows[transaction, stream] = Rows(len(places), seen.total + more)
+        counted = of_producer[transaction, stream] = Rows(len(places), seen.total + more)
         return counted
 
     def _take_last(self, entry: LastEntry) -> None:
@@ -157,7 +161,7 @@ class ServedBundle(BundleState):
             self.last.pop(entry.producer_id, None)
         else:
             self.last[entry.producer_id] = entry.value
-        self._rows = {key: rows for key, rows in self._rows.items() if key[0].producer_id != entry.producer_id}
+        self._rows.pop(entry.producer_id, None)
 
     def decided(self, entries: Entries, answer: T) -> Decision[T]:
         records: list[LogRecord] = []
