@@ -42,9 +42,9 @@ async def find_faults(store: ObjectStore, cluster_id: str, topic: Topic) -> Asyn
         key = of.folder + decode_path(path)
         if key not in stored and await _is_gone(store, key):
             yield Fault(key, f"version {version} of the table names it, and it is gone", True)
-    for partition, bundle in enumerate(topic.bundles):
+    for partition in range(topic.partitions):
         place = PartitionId(topic.id, partition)
-        checkpoint = await checkpoint_in_charge(store, bundle, place)
+        checkpoint = await checkpoint_in_charge(store, topic.bundle_before(partition), place)
         end = versions.registered(table, of, partition, "end")
         if checkpoint is not None and end > partition_of(checkpoint, *place).parquet_end:
             text = f"it has partition {partition} up to offset {end}, where the log is not yet: it is of another root"

@@ -58,7 +58,7 @@ async def describe_table(store: ObjectStore, cluster_id: str, topic: Topic) -> T
     partitions = _partitions(table, of)
     for number, facts in enumerate(partitions):
         place = PartitionId(topic.id, number)
-        checkpoint = await checkpoint_in_charge(store, topic.bundles[number], place)
+        checkpoint = await checkpoint_in_charge(store, topic.bundle_before(number), place)
         if checkpoint is not None:
             facts.parquet_end = partition_of(checkpoint, *place).parquet_end
     return TableFacts(of.folder, is_current, table.version, oldest, version_ms, partitions)

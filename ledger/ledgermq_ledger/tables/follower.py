@@ -85,6 +85,8 @@ class TableFollower:
         self._store, self._now_s = store, now_s
         self._registrar = Registrar(store, cluster, topic, sources)
         self._seen: list[int] = []
+        """Newest checkpoints as of the last look that found nothing more to say."""
+        self._waits = ""
         self._gates_s = self._foreign_s = float("-inf")
 
     async def follow(self) -> int:
@@ -101,21 +103,21 @@ class TableFollower:
         return versions
 
     async def _register(self) -> int:
-        numbers = await self._numbers()
+        numbers = await self._numbers()  # only another one of them, or another follower, changes what it waits for
         versions = 0
         while numbers != self._seen:
             turn = await self._registrar.turn()
-            self.state.stopped, self.state.why = turn.stopped, turn.waits
+            self.state.stopped, self._waits = turn.stopped, turn.waits
             if turn.committed is None:
-                if turn.waits or turn.stopped:
-                    return versions
+                self._seen = numbers
                 break
             versions += 1
             if versions == VERSIONS_AT_ONCE:
                 self.state.why = "it has more to register"
                 return versions
-        self._seen, self.state.why = numbers, ""
-        self.state.since_s = self._now_s()
+        self.state.why = self._waits
+        if not (self.state.why or self.state.stopped):
+            self.state.since_s = self._now_s()
         return versions
 
     async def _numbers(self) -> list[int]:

@@ -45,7 +45,7 @@ TURNS_MAX = 10_000
 @dataclass(slots=True)
 class Turn:
     """`version`: the newest one that was read; -1: none. `committed`: None if there was nothing to say. `stopped`: by
-    partition, why nothing is said of it. `waits`: why nothing is said at all.
+    partition, why nothing is said of it. `waits`: what has to come before there may be more to say.
     """
 
     version: int = -1
@@ -97,7 +97,9 @@ class Registrar:
             return Turn(waits=str(error))
         draft = draft_version(table, self._topic, lists, now_ms)
         if not draft.operation:
-            return Turn(table.version, None, draft.stopped)
+            between = [partition for partition in range(self._topic.partitions) if partition not in lists]
+            waits = f"partition {between[0]} is between two bundles" if between else ""
+            return Turn(table.version, None, draft.stopped, waits)
         return Turn(table.version, await self._log.commit(table, draft, now_ms), draft.stopped)
 
     async def raise_gates(self) -> int:
@@ -129,7 +131,7 @@ class Registrar:
         held = 0
         for partition in range(self._topic.partitions):
             place = PartitionId(self._set.id, partition)
-            checkpoint = await checkpoint_in_charge(self._store, self._set.bundles[partition], place)
+            checkpoint = await checkpoint_in_charge(self._store, self._set.bundle_before(partition), place)
             if checkpoint is None:
                 continue
             counters = partition_of(checkpoint, *place)
@@ -191,7 +193,7 @@ class Registrar:
         return ""
 
     async def _in_charge(self, place: PartitionId) -> fmt.Checkpoint | None:
-        checkpoint = await checkpoint_in_charge(self._store, self._set.bundles[place.partition], place)
+        checkpoint = await checkpoint_in_charge(self._store, self._set.bundle_before(place.partition), place)
         if checkpoint is not None:
             self._check_that_knows(checkpoint)
         return checkpoint

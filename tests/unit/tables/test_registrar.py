@@ -124,7 +124,8 @@ async def test_a_partition_that_moves_is_registered_by_its_own_end() -> None:
     await root.seal("t", 0)
     assert (await registrar(root).catch_up()).waits == "bundle 2 does not know of the table yet"
     await tell(root, 2)
-    await registrar(root).catch_up()
+    await advance_checkpoint(ledger_of(root.store, 1, cluster=root.cluster, sources=root.sources))
+    assert (await registrar(root).catch_up()).waits == "partition 0 is between two bundles"
     assert len((await judge(root, "t"))[0].files) == 3, "between two bundles: nothing is said of it"
     await root.open_moved("t", 0)
     await root.hand_over("t", 0)
