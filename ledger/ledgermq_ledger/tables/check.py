@@ -16,6 +16,7 @@ from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.columns import SCHEMA
 from ledgermq_ledger.tables.table_log import TableLog
 from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.tables import bundle_before
 
 
 class Fault(NamedTuple):
@@ -44,7 +45,7 @@ async def find_faults(store: ObjectStore, cluster_id: str, topic: Topic) -> Asyn
             yield Fault(key, f"version {version} of the table names it, and it is gone", True)
     for partition in range(topic.partitions):
         place = PartitionId(topic.id, partition)
-        checkpoint = await checkpoint_in_charge(store, topic.bundle_before(partition), place)
+        checkpoint = await checkpoint_in_charge(store, bundle_before(topic, partition), place)
         end = versions.registered(table, of, partition, "end")
         if checkpoint is not None and end > partition_of(checkpoint, *place).parquet_end:
             text = f"it has partition {partition} up to offset {end}, where the log is not yet: it is of another root"

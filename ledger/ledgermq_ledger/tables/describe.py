@@ -15,6 +15,7 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.columns import SCHEMA
 from ledgermq_ledger.tables.table_log import TableLog
 from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.tables import bundle_before
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ async def describe_table(store: ObjectStore, cluster_id: str, topic: Topic) -> T
     partitions = _partitions(table, of)
     for number, facts in enumerate(partitions):
         place = PartitionId(topic.id, number)
-        checkpoint = await checkpoint_in_charge(store, topic.bundle_before(number), place)
+        checkpoint = await checkpoint_in_charge(store, bundle_before(topic, number), place)
         if checkpoint is not None:
             facts.parquet_end = partition_of(checkpoint, *place).parquet_end
     return TableFacts(of.folder, is_current, table.version, oldest, version_ms, partitions)

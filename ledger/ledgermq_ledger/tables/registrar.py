@@ -36,6 +36,7 @@ from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.tables.table_log import Committed, TableLog
 from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.facts import fact_of
+from ledgermq_ledger.topics.tables import bundle_before
 
 LOG_CHECKPOINT_EVERY = 100
 """Versions between two checkpoints of the table's log."""
@@ -131,7 +132,7 @@ class Registrar:
         held = 0
         for partition in range(self._topic.partitions):
             place = PartitionId(self._set.id, partition)
-            checkpoint = await checkpoint_in_charge(self._store, self._set.bundle_before(partition), place)
+            checkpoint = await checkpoint_in_charge(self._store, bundle_before(self._set, partition), place)
             if checkpoint is None:
                 continue
             counters = partition_of(checkpoint, *place)
@@ -193,7 +194,7 @@ class Registrar:
         return ""
 
     async def _in_charge(self, place: PartitionId) -> fmt.Checkpoint | None:
-        checkpoint = await checkpoint_in_charge(self._store, self._set.bundle_before(place.partition), place)
+        checkpoint = await checkpoint_in_charge(self._store, bundle_before(self._set, place.partition), place)
         if checkpoint is not None:
             self._check_that_knows(checkpoint)
         return checkpoint

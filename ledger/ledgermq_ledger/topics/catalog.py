@@ -164,13 +164,6 @@ class Topic:
         """Return the bundles that have records of the topic: also those that a partition has not quite left."""
         return {*self.bundles, *(move.source for move in self.moves.values() if not move.ended)}
 
-    def bundle_before(self, partition: int) -> int:
-        """Return from which bundle on the one in charge of a partition is to be looked for
-        (`checkpoint_in_charge`): while it moves, from the one that it leaves.
-        """
-        move = self.moves.get(partition)
-        return self.bundles[partition] if move is None or move.ended else move.source
-
     def partitions_in(self, bundle: int) -> Iterator[int]:
         """Return the partitions that are in a bundle, ascending."""
         partition = -1

@@ -1,4 +1,6 @@
-"""Number the generations of a topic's table: the system does, whenever a user sets one. Pure."""
+"""Number the generations of a topic's table: the system does, whenever a user sets one. Say where the files are
+that belong to it. Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,14 @@ def check_has_table(topic: Topic) -> None:
             f"topic {topic.name!r} has no table: `ledgermq topic alter {topic.name} --set table.format=delta --set"
             " table.delta.place=topic` gives it one"
         )
+
+
+def bundle_before(topic: Topic, partition: int) -> int:
+    """Return from which bundle on the one in charge of a partition is to be looked for (`checkpoint_in_charge`): while
+    it moves, from the one that it leaves, because its new bundle knows nothing of it at first.
+    """
+    move = topic.moves.get(partition)
+    return topic.bundles[partition] if move is None or move.ended else move.source
 
 
 def with_generation(
