@@ -22,6 +22,7 @@ from deltalake.exceptions import DeltaError
 from ledgermq.sources import Sources
 from ledgermq_ledger.delta.checkpoint import LastCheckpoint
 from ledgermq_ledger.delta.names import FOLDER, commit_name
+from ledgermq_ledger.delta.versions import draft_empty
 from tests.stores.backends import file_store
 from tests.unit.parquet.duckdb_process import answers
 from tests.worlds.delta_tables import DeltaFolder, add_of, first_actions, registered, remove_of
@@ -102,6 +103,16 @@ def by_duckdb(topic: Path, version: int | None = None) -> Rows:
 
 
 READERS = pytest.mark.parametrize("read", [by_deltalake, by_polars, by_duckdb])
+
+
+@pytest.mark.parametrize("read", [by_deltalake, by_polars])
+def test_a_dropped_table_has_no_rows_although_its_files_are_gone(topic: Path, read: Callable[..., Rows]) -> None:
+    made = write_table(topic)
+    made.commit(draft_empty(made.table, 1).actions, "DELETE")
+    for files in files_of_rounds(topic):
+        for file in files:
+            file.unlink()
+    assert read(topic) == []
 
 
 @READERS
