@@ -192,7 +192,7 @@ async def test_a_dropped_table_names_no_file_and_the_topic_goes_on() -> None:
 
 
 @virtual
-async def test_a_drop_ends_what_was_left_by_an_unset_or_by_a_topic_of_the_name() -> None:
+async def test_a_drop_ends_what_was_left_by_an_unset() -> None:
     async with a_cluster() as (cluster, client):
         await client.create_topic("t", 1, TABLE)
         await put(client, "a")
@@ -202,15 +202,23 @@ async def test_a_drop_ends_what_was_left_by_an_unset_or_by_a_topic_of_the_name()
         assert (await table_of(cluster)).files
         await client.tables.drop("t")
         assert (await table_of(cluster)).files == {}
-        await client.alter_topic("t", settings=TABLE)
-        await asyncio.sleep(65)
-        assert await rows_of(cluster) == [b"a"]
+
+
+@virtual
+@pytest.mark.parametrize("is_damaged", [False, True])
+async def test_a_deleted_topic_leaves_a_table_without_files_and_its_name(*, is_damaged: bool) -> None:
+    async with a_cluster() as (cluster, client):
+        await client.create_topic("t", 1, TABLE)
+        await put(client, "a")
+        await make_round(cluster)
+        await asyncio.sleep(5)
+        if is_damaged:
+            await cluster.store.put(f"{FOLDER}_delta_log/{commit_name(7)}", b"{}")
         await client.delete_topic("t", now=True)
         await asyncio.sleep(60)
+        assert [info async for info in cluster.store.list(keys.parquet_partition("t", 0))] == []
+        assert is_damaged or (await table_of(cluster)).files == {}
         await client.create_topic("t", 1)
-        assert (await table_of(cluster)).files, "they are gone"
-        await client.tables.drop("t")
-        assert (await table_of(cluster)).files == {}
 
 
 @virtual

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import fences, found
@@ -26,6 +26,7 @@ from ledgermq_ledger.log.segment_indexes import SegmentIndexes
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.round import cut_open_plan_short, run_round
+from ledgermq_ledger.tables.drop import empty_table
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 from ledgermq_ledger.topics.removal import confirm_deleted, is_past_barrier, note_barrier, note_of, take_in_facts
 
@@ -57,9 +58,25 @@ async def remove(compaction: Compaction, catalog: Catalog) -> Removals:
             except LedgerMQError as error:
                 done.failures.setdefault(bundle, error)
                 left += 1
-        if not left:
+        if not left and await _has_emptied_its_table(compaction, topic, done):
             done.free.append(topic)
     return done
+
+
+async def _has_emptied_its_table(compaction: Compaction, topic: Topic, done: Removals) -> bool:
+    """Put a last version without files into the table of a topic whose files are gone. Return whether that is done; a
+    log that cannot be read stays as it is, and does not keep the name.
+    """
+    if not topic.settings.table_generation:
+        return True
+    try:
+        await empty_table(compaction.store, compaction.cluster.cluster_id, topic, compaction.sources)
+    except (DataDamaged, FormatNotSupported):
+        return True
+    except LedgerMQError as error:
+        done.failures.setdefault(topic.bundles[0], error)
+        return False
+    return True
 
 
 class _Removal:

@@ -22,17 +22,20 @@ async def empty_table(store: ObjectStore, cluster_id: str, topic: Topic, sources
 
     First every bundle has to know that the topic has no table: no registrar that looks after that puts a version
     (design Z2), and what one has sent before is computed from a version that has its successor then. `topic`: a living
-    one without a table. A repeated call is harmless. Raises Unavailable (a bundle does not know it, or knows that the
-    table was set again), DataDamaged, FormatNotSupported, the store's errors.
+    one without a table, or one that is removed from all its bundles. A repeated call is harmless.
+
+    Raises Unavailable (a bundle does not know it, or knows that the table was set again), DataDamaged,
+    FormatNotSupported, the store's errors.
     """
     of = versions.Topic(cluster_id, topic.name, (topic.id, 0), topic.partitions, SCHEMA)
     log = TableLog(store, of.folder, sources)
     for _ in range(ATTEMPTS):
-        await _check_that_all_know(store, topic)
+        if not topic.removed:
+            await _check_that_all_know(store, topic)
         table = await log.read()
         generation = versions.generation_of(table, of)
         if generation is not None and generation[0] > topic.id:
-            raise _later(f"the table in {of.folder} is of a later topic of this name")
+            return table.version  # of a later topic of this name
         now_ms = await store.store_time_ms()
         draft = versions.draft_empty(table, now_ms)
         if not draft.operation:
