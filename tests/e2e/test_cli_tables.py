@@ -11,6 +11,7 @@ shell = pytest.fixture(scope="module")(shell_beside_a_broker)
 TABLE = ("--set", "table.format=delta", "--set", "table.delta.place=topic")
 
 
+@pytest.mark.slow
 def test_a_table_is_described(shell: Shell) -> None:
     shell("topic", "create", "tabled", "--partitions", 2, *TABLE)
     said = shell.json("table", "describe", "tabled")
@@ -25,6 +26,7 @@ def test_a_table_is_described(shell: Shell) -> None:
         assert client.describe_topic("tabled").settings == {}
 
 
+@pytest.mark.slow
 def test_a_topic_without_a_table_is_one_line(shell: Shell) -> None:
     shell("topic", "create", "plain")
     refused = shell("table", "describe", "plain")
