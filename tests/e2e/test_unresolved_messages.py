@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ from ledgermq.client.operating.unresolved import UnresolvedMessage
 from ledgermq.errors import InvalidRequest, TransactionFenced, Unavailable, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.unresolved import CHECKS, ID, PARTITION, TOPIC
+from ledgermq_broker.transactions.coordinating.unresolved import UnresolvedCopies
+from ledgermq_broker.transactions.partition import TransactionPartition
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import ask
 from tests.broker.transaction_calls import beginner, constants_of
@@ -106,6 +109,67 @@ async def test_a_command_that_is_repeated_after_a_lost_answer_publishes_once(
         assert again.decision == "commit"
         await asyncio.sleep(5)
         assert await cluster.read_all("t", 1) == [b"value of h-1"]
+
+
+@in_cluster("a:1", "b:1", **BUNDLES, producer_states_max=2)
+async def test_a_copy_that_was_stored_again_is_listed_and_published_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to the copy was lost, and its ledger forgot the copy's session before the next attempt."""
+    await cluster.create("t", 2)
+    await cluster.create("others", 16)
+    store = UnresolvedCopies.store
+    attempts = 0
+
+    async def store_and_lose_the_answer(self: UnresolvedCopies, *about: Any) -> None:
+        nonlocal attempts
+        await store(self, *about)
+        attempts += 1
+        if attempts == 1:
+            async with client.producer() as producer:
+                for partition in range(16):
+                    await producer.send("others", b"", partition=partition)
+            raise Unavailable("the answer was lost")
+
+    monkeypatch.setattr(UnresolvedCopies, "store", store_and_lose_the_answer)
+    async with client_of(cluster) as client:
+        await unresolved(cluster, "h-1")
+        copies = await cluster.read_all(f"{GROUP}.unresolved", 0)
+        assert copies == [b"value of h-1"] * 2, "the ledger remembers two producers, and there were 16 others"
+        [listed] = await client.unresolved.list(GROUP)
+        assert (listed.offset, listed.bytes) == (0, len("value of h-1"))
+        assert len((await client.unresolved.get(GROUP, "h-1")).messages) == 1
+        await client.unresolved.commit(GROUP, ["h-1"])
+        await until(lambda: has(cluster, [b"value of h-1"]))
+        await asyncio.sleep(5)
+        assert await cluster.read_all("t", 1) == [b"value of h-1"]
+
+
+@in_cluster("a:1", "b:1", **BUNDLES, producer_states_max=2)
+async def test_a_copy_is_stored_once_however_long_the_bundle_of_its_message_is_away(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile the ledger of the copy forgets the session in which it was stored."""
+    await cluster.create("t", 2)
+    await cluster.create("others", 16)
+    complete = TransactionPartition.complete
+    refused = 0
+
+    async def refuse_twice(self: TransactionPartition, *about: Any) -> bool:
+        nonlocal refused
+        if refused == 2:
+            return await complete(self, *about)
+        refused += 1
+        async with client.producer() as producer:
+            for partition in range(16):
+                await producer.send("others", b"", partition=partition)
+        raise Unavailable("the bundle is away")
+
+    monkeypatch.setattr(TransactionPartition, "complete", refuse_twice)
+    async with client_of(cluster) as client:
+        await unresolved(cluster, "h-1")
+        assert refused == 2
+        assert await cluster.read_all(f"{GROUP}.unresolved", 0) == [b"value of h-1"]
 
 
 @in_cluster("a:1", "b:1", **BUNDLES)

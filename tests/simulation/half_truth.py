@@ -4,7 +4,8 @@ visible without commit  a half message is visible, and its local transaction was
 half message lost       it was acknowledged, and it never ended, or it was dropped although its local transaction
                         is committed
 unresolved too early    it was declared UNRESOLVED before its last check
-copied wrongly          one that is UNRESOLVED has not one copy for operators, or another one has a copy
+copied wrongly          one that is UNRESOLVED has not one copy for operators, or another one has a copy. A copy may be
+                        there again after its ledger forgot its session
 dropped before copied   what was staged of an UNRESOLVED one went before its copy was durable
 """
 
@@ -72,7 +73,8 @@ def _judge_copies(
     truth: TransactionTruth, name: str, transaction: Named | None, state: int, checks_max: int
 ) -> Iterator[Violation]:
     copies = truth.copies.get(PREFIX + name, [])
-    if len(copies) != (state == stored.UNRESOLVED):
+    count = 1 if PREFIX + name in truth.repeatable else len(copies)
+    if count != (state == stored.UNRESOLVED):
         yield Violation("copied wrongly", f"{name} is {stored.State.Name(state)}, and has {len(copies)} copies")
     if state != stored.UNRESOLVED or transaction is None:
         return

@@ -13,6 +13,7 @@ from dataclasses import replace
 from ledgermq_ledger import keys
 from tests.simulation.cluster_clients import Reader, Sender
 from tests.simulation.cluster_run import ClusterRun, _topic_names
+from tests.simulation.forgotten_sessions import repeatable_copies
 from tests.simulation.former_owners import FormerOwners
 from tests.simulation.groups_truth import group_truth
 from tests.simulation.half_clients import Program
@@ -162,9 +163,13 @@ class TransactionsRun(ClusterRun):
 
     def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
         truth = self._truth()
+        states_max = self.cluster.settings.producer_states_max
+        truth.repeatable = repeatable_copies(truth, self.world.store, range(1, self.bundles()), states_max)
+        self.world.coverage.saw("a copy was stored again, for its session was forgotten", len(truth.repeatable))
         for value, copies in truth.copies.items():
+            once = value not in truth.repeatable
             for seen in copies:
-                self.world.history.begin_produce("the cluster", seen.partition, (value,), ordered=False)
+                self.world.history.begin_produce("the cluster", seen.partition, (value,), once=once, ordered=False)
         super()._conclude(drained)
         coverage = self.world.coverage
         coverage.saw("a transaction was decided", len(truth.decided))

@@ -96,6 +96,8 @@ class TransactionTruth:
     visible: defaultdict[str, list[Seen]] = field(default_factory=lambda: defaultdict(list))
     copies: defaultdict[str, list[Seen]] = field(default_factory=lambda: defaultdict(list))
     """of half messages, for operators"""
+    repeatable: frozenset[str] = frozenset()
+    """values of copies that may be there again: the ledger had forgotten their sessions"""
     checks: dict[Named, int] = field(default_factory=dict)
     """half message -> how often its programs had been asked when it was decided"""
     dropped: dict[str, int] = field(default_factory=dict)
@@ -112,7 +114,9 @@ class TransactionTruth:
         self.violations.append(Violation(kind, text))
 
 
-class _Segment(NamedTuple):
+class StoredIn(NamedTuple):
+    """A valid segment, and the moment from which it counts."""
+
     moment: int
     index: fmt.SegmentIndex
     data: bytes
@@ -125,9 +129,8 @@ class _Segment(NamedTuple):
 def transaction_truth(store: WatchedStore, bundles: Iterable[int], names: Mapping[int, str]) -> TransactionTruth:
     """`names`: of all topics that there ever were, by id."""
     truth = TransactionTruth()
-    moments = {key: moment for moment, key in enumerate(store.first)}
     staged_values: dict[tuple[int, int], list[str]] = {}
-    for segment in _valid_segments(store, bundles, moments):
+    for segment in valid_segments(store, bundles):
         for entry, data in segment.batches():
             name = names.get(entry.topic_id, "")
             if name == keys.STAGED_TOPIC:
@@ -145,14 +148,15 @@ def transaction_truth(store: WatchedStore, bundles: Iterable[int], names: Mappin
     return truth
 
 
-def _valid_segments(store: WatchedStore, bundles: Iterable[int], moments: Mapping[str, int]) -> Iterator[_Segment]:
+def valid_segments(store: WatchedStore, bundles: Iterable[int]) -> Iterator[StoredIn]:
     """Each ledger in its order. A segment counts from the moment at which all below it were there too."""
+    moments = {key: moment for moment, key in enumerate(store.first)}
     for bundle in bundles:
         moment = 0
         for segment in store.history(bundle):
             moment = max(moment, moments[keys.segment(bundle, segment.slot)])
             if segment.valid:
-                yield _Segment(moment, segment.index, segment.data)
+                yield StoredIn(moment, segment.index, segment.data)
 
 
 def _take_records(

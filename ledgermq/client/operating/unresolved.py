@@ -11,6 +11,9 @@ once, however often a command is repeated. All decisions about a group are made 
 transactional id, which has the topic's name. Its epoch begins before the topic is read: what an earlier
 command decided is then in the topic, and what it has not decided never will be.
 
+The cluster may store a copy again, seldom: after its ledger forgot the session in which it was stored. A record
+with the content of one before it, under the same id, is such a repetition, and does not count.
+
 Any program with the right to produce may write into the topic. So before a message is published, the
 coordinator of its id is asked whether it is an unresolved half message of this check group, for this
 topic and partition: its producer had to be allowed to stage it there.
@@ -19,6 +22,7 @@ topic and partition: its producer had to be allowed to stage it there.
 from __future__ import annotations
 
 import builtins
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
@@ -52,6 +56,8 @@ class UnresolvedMessage:
     bytes: int = 0
     decision: Decision | None = None
     messages: list[Message] = field(default_factory=list)
+    _contents: set[bytes] = field(default_factory=set, init=False, repr=False, compare=False)
+    """Hashes of the records that count."""
 
 
 class UnresolvedAdmin:
@@ -208,9 +214,19 @@ def _take(found: dict[str, UnresolvedMessage], group: str, message: Message, wan
             key=message.key,
         ),
     )
+    content = _hash(message)
+    if content in each._contents:
+        return
+    each._contents.add(content)
     each.bytes += len(message.key or b"") + len(message.value or b"")
     if wanted(name):
         each.messages.append(message)
+
+
+def _hash(message: Message) -> bytes:
+    """Return a hash of all that the producer gave, and of the headers that the cluster added."""
+    content = message.key, message.value, message.headers, message.tag, message.timestamp_us
+    return hashlib.sha256(repr(content).encode()).digest()
 
 
 def _decidable(known: dict[str, UnresolvedMessage], group: str, name: str, decision: Decision) -> UnresolvedMessage:

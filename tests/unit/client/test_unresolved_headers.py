@@ -22,3 +22,13 @@ def test_a_number_that_is_none_ends_no_list(text: bytes) -> None:
     assert not found, "it is no unresolved message"
     _take(found, "checkers", message(b"3", text), lambda name: True)
     assert (found["one"].partition, found["one"].checks) == (3, 0)
+
+
+def test_a_record_that_the_cluster_stored_again_does_not_count() -> None:
+    """Records of one half message that differ count, each once."""
+    found: dict[str, UnresolvedMessage] = {}
+    first, other = message(b"3", b"1"), message(b"3", b"1")._replace(value=b"other")
+    for record in (first, other, first._replace(offset=9), other._replace(offset=10)):
+        _take(found, "checkers", record, lambda name: True)
+    assert [each.value for each in found["one"].messages] == [b"x", b"other"]
+    assert (found["one"].offset, found["one"].bytes) == (7, len("xother"))

@@ -77,6 +77,8 @@ class Coordinating:
         self.added = AddedCalls(
             state, coordinator.added, self._in_turn, self._counted, self._count, self._time_out, self._now_ms
         )
+        self._copied: set[Transaction] = set()
+        """UNRESOLVED half messages whose copy is durable, and whose bundle has not completed them yet."""
         self._unresolved = UnresolvedCopies(parts.unresolved, parts.calls, self._read_staged, parts.sources.now_us)
 
     def start(self) -> None:
@@ -234,10 +236,15 @@ class Coordinating:
         its copy for operators is durable (X19).
         """
         if outcome is State.UNRESOLVED:
-            info = self._coordinator.operators.describe(transaction.transactional_id)
-            await self._unresolved.store(transaction, part, info.check_group, info.checks)
+            if transaction not in self._copied:
+                info = self._coordinator.operators.describe(transaction.transactional_id)
+                await self._unresolved.store(transaction, part, info.check_group, info.checks)
+                self._copied.add(transaction)
             outcome = State.ABORTED
-        return await self._at(part).complete(transaction, outcome, part)
+        is_done = await self._at(part).complete(transaction, outcome, part)
+        if is_done:
+            self._copied.discard(transaction)
+        return is_done
 
     async def _count(self, transaction: Transaction, bundle: int, groups: Sequence[str]) -> Part:
         return await self._at(Part(bundle)).count_staged(transaction, bundle, groups)

@@ -4,6 +4,9 @@ The copy is stored once, although several coordinators may attempt it: it is pro
 session that has the id and the epoch of the transaction, with sequences from 0. Staged batches are
 dropped only after the copy was acknowledged (X19). So if nothing is staged any longer, the next
 sequence of the session shows whether the copy is stored.
+
+A ledger forgets a session after as many other producers as it remembers. An attempt after that stores the
+copy again, with the same content; the client passes over it (`ledgermq.client.operating.unresolved`).
 """
 
 from __future__ import annotations
