@@ -19,7 +19,7 @@ Producer = tuple[bytes, int, int]
 def repeatable_copies(
     truth: TransactionTruth, store: WatchedStore, bundles: Iterable[int], states_max: int
 ) -> frozenset[str]:
-    """Return the values of the copies that lie in the log several times, each time after their session was forgotten."""
+    """Return the values of copies that lie in the log several times, each time after their session was forgotten."""
     several = {value: copies for value, copies in truth.copies.items() if len(copies) > 1 and value in truth.staged}
     if not several:
         return frozenset()
