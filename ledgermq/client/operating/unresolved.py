@@ -56,7 +56,7 @@ class UnresolvedMessage:
     bytes: int = 0
     decision: Decision | None = None
     messages: list[Message] = field(default_factory=list)
-    _contents: set[bytes] = field(default_factory=set, init=False, repr=False, compare=False)
+    _contents: set[builtins.bytes] = field(default_factory=set, init=False, repr=False, compare=False)
     """Hashes of the records that count."""
 
 
