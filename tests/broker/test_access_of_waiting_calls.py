@@ -156,6 +156,69 @@ async def test_a_change_of_rules_costs_a_queue_no_lease(cluster: Cluster) -> Non
     assert [(found.first, found.last, found.deliveries) for found in part.ranges] == [(0, 0, 1)]
 
 
+async def _bind(cluster: Cluster, root: str, **limits: int) -> None:
+    await cluster.line("a:1", root).change_quota(pb.ChangeQuotaRequest(principal="user:shop", set=limits))
+
+
+async def _change_other_rules(cluster: Cluster) -> None:
+    """Several changes at once, each of which lets every call that waits be judged again."""
+    for number in range(5):
+        await change(cluster, grant=[f"allow user:other consume other-{number}"])
+    await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("which", POLLS)
+@in_cluster("a:1", **RULES)
+async def test_a_call_that_is_judged_again_counts_once_for_its_quota(cluster: Cluster, which: str) -> None:
+    method, request, _ = POLLS[which]
+    root, own, _ = await _shop(cluster)
+    await _bind(cluster, root, requests=1)
+    polling = await _polling(cluster.line("a:1", own.text), method, request())
+    await _change_other_rules(cluster)
+    assert not polling.done(), polling.result()
+    await cluster.line("a:1", own.text).list_offsets(pb.ListOffsetsRequest())  # of the quota nothing is used
+    polling.cancel()
+
+
+@in_cluster("a:1", **RULES)
+async def test_a_call_that_was_let_through_is_not_refused_later_for_other_answers(cluster: Cluster) -> None:
+    root, own, _ = await _shop(cluster)
+    line = cluster.line("a:1", own.text)
+    await _bind(cluster, root, bytes_out=100)
+    polling = await _polling(line, "fetch_once", _fetch("prices"))
+    await _produce(cluster, root, "orders", b"x" * 5000)
+    assert values_of(await line.fetch_once(fetch_of("orders", 0))) == [b"x" * 5000]  # owes most of a minute
+    await _change_other_rules(cluster)
+    assert not polling.done(), polling.result()
+    await _produce(cluster, root, "prices", b"7")
+    assert values_of(await asyncio.wait_for(polling, SOON_S)) == [b"7"]
+
+
+@in_cluster("a:1", **RULES)
+async def test_a_stream_that_loses_a_topic_goes_on_above_its_quota(cluster: Cluster) -> None:
+    root, own, rules = await _shop(cluster)
+    line = cluster.line("a:1", own.text)
+    await _bind(cluster, root, requests=1)
+    streaming = asyncio.create_task(_until_values(line, _fetch("orders", "prices")))
+    await asyncio.sleep(2)
+    await change(cluster, revoke=[rules["consume"]])
+    for _ in range(2):
+        await line.list_offsets(pb.ListOffsetsRequest())
+        await asyncio.sleep(0.1)
+    await _produce(cluster, root, "prices", b"7")
+    assert await asyncio.wait_for(streaming, SOON_S) == (1, [b"7"])
+
+
+async def _until_values(line: Connection, request: pb.FetchRequest) -> tuple[int, list[bytes]]:
+    """Return how many answers of a stream were refusals, and the first values."""
+    refusals = 0
+    async for frame in line.fetch(request):
+        refusals += is_refused(frame)
+        if values := values_of(frame):
+            return refusals, values
+    return refusals, []
+
+
 ISSUER = Issuer("https://login.example", "ledgermq", "https://login.example/keys")
 
 

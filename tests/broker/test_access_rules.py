@@ -524,7 +524,7 @@ async def test_a_stream_gets_no_locations_once_another_topic_is_denied(cluster: 
     broker = cluster.brokers["a:1"]
     inner = _AskedFor(broker.service)
     bob = Permissions(Principal("user:bob"), broker.rules, broker.context.sources)
-    frames = AuthorizedService(inner, bob).fetch(fetch_of("orders", 0, direct=True))  # type: ignore[arg-type]
+    frames = AuthorizedService(lambda: inner, bob).fetch(fetch_of("orders", 0, direct=True))  # type: ignore[arg-type]
     await anext(frames)
     await change(cluster, grant=["deny user:bob consume secret"])
     await cluster.line("a:1", root).produce_once(frame_of("orders", 0, b"mine"))

@@ -131,6 +131,7 @@ def test_access_rules_on_a_cluster(seed: int) -> None:
                 ("transactions", 41000043),
                 ("transactions", 51000184),
                 ("transactions", 81000051),
+                ("access", 84000020),
             ]
         ),
     ],

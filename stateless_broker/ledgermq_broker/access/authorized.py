@@ -35,9 +35,11 @@ T = TypeVar("T")
 
 
 class AuthorizedService(UnaryCalls):
-    """`BrokerApi` for the principal of `permissions`."""
+    """`BrokerApi` for the principal of `permissions`. `service()`: the API without rules, for one call, which may be
+    made again when the rules have changed.
+    """
 
-    def __init__(self, service: BrokerApi, permissions: Permissions) -> None:
+    def __init__(self, service: Callable[[], BrokerApi], permissions: Permissions) -> None:
         self._service = service
         self._permissions = permissions
         self.principal = permissions.principal
@@ -47,25 +49,25 @@ class AuthorizedService(UnaryCalls):
         guard = GUARDS[method.attribute]
         assert guard is not None, method.name
         with call_audit() as audit:
-            call = audit.before(getattr(self._service, method.attribute))
+            call = audit.before(getattr(self._service(), method.attribute))
             if waits(self._permissions, request):
                 return await judged_until_answered(self._permissions, request, guard, call)
             return await guard(self._permissions, request, call)
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return _judged(self._permissions, requests, _produce_refusals, self._service.produce)
+        return _judged(self._permissions, requests, _produce_refusals, self._service().produce)
 
     def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        return _judged(self._permissions, requests, _produce_refusals, self._service.produce_delayed)
+        return _judged(self._permissions, requests, _produce_refusals, self._service().produce_delayed)
 
     def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return _judged(self._permissions, requests, _stage_refusals, self._service.stage)
+        return _judged(self._permissions, requests, _stage_refusals, self._service().stage)
 
     def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        return _judged(self._permissions, requests, _stage_refusals, self._service.stage_delayed)
+        return _judged(self._permissions, requests, _stage_refusals, self._service().stage_delayed)
 
     def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
-        return _fetch(self._permissions, request, self._service.fetch)
+        return _fetch(self._permissions, request, self._service().fetch)
 
 
 # Producing and staging

@@ -100,12 +100,13 @@ class Door:
         return found
 
     def _for(self, principal: Principal, client_id: str) -> Admitted:
-        api, account = self._service, None
+        api, account, throttled = self._service, None, None
         if not principal.is_broker:
             account = Account(self._in_force.usages, principal.name, client_id)
-            api = ThrottledService(api, account, self._counts, self._is_open)
+            api = throttled = ThrottledService(api, account, self._counts, self._is_open)
         if self._in_force.enforced:
-            api = AuthorizedService(api, Permissions(principal, self._in_force, self._sources))
+            for_one_call = throttled.for_one_call if throttled is not None else lambda: self._service
+            api = AuthorizedService(for_one_call, Permissions(principal, self._in_force, self._sources))
         return Admitted(api, principal, account)
 
     async def _proven(self, credential: str, certified: str) -> Principal:

@@ -12,7 +12,7 @@ Batches go on with the name of the principal, so that principals take turns in t
 calls that use an identity with a hash of it (`ProducerSession.principal`). Each
 refusal says when to come back; clients wait that long. Calls that free what others could use, and
 those by which an administrator ends an overload, count, but are never refused. What the access rules
-refuse does not count.
+refuse does not count. When they judge a call again while it waits, it counts no second time (`for_one_call`).
 """
 
 from __future__ import annotations
@@ -78,6 +78,10 @@ class ThrottledService(UnaryCalls):
         self._counts = counts
         self._sender = "" if account.principal == ANONYMOUS else account.principal
 
+    def for_one_call(self) -> ThrottledService:
+        """Return the same service for one call of the caller, which may be made again until it is answered."""
+        return _OneCall(self._service, self._account, self._counts, self._is_open)
+
     async def ask(self, method: Method, request: Any) -> Any:
         """See `UnaryCalls.ask`. Raises ResourceExhausted, and what the service raises."""
         call = getattr(self._service, method.attribute)
@@ -90,9 +94,7 @@ class ThrottledService(UnaryCalls):
             answer = await call(replace(request, sender=self._sender))
             self._note_shares(answer)
             return answer
-        if method.attribute not in NEVER_REFUSED:
-            self._check(_CALL)
-        self._take(Limit.REQUESTS, 1)
+        self._let_in(() if method.attribute in NEVER_REFUSED else _CALL)
         if method.attribute not in ANSWER_BYTES:
             return await self._shared(call, request)
         await self._hold()
@@ -125,8 +127,7 @@ class ThrottledService(UnaryCalls):
         """Serve a stream. While it is held back it occupies nothing in the broker: the stream inside is
         closed, and opened again from where it was. One that is opened above a limit is held back, too.
         """
-        self._check(_CALL)
-        self._take(Limit.REQUESTS, 1)
+        self._let_in(_CALL)
         positions = FetchPositions(request.partitions)
         passed = request
         while passed.partitions:
@@ -224,11 +225,12 @@ class ThrottledService(UnaryCalls):
         self._take(Limit.BYTES_IN, frame.payload_bytes)
         return [None] * len(frame.header.batches)
 
-    def _check(self, limits: Iterable[Limit]) -> None:
-        """Raise ResourceExhausted if one of the limits is reached."""
+    def _let_in(self, limits: Iterable[Limit]) -> None:
+        """Count a call. Raises ResourceExhausted if one of the limits is reached."""
         excess = self._excess(limits)
         if excess is not None:
             raise self._refused(excess)
+        self._take(Limit.REQUESTS, 1)
 
     def _refused(self, excess: Excess) -> QuotaExceeded:
         self._counts.refused(self._account.principal, excess.limit.value)
@@ -239,6 +241,22 @@ class ThrottledService(UnaryCalls):
 
     def _take(self, limit: Limit, amount: int) -> None:
         self._account.take(limit, amount, _now_s())
+
+
+class _OneCall(ThrottledService):
+    """Lets one call in once, and an answer of it out once, however often the call is made."""
+
+    _is_in = _is_held = False
+
+    def _let_in(self, limits: Iterable[Limit]) -> None:
+        if not self._is_in:
+            super()._let_in(limits)
+            self._is_in = True
+
+    async def _hold(self) -> None:
+        if not self._is_held:
+            await super()._hold()
+            self._is_held = True
 
 
 def _errors_in(answer: Any) -> Iterator[pb.Error]:
