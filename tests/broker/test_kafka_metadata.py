@@ -14,7 +14,15 @@ from ledgermq_broker.kafka.table import TABLE
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.frames import read_response, request_frame
 from ledgermq_broker.kafka.wire.generated import api_versions_request as v
-from ledgermq_broker.kafka.wire.messages import API_VERSIONS, APIS, METADATA, read_whole, written
+from ledgermq_broker.kafka.wire.messages import (
+    API_VERSIONS,
+    APIS,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+    METADATA,
+    read_whole,
+    written,
+)
 from ledgermq_broker.kafka.wire.primitives import Reader
 from tests.broker.access import RULES, change
 from tests.broker.kafka_world import Ended, KafkaCluster, batch_of, in_kafka_cluster
@@ -175,7 +183,7 @@ async def test_versions_are_announced_as_the_table_says(cluster: KafkaCluster) -
         assert found == {
             one.api.key: (one.first if one.announced_from is None else one.announced_from, one.last) for one in TABLE
         }
-    assert {one.api for one in TABLE} == set(APIS)
+    assert set(APIS) - {one.api for one in TABLE} == {DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS}, "not served yet"
     assert all(one.api.reads(one.first) and one.api.reads(one.last) for one in TABLE)
 
 

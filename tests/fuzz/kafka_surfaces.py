@@ -11,7 +11,7 @@ from ledgermq.errors import CorruptFrame, LedgerMQError, Unauthenticated
 from ledgermq_broker.kafka.wire.frames import FrameBuffer, read_head, request_frame
 from ledgermq_broker.kafka.wire.messages import Api, Message, api_of, read_whole, written
 from ledgermq_broker.kafka.wire.primitives import Reader
-from ledgermq_broker.kafka.wire.sasl import MECHANISMS, claim
+from ledgermq_broker.kafka.wire.sasl import MECHANISMS, PLAIN, claim
 from tests.fuzz.surface import Surface, Untyped
 from tests.unit.kafka.drawn_messages import every_message, message
 
@@ -111,7 +111,7 @@ def peak_bytes(data: bytes) -> int:
 
 
 def sasl_seeds() -> list[bytes]:
-    """Messages of both mechanisms, each behind the number of its mechanism."""
+    """Messages of both mechanisms, each behind the number of a mechanism; those of its own come first."""
     plain = [b"\0user\0token", b"other\0user\0token", b"user\0user\0t\0", b"\0\0"]
     bearer = [
         b"n,,\1auth=Bearer token\1\1",
@@ -119,7 +119,11 @@ def sasl_seeds() -> list[bytes]:
         b"y,,\1auth=Bearer \1\1",
         b"n,,\1auth=Bearer a\1auth=Bearer b\1\1",
     ]
-    return [bytes([number]) + text for number in range(len(MECHANISMS)) for text in plain + bearer]
+    return [
+        bytes([number]) + text
+        for number, mechanism in enumerate(MECHANISMS)
+        for text in (plain + bearer if mechanism == PLAIN else bearer + plain)
+    ]
 
 
 def check_sasl(data: bytes) -> None:

@@ -174,10 +174,12 @@ def test_the_guard_of_a_method_names_fields_that_exist(method: Method) -> None:
 def test_what_clients_must_not_call_and_what_no_quota_refuses() -> None:
     """The .proto says it; a change of it is seen here."""
     assert {method.name for method in METHODS if method.guard.brokers} == {
-        *("CompleteTransaction", "AskTransaction", "ReadStaged", "ConfirmRules", "SlowestCommits", "PrepareMove")
+        *("CompleteTransaction", "AskTransaction", "ReadStaged", "ConfirmRules", "SlowestCommits", "PrepareMove"),
+        *("JoinTransaction", "CountStaged"),
     }
     assert {method.name for method in METHODS if method.is_never_refused} == {
         *("GroupHeartbeat", "ShareAnswer", "EndTransaction", "ChangeRules", "ListRules", "RevokeToken", "ChangeQuota"),
+        *("AddToTransaction", "FindTransactionCoordinator"),
         *("FindCoordinator", "JoinClassicGroup", "SyncClassicGroup", "ClassicHeartbeat", "LeaveClassicGroup"),
         *("ListQuotas", "DrainBroker", "AddBundles", "MovePartition", "ListLoads"),
     }

@@ -39,6 +39,7 @@ WAITING_S = {
 root says so. Then write it at another time of the day.
 """
 TTL_S = 3600.0
+FADING = "with a time to live"
 XID_FORMAT, XID = 17, "delayed"
 PARTITIONS = 2
 
@@ -67,7 +68,7 @@ async def leave_delayed(client: ledgermq.Client, topic: str) -> list[Left]:
         await sender.send("delivered", partition, "past due", -60)
         for number, (width, after_s) in enumerate(WAITING_S.items()):
             await sender.send("waiting", partition, f"range of a {width}", after_s + number)
-        await sender.send("waiting", partition, "with a time to live", WAITING_S["day"] + 60, TTL_S)
+        await sender.send("waiting", partition, FADING, WAITING_S["day"] + 60, TTL_S)
         await sender.recall(await sender.send("recalled", partition, "recalled at once", WAITING_S["month"] + 60))
     later = [await sender.send("recalled", each, "recalled", WAITING_S["month"] + 120) for each in range(PARTITIONS)]
     sender.left += await _leave_in_transactions(client, topic, sender.due(WAITING_S["day"] + 120))

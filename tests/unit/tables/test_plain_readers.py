@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import duckdb
 import pandas as pd
 import polars as pl
 import pytest
@@ -13,6 +12,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.tables.table_log import TableLog
 from tests.stores.backends import file_store
+from tests.unit.parquet.duckdb_process import answers
 from tests.worlds.roots import Root
 from tests.worlds.set_tables import make_round, registrar, set_table
 
@@ -37,12 +37,12 @@ def test_the_ways_of_the_docs(folder: Path) -> None:
     assert list(folder.glob("parquet/topic=t/_delta_log/*.checkpoint.parquet"))
     by_pandas = pd.read_parquet(folder / "parquet", partitioning=None)
     by_polars = pl.read_parquet(folder / PATTERN, hive_partitioning=False)
-    by_duckdb = duckdb.sql(f"select * from read_parquet('{folder / PATTERN}', hive_partitioning=false)").fetchall()
+    [by_duckdb] = answers(f"select * from read_parquet('{folder / PATTERN}', hive_partitioning=false)")
     assert len(by_pandas) == len(by_polars) == len(by_duckdb) == 4
 
 
 def test_a_pattern_of_any_depth_finds_the_log_too(folder: Path) -> None:
     """docs/tables.md warns of it: these readers do not pass over names that begin with an underscore."""
     pattern = folder / "parquet/**/*.parquet"
-    rows = duckdb.sql(f"select * from read_parquet('{pattern}', hive_partitioning=false, union_by_name=true)")
-    assert len(rows.fetchall()) > 4
+    [rows] = answers(f"select * from read_parquet('{pattern}', hive_partitioning=false, union_by_name=true)")
+    assert len(rows) > 4
