@@ -229,8 +229,8 @@ async def test_connections_that_end_write_a_bounded_log() -> None:
             writer.close()
         assert world.parts is not None
         endings = world.parts.endings
-        await until(lambda: endings.lines + endings._left_out >= 200)
-        assert endings.lines < LINES_AT_ONCE + 40
+        await until(lambda: endings.ended >= 200)
+        assert endings.lines < LINES_AT_ONCE + 60
 
 
 async def test_an_idle_connection_is_closed_and_one_with_a_request_is_not() -> None:

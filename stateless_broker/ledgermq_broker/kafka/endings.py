@@ -14,14 +14,15 @@ log = get_logger(__name__)
 
 
 class Endings:
-    """`lines`: written so far. The next line says how many were left out before it."""
+    """`ended`: connections so far, `lines`: those written. The next line says how many were left out before it."""
 
     def __init__(self) -> None:
-        self.lines = 0
+        self.ended = self.lines = 0
         self._left_out = 0
         self._bucket: TokenBucket | None = None
 
     def note(self, what: str, *, peer: str, why: str, is_warning: bool = False) -> None:
+        self.ended += 1
         now_s = asyncio.get_running_loop().time()
         if self._bucket is None:
             self._bucket = TokenBucket(LINES_PER_S, now_s, LINES_AT_ONCE)
