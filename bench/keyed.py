@@ -2,7 +2,8 @@
 through confluent-kafka; and what handling costs a client.
 
 Keys and values are text, which both clients encode. Processor time is that of the client's process alone; of
-confluent-kafka it includes the library's own threads. One broker on local files, with fsync, eight partitions.
+confluent-kafka it includes the library's own threads. Kafka's Java tool sends no keys, so it is not here. One
+broker on local files, with fsync, eight partitions.
 """
 
 from __future__ import annotations
