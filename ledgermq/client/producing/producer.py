@@ -138,7 +138,7 @@ class Producer(Adding, Generic[S]):
         is read as room becomes available; records that are sent meanwhile do not wait for an
         asynchronous one. Raises like `send` where it is awaited; records before the refused one stay
         queued. `timeout`: as in `send`, the wait for room included; of a list it counts from this call on, else from
-        the time when each record is taken from `records`. A list of `bytes` is fastest: those of its values that join
+        the time when each record is taken from `records`. A list of `bytes`, or of text, is fastest: those that join
         a batch at once get the same timestamp.
         """
         self._check_takes_records()
