@@ -15,6 +15,7 @@ from typing import Any, Generic, cast
 
 from ledgermq.client.groups.assignment import check_group, topics_of
 from ledgermq.client.groups.handlers.calls import place_of, report_failure, text_of
+from ledgermq.client.groups.handlers.handler import called_of
 from ledgermq.client.groups.handlers.middleware import Middleware, around
 from ledgermq.client.groups.handlers.pace import Pace
 from ledgermq.client.groups.handlers.retry import WAIT_MS_MAX
@@ -118,8 +119,7 @@ class QueueHandler(Generic[V]):
     is_async: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        called = getattr(self.function, "__call__", None)  # noqa: B004  of an object
-        self.is_async = inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(called)
+        self.is_async = any(map(inspect.iscoroutinefunction, called_of(self.function)))
 
     def __call__(self, given: Any) -> Awaitable[object] | object:
         """Call the function with a message, or with a list of messages if it takes batches."""

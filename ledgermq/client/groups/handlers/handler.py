@@ -227,7 +227,7 @@ class Handler(Generic[V]):
     is_async: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.is_async = any(inspect.iscoroutinefunction(each) for each in self._functions)
+        self.is_async = any(map(inspect.iscoroutinefunction, called_of(self.function)))
 
     def __call__(self, given: Any) -> Awaitable[object] | object:
         """Call the function with a message, or with a list of messages if it takes batches."""
@@ -236,8 +236,9 @@ class Handler(Generic[V]):
     @property
     def yields_async(self) -> bool:
         """Return whether a call returns an asynchronous iterator."""
-        return any(inspect.isasyncgenfunction(each) for each in self._functions)
+        return any(map(inspect.isasyncgenfunction, called_of(self.function)))
 
-    @property
-    def _functions(self) -> tuple[object, object]:
-        return self.function, getattr(self.function, "__call__", None)  # noqa: B004  of an object
+
+def called_of(function: object) -> tuple[object, object]:
+    """Return what a call of a handler's function may call: itself, or the method of an object."""
+    return function, getattr(function, "__call__", None)  # noqa: B004  of an object
