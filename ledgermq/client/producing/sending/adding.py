@@ -131,10 +131,7 @@ class Adding(Lifetime):
         if batch.data_bytes + size > batch.row_bytes_max or held_bytes > limit_bytes:
             return None
         buffer.held_bytes = held_bytes
-        if batch.plain_bytes_max >= 0 and key is None and pairs is None and tag is None and value is not None:
-            batch.add_plain(value, row[3])
-        else:
-            batch.join(row, size)
+        batch.join(row, size)
         return batch
 
     def add_row(
