@@ -26,6 +26,7 @@ from ledgermq.protocol.producer_ids import kafka_producer_id, producer_bytes
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.sources import Sources
 from ledgermq_broker.kafka.handlers.asked import Asked, Handler
+from ledgermq_broker.kafka.handlers.groups.committed import result_code, unfit
 from ledgermq_broker.kafka.handlers.groups.membership import unsigned
 from ledgermq_broker.kafka.handlers.groups.names import inside
 from ledgermq_broker.kafka.wire.errors import Area, Code, code_of
@@ -44,7 +45,6 @@ from ledgermq_broker.kafka.wire.messages import (
     TXN_OFFSET_COMMIT,
     Api,
 )
-from ledgermq_offsets.limits import METADATA_BYTES_MAX
 
 NONE = -1
 _FENCED_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
@@ -180,11 +180,11 @@ async def commit_offsets(asked: Asked) -> txn_offset_commit_response.TxnOffsetCo
     """Stage offsets: all of them, or none."""
     message = asked.message
     places = [(topic.name, one) for topic in message.topics for one in topic.partitions]
-    codes = [_unfit(one) for _, one in places]
+    codes = [unfit(one) for _, one in places]
     if places and not any(codes):
         try:
             answer = await asked.api.stage_offsets(_stage_request(message, places))
-            codes = [_staged_code(result) for result in answer.results]
+            codes = [result_code(result) for result in answer.results]
         except LedgerMQError as error:
             if isinstance(error, Unauthenticated):
                 raise
@@ -206,21 +206,6 @@ async def commit_offsets(asked: Asked) -> txn_offset_commit_response.TxnOffsetCo
             for topic in message.topics
         ]
     )
-
-
-def _unfit(one: Any) -> Code:
-    if len((one.committed_metadata or "").encode()) > METADATA_BYTES_MAX:
-        return Code.OFFSET_METADATA_TOO_LARGE
-    if one.partition_index < 0:
-        return Code.UNKNOWN_TOPIC_OR_PARTITION
-    return Code.INVALID_REQUEST if one.committed_offset < 0 else Code.NONE
-
-
-def _staged_code(result: pb.CommitResult) -> Code:
-    if not result.HasField("error"):
-        return Code.NONE
-    error = error_from_proto(result.error)
-    return code_of(error, Area.FETCH if isinstance(error, Unauthorized) else Area.GROUP)
 
 
 def _stage_request(message: Any, places: list[tuple[str, Any]]) -> pb.StageOffsetsRequest:

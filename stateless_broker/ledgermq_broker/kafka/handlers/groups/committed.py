@@ -49,16 +49,21 @@ def _topic_code(error: pb.Error) -> Code:
     return code_of(found, Area.FETCH if error.code == "UNAUTHORIZED" else Area.GROUP)
 
 
+def result_code(result: pb.CommitResult) -> Code:
+    """Return the code of one partition whose offset was to be committed, or staged in a transaction."""
+    return _topic_code(result.error) if result.HasField("error") else Code.NONE
+
+
 async def commit(asked: Asked) -> offset_commit_response.OffsetCommitResponse:
     message = asked.message
     places = [(topic.name, one) for topic in message.topics for one in topic.partitions]
-    codes: list[Code] = [_unfit(one) for _, one in places]
+    codes: list[Code] = [unfit(one) for _, one in places]
     sent = [at for at, code in enumerate(codes) if code is Code.NONE]
     try:
         for part in _cut(sent) or [[]]:
             answer = await asked.api.commit_for_generation(_commit_request(message, [places[at] for at in part]))
             for at, result in zip(part, answer.results, strict=True):
-                codes[at] = _topic_code(result.error) if result.HasField("error") else Code.NONE
+                codes[at] = result_code(result)
     except LedgerMQError as error:
         codes = [group_code(error)] * len(places)
     left = iter(codes)
@@ -78,7 +83,8 @@ async def commit(asked: Asked) -> offset_commit_response.OffsetCommitResponse:
     )
 
 
-def _unfit(one: Any) -> Code:
+def unfit(one: Any) -> Code:
+    """Return why the offset of one partition can be neither committed nor staged; NONE: it can."""
     if len((one.committed_metadata or "").encode()) > METADATA_BYTES_MAX:
         return Code.OFFSET_METADATA_TOO_LARGE
     if one.partition_index < 0:
