@@ -80,7 +80,7 @@ class GatewaySettings:
     connections_max: int = _number(
         2_000,
         "Most connections at a time, and at most half of the files that the process may open. A host may have as many"
-        " as are free: one alone half. A further one takes the place of one of its own that is idle.",
+        " as are free: one alone half. A further one takes the place of its idlest one.",
         1,
     )
     calls_max: int = _number(

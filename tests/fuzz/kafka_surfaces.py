@@ -111,7 +111,7 @@ def peak_bytes(data: bytes) -> int:
 
 
 def sasl_seeds() -> list[bytes]:
-    """Messages of both mechanisms, each behind the number of a mechanism; those of its own come first."""
+    """Messages of both mechanisms, each behind the number of a mechanism; messages of that mechanism come first."""
     plain = [b"\0user\0token", b"other\0user\0token", b"user\0user\0t\0", b"\0\0"]
     bearer = [
         b"n,,\1auth=Bearer token\1\1",

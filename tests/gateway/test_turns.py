@@ -61,7 +61,7 @@ async def test_a_stranger_takes_no_places_of_others(monkeypatch: pytest.MonkeyPa
         away = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
         async with httpx.AsyncClient(base_url=at.url, timeout=60, transport=away) as http:
             assert (await http.get("/v1/topics", headers=newcomer)).status_code == 200, "unknown, from another host"
-        assert (await at.http.get("/readyz")).status_code == 200, "what is public has turns of its own"
+        assert (await at.http.get("/readyz")).status_code == 200, "public paths take turns apart from the others"
         silent.set()
         for _, writer in lines:
             writer.close()

@@ -4,7 +4,7 @@ Rules are enforced in such a run, and all programs of the level are of one princ
 MALLORY may read the topics and use groups and transactional ids that begin with its name; where the level says so, it
 may also write. It learns every request of STAFF as it arrives, as if all identities had leaked. Whatever it does with
 them, `nothing_in_anothers_name` judges each answer to it where the answer leaves the broker, so no lost answer hides
-one. What STAFF is told and what is stored is judged as in all other runs of the level.
+one. The answers that STAFF gets, and what is stored, are judged as in all other runs of the level.
 """
 
 from __future__ import annotations

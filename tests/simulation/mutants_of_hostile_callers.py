@@ -156,7 +156,7 @@ def topic_given_back_by_any_principal(patch: Patch) -> None:
 
 @mutant("exclusive", is_hostile)
 def any_principal_writes_as_the_holder(patch: Patch) -> None:
-    """Batches with the id of the producer that has the partition are taken, whoever sends them."""
+    """Batches with the id of the producer that has the partition are taken from any principal."""
     real = BundleHolders.check
 
     def check(self: BundleHolders, key: PartitionId, producer_id: bytes, now_s: float, principal: int = 0) -> bool:

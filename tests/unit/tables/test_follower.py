@@ -1,4 +1,4 @@
-"""A follower says what a table waits for, and asks for no more than a LIST for each bundle while nothing changes.
+"""A follower says what a table waits for, and asks only for a LIST for each bundle while nothing changes.
 A partition that moves is looked for from the bundle on that it leaves.
 """
 

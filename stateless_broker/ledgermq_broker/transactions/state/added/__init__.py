@@ -1,1 +1,1 @@
-"""Transactions of clients of the Kafka protocol, as far as they need more than ours: pure states and their records."""
+"""What transactions of Kafka clients need beyond our own: pure states and their records."""
