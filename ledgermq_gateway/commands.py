@@ -20,9 +20,9 @@ import structlog
 import typer
 
 import ledgermq
-from ledgermq.cli.options import DEFAULT_TARGET, Debug, Target, option_of_setting, with_options
-from ledgermq.cli.reporting import command
-from ledgermq.cli.tls_options import given_tls
+from ledgermq.cli.arguments.options import DEFAULT_TARGET, Debug, Target, option_of_setting, with_options
+from ledgermq.cli.arguments.tls_options import given_tls
+from ledgermq.cli.output.reporting import command
 from ledgermq.client.connection.grpc_connection import GrpcConnector
 from ledgermq.client.connection.target import is_root_url, parse_addresses
 from ledgermq.client.settings.tls import chosen_tls

@@ -18,9 +18,9 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from ledgermq.cli.exit_codes import EPILOG, ExitCode
-from ledgermq.cli.help import WIDTH_MAX, Root
-from ledgermq.cli.terminal import notes
+from ledgermq.cli.output.exit_codes import EPILOG, ExitCode
+from ledgermq.cli.output.help import WIDTH_MAX, Root
+from ledgermq.cli.output.terminal import notes
 from ledgermq.environment import add_loader
 from ledgermq.runtime.missing_modules import what_to_do
 
@@ -43,24 +43,26 @@ class Place(NamedTuple):
 
 
 COMMANDS: dict[str, Place] = {
-    "topic": Place(MESSAGES, "topic", "Create, list, describe, alter and delete topics."),
+    "topic": Place(MESSAGES, "admin.topic", "Create, list, describe, alter and delete topics."),
     "table": Place(MESSAGES, "tables.commands", "Show, rebuild and drop tables of topics, which other programs read."),
-    "produce": Place(MESSAGES, "produce", "Send records: lines, JSON lines, rows of CSV, or whole records."),
-    "consume": Place(MESSAGES, "consume", "Print messages, to the end of the topic, or as they come."),
-    "message": Place(MESSAGES, "message", "Find messages by key, show one by its id, trace where it went."),
-    "delayed": Place(MESSAGES, "delayed", "List and recall messages that wait until they are due."),
-    "group": Place(GROUPS, "group", "List, describe, reset, delete, export and import consumer groups."),
-    "queue": Place(GROUPS, "queue", "List, describe, reset and delete queue groups."),
-    "dlq": Place(GROUPS, "dlq", "List, show, redrive and drop dead letters of consumer groups."),
-    "worker": Place(GROUPS, "worker", "Run the handlers that modules of yours declare, until SIGTERM or Ctrl-C."),
-    "transaction": Place(GROUPS, "transaction", "List, describe, commit, abort and forget transactions."),
-    "token": Place(ACCESS, "token", "Create, revoke and list tokens, by which clients prove who they are."),
-    "acl": Place(ACCESS, "acl", "Grant, revoke, list and test access rules."),
-    "quota": Place(ACCESS, "quota", "Set, unset and list quotas: what callers may use at each broker."),
-    "cluster": Place(CLUSTER, "cluster", "Show the bundles of the cluster, add some, move partitions."),
-    "status": Place(CLUSTER, "status", "Show brokers, bundles and their owners, and the cluster's health."),
-    "drain": Place(CLUSTER, "status", "Let a broker hand over everything that it owns, and take nothing new."),
-    "undrain": Place(CLUSTER, "status", "Let a drained broker take its share of the bundles again."),
+    "produce": Place(MESSAGES, "messages.produce", "Send records: lines, JSON lines, rows of CSV, or whole records."),
+    "consume": Place(MESSAGES, "messages.consume", "Print messages, to the end of the topic, or as they come."),
+    "message": Place(MESSAGES, "messages.message", "Find messages by key, show one by its id, trace where it went."),
+    "delayed": Place(MESSAGES, "messages.delayed", "List and recall messages that wait until they are due."),
+    "group": Place(GROUPS, "groups.group", "List, describe, reset, delete, export and import consumer groups."),
+    "queue": Place(GROUPS, "groups.queue", "List, describe, reset and delete queue groups."),
+    "dlq": Place(GROUPS, "groups.dlq", "List, show, redrive and drop dead letters of consumer groups."),
+    "worker": Place(
+        GROUPS, "groups.worker", "Run the handlers that modules of yours declare, until SIGTERM or Ctrl-C."
+    ),
+    "transaction": Place(GROUPS, "transactions.transaction", "List, describe, commit, abort and forget transactions."),
+    "token": Place(ACCESS, "admin.token", "Create, revoke and list tokens, by which clients prove who they are."),
+    "acl": Place(ACCESS, "admin.acl", "Grant, revoke, list and test access rules."),
+    "quota": Place(ACCESS, "admin.quota", "Set, unset and list quotas: what callers may use at each broker."),
+    "cluster": Place(CLUSTER, "admin.cluster", "Show the bundles of the cluster, add some, move partitions."),
+    "status": Place(CLUSTER, "admin.status", "Show brokers, bundles and their owners, and the cluster's health."),
+    "drain": Place(CLUSTER, "admin.status", "Let a broker hand over everything that it owns, and take nothing new."),
+    "undrain": Place(CLUSTER, "admin.status", "Let a drained broker take its share of the bundles again."),
     "top": Place(CLUSTER, "broker", "Show live what brokers do: rates, latencies, cost."),
     "dev": Place(SERVERS, "broker", "Run an all-in-one broker on a local folder."),
     "broker": Place(SERVERS, "broker", "Run a broker of the cluster at ROOT."),

@@ -17,8 +17,8 @@ from pathlib import Path
 from rich.console import Console
 
 import ledgermq
-from ledgermq.cli.terminal import notes
-from ledgermq.cli.tls_options import given_tls
+from ledgermq.cli.arguments.tls_options import given_tls
+from ledgermq.cli.output.terminal import notes
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable
 from ledgermq.runtime.tasks import end
 

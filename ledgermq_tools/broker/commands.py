@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from pydantic.fields import FieldInfo
 
-from ledgermq.cli.options import Debug, option_of_setting, with_options
-from ledgermq.cli.reporting import command
-from ledgermq.cli.terminal import notes
+from ledgermq.cli.arguments.options import Debug, option_of_setting, with_options
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import notes
 from ledgermq.environment import add_settings
 from ledgermq.errors import InvalidConfig
 from ledgermq_broker.settings.processes import (

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ledgermq.cli.exit_codes import EPILOG
-from ledgermq.cli.options import Debug, Output, OutputFormat
-from ledgermq.cli.report import Report, Rows, show
-from ledgermq.cli.reporting import command
+from ledgermq.cli.arguments.options import Debug, Output, OutputFormat
+from ledgermq.cli.output.exit_codes import EPILOG
+from ledgermq.cli.output.report import Report, Rows, show
+from ledgermq.cli.output.reporting import command
 from ledgermq_broker.ports.tls import check_tls
 from ledgermq_broker.settings.processes import KINDS, LIVE, REMOVED, BrokerSettings, CompactionSettings, ProcessSettings
 from ledgermq_broker.settings.sources import read_sources, settle, shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledgermq.cli.report import Report, Rows
+from ledgermq.cli.output.report import Report, Rows
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ledgermq.cli.report import Report, Rows
+from ledgermq.cli.output.report import Report, Rows
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from ledgermq.cli.exit_codes import exit_code
-from ledgermq.cli.options import Debug, Output, OutputFormat
-from ledgermq.cli.report import show
-from ledgermq.cli.reporting import command
-from ledgermq.cli.terminal import progress_of_bytes
+from ledgermq.cli.arguments.options import Debug, Output, OutputFormat
+from ledgermq.cli.output.exit_codes import exit_code
+from ledgermq.cli.output.report import show
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import progress_of_bytes
 from ledgermq.sources import Sources
 from ledgermq_ledger.open_root import check_bundles, fitting_cluster_of, opened
 from ledgermq_ledger.rounds.engines import find_engine

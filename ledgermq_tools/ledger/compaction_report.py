@@ -11,7 +11,7 @@ from typing import Any
 from rich.progress import Progress as ProgressBar
 from rich.progress import TaskID
 
-from ledgermq.cli.report import Finding, Report, Rows
+from ledgermq.cli.output.report import Finding, Report, Rows
 from ledgermq_ledger.parquet.report import CleaningReport, CompactionReport, Lag, Progress, RoundReport
 
 CLEANING_COLUMNS = ("topic", "partition", "number", "end", "read", "records", "dirty_bytes", "stored_bytes")

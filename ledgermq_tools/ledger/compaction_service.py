@@ -15,8 +15,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from ledgermq.cli.options import OutputFormat
-from ledgermq.cli.terminal import notes, progress_of_bytes, results
+from ledgermq.cli.arguments.options import OutputFormat
+from ledgermq.cli.output.terminal import notes, progress_of_bytes, results
 from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources

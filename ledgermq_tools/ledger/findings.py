@@ -4,7 +4,7 @@ and the inspection continues.
 
 from __future__ import annotations
 
-from ledgermq.cli.report import Finding
+from ledgermq.cli.output.report import Finding
 from ledgermq_ledger.fsck.problem import Problems, Severity
 from ledgermq_ledger.root.damage import CollectingDamage
 

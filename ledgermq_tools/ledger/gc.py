@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ledgermq.cli.exit_codes import exit_code
-from ledgermq.cli.options import Debug, Output, OutputFormat
-from ledgermq.cli.report import Finding, Report, Rows, show
-from ledgermq.cli.reporting import command
+from ledgermq.cli.arguments.options import Debug, Output, OutputFormat
+from ledgermq.cli.output.exit_codes import exit_code
+from ledgermq.cli.output.report import Finding, Report, Rows, show
+from ledgermq.cli.output.reporting import command
 from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from ledgermq.cli.exit_codes import ExitCode
-from ledgermq.cli.options import Debug, Output, OutputFormat
-from ledgermq.cli.report import Report, show
-from ledgermq.cli.reporting import command
-from ledgermq.cli.terminal import progress_of_items
+from ledgermq.cli.arguments.options import Debug, Output, OutputFormat
+from ledgermq.cli.output.exit_codes import ExitCode
+from ledgermq.cli.output.report import Report, show
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import progress_of_items
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.log.ledger_ref import LedgerRef

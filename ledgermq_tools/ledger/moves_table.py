@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ledgermq.cli.report import Rows
+from ledgermq.cli.output.report import Rows
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 
 COLUMNS = ("topic_id", "partition", "move", "what", "offset", "other_bundle")

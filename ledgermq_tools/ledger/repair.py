@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledgermq.cli.exit_codes import ExitCode
-from ledgermq.cli.options import Debug, Output, OutputFormat
-from ledgermq.cli.report import Report, Rows, show
-from ledgermq.cli.reporting import command
-from ledgermq.cli.terminal import confirm, notes
+from ledgermq.cli.arguments.options import Debug, Output, OutputFormat
+from ledgermq.cli.output.exit_codes import ExitCode
+from ledgermq.cli.output.report import Report, Rows, show
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import confirm, notes
 from ledgermq.errors import InvalidRequest, Unavailable
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ledgermq.cli.report import Report, Rows
+from ledgermq.cli.output.report import Report, Rows
 from ledgermq.errors import CorruptFrame, MessageTooLarge
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch, schema_prefix

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ledgermq.cli.report import Report, Rows
+from ledgermq.cli.output.report import Report, Rows
 from ledgermq.protocol.names import DEAD_LETTER_SUFFIX
 from ledgermq.sources import Sources
 from ledgermq_broker.queues.state.records import Fate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ledgermq.cli.report import Report, Rows
+from ledgermq.cli.output.report import Report, Rows
 from ledgermq.sources import Sources
 from ledgermq_broker.timed.stored.check import check_timers
 from ledgermq_broker.timed.stored.view import BundleView, read_timers

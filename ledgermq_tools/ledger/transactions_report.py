@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ledgermq.cli.report import Report, Rows
+from ledgermq.cli.output.report import Report, Rows
 from ledgermq.sources import Sources
 from ledgermq_broker.transactions.state.types import State
 from ledgermq_broker.transactions.stored.check import check_transactions

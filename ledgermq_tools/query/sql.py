@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledgermq.cli.consume import chosen_format
-from ledgermq.cli.formats import MessageFormat
-from ledgermq.cli.options import Debug, OutputFormat
-from ledgermq.cli.report import Rows, show_rows
-from ledgermq.cli.reporting import command
-from ledgermq.cli.terminal import notes
+from ledgermq.cli.arguments.options import Debug, OutputFormat
+from ledgermq.cli.messages.consume import chosen_format
+from ledgermq.cli.messages.formats import MessageFormat
+from ledgermq.cli.output.report import Rows, show_rows
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import notes
 from ledgermq.errors import InvalidConfig, InvalidRequest
 from ledgermq.json_records import time_text
 from ledgermq.runtime.missing_modules import what_to_do

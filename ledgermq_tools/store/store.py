@@ -9,10 +9,10 @@ from dataclasses import asdict
 
 import typer
 
-from ledgermq.cli.exit_codes import EPILOG, ExitCode
-from ledgermq.cli.options import Debug, Output, OutputFormat
-from ledgermq.cli.report import Report, Rows, show
-from ledgermq.cli.reporting import command
+from ledgermq.cli.arguments.options import Debug, Output, OutputFormat
+from ledgermq.cli.output.exit_codes import EPILOG, ExitCode
+from ledgermq.cli.output.report import Report, Rows, show
+from ledgermq.cli.output.reporting import command
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.conformance.checks import Result, check_store
 from ledgermq_ledger.open_root import opened

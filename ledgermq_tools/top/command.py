@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from ledgermq.cli.exit_codes import ExitCode
-from ledgermq.cli.options import Debug, Output, OutputFormat
-from ledgermq.cli.report import print_json
-from ledgermq.cli.reporting import command
-from ledgermq.cli.terminal import notes, results
-from ledgermq.cli.tls_options import given_tls
+from ledgermq.cli.arguments.options import Debug, Output, OutputFormat
+from ledgermq.cli.arguments.tls_options import given_tls
+from ledgermq.cli.output.exit_codes import ExitCode
+from ledgermq.cli.output.report import print_json
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import notes, results
 from ledgermq.client.settings.tls import chosen_tls
 from ledgermq.errors import InvalidRequest
 from ledgermq_broker.settings.processes import ADMIN_PORT

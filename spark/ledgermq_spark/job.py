@@ -20,9 +20,9 @@ from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
-from ledgermq.cli.exit_codes import exit_code
-from ledgermq.cli.options import OutputFormat
-from ledgermq.cli.report import show
+from ledgermq.cli.arguments.options import OutputFormat
+from ledgermq.cli.output.exit_codes import exit_code
+from ledgermq.cli.output.report import show
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq_ledger.open_root import check_bundles, fitting_cluster_of, opened

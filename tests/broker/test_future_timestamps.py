@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import ledgermq
-from ledgermq.cli.status import FutureRecord, future_records
+from ledgermq.cli.admin.status import FutureRecord, future_records
 from ledgermq.client.messages.record import datetime_of
 from ledgermq.errors import InvalidRecord
 from tests.broker.cluster import Cluster, in_cluster

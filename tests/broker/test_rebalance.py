@@ -14,8 +14,8 @@ import pytest
 
 import ledgermq
 from ledgermq.buffers import KIB
-from ledgermq.cli.cluster import until_moved
-from ledgermq.cli.rebalance import report_of
+from ledgermq.cli.admin.cluster import until_moved
+from ledgermq.cli.admin.rebalance import report_of
 from ledgermq.client.admin.rebalancing import (
     SLOW_S,
     Answers,

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 
-from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.output.exit_codes import ExitCode
 from tests.chaos.children import LEDGERMQ, Child, Children, Place
 from tests.chaos.stores import ChaosStore
 from tests.judges.violation import Violation

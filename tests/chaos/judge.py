@@ -13,7 +13,7 @@ import json
 import re
 from pathlib import Path
 
-from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.output.exit_codes import ExitCode
 from tests.chaos.children import LEDGERMQ, Children
 from tests.chaos.group_judge import judge_group
 from tests.chaos.groups import GROUPS, JUDGED, Told

@@ -55,7 +55,8 @@ class Shell:
         machine needs more than a second to ask the cluster for names.
         """
         patient = folder / "ledgermq"
-        changed = "import ledgermq.cli.completion as c, ledgermq.cli.main as m; c.COMPLETION_TIMEOUT_S = 100; m.main()"
+        imports = "import ledgermq.cli.arguments.completion as c, ledgermq.cli.main as m"
+        changed = f"{imports}; c.COMPLETION_TIMEOUT_S = 100; m.main()"
         patient.write_text(changed)
         words = {"_LEDGERMQ_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
         environment = {**os.environ, "LEDGERMQ_TARGET": self.address, **words}

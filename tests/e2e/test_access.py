@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import ledgermq
-from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.errors import Unauthorized
 from ledgermq_spark.sink.cluster import opened
 from ledgermq_spark.sink.options import parse_options as sink_options

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq_ledger import keys
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.waiting import wait_until

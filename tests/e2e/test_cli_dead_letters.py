@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ledgermq
-from ledgermq.cli.report import at_time
+from ledgermq.cli.output.report import at_time
 from ledgermq.client.groups.retry_topics import DUE_MS, Failures, Origin, headers_of
 from ledgermq.client.operating.dead_letters import DeadLetterFilter, LetterPlace
 from ledgermq.errors import TransactionError

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 import ledgermq
-from ledgermq.cli.exit_codes import ExitCode, exit_code
 from ledgermq.cli.main import build
+from ledgermq.cli.output.exit_codes import ExitCode, exit_code
 from ledgermq.errors import InvalidConfig, LedgerMQError, TopicBeingDeleted, TopicExists
 from ledgermq_ledger import keys
 

@@ -17,7 +17,7 @@ import pytest
 
 import ledgermq
 from infra.minio import Minio
-from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.errors import StoreFull
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys

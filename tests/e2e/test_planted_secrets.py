@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.errors import LedgerMQError
 from tests.certificates import Authority
 from tests.e2e.admin_port import ADMIN, AdminPort

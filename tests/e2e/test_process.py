@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.errors import DataDamaged, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import MESSAGE_BYTES_MAX

@@ -18,7 +18,7 @@ import pytest
 
 import ledgermq.sync
 from infra.ports import free_port
-from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.output.exit_codes import ExitCode
 from tests.e2e.processes import QUICK, BrokerProcess, BrokerProcesses
 from tests.waiting import wait_until
 

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 import ledgermq
-from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq_ledger import keys
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.waiting import wait_until

@@ -16,10 +16,10 @@ from unittest.mock import patch
 
 import typer
 
-from ledgermq.cli.exit_codes import ExitCode
-from ledgermq.cli.inputs import InputFormat, Shape, read_records
-from ledgermq.cli.lines import LineSource
-from ledgermq.cli.produce import parse_headers
+from ledgermq.cli.messages.inputs import InputFormat, Shape, read_records
+from ledgermq.cli.messages.lines import LineSource
+from ledgermq.cli.messages.produce import parse_headers
+from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.client.connection.target import is_root_url, parse_addresses
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.values import ClientSettings, ConsumerSettings, settings_from

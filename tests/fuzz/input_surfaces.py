@@ -8,9 +8,9 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ledgermq.cli.inputs import InputFormat, Shape, read_records
-from ledgermq.cli.lines import LineSource
-from ledgermq.cli.start import parse_start
+from ledgermq.cli.arguments.start import parse_start
+from ledgermq.cli.messages.inputs import InputFormat, Shape, read_records
+from ledgermq.cli.messages.lines import LineSource
 from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger.keys import check_topic_name
 from ledgermq_ledger.object_store.names import check_fence, check_key, check_prefix

@@ -18,8 +18,8 @@ import pyarrow as pa
 from crc32c import crc32c
 from google.protobuf.message import Message
 
-from ledgermq.cli.options import OutputFormat
-from ledgermq.cli.report import Report, show
+from ledgermq.cli.arguments.options import OutputFormat
+from ledgermq.cli.output.report import Report, show
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.records import encode_batch

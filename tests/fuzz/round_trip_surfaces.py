@@ -19,7 +19,7 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ledgermq.cli.formats import MessageFormat, formatter
+from ledgermq.cli.messages.formats import MessageFormat, formatter
 from ledgermq.client.consuming.message import decode_run, messages_of
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame

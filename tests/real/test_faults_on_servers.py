@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from infra.minio import Minio
-from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.sources import Sources
 from ledgermq_ledger.root.open import open_store
 from tests.conftest import BUCKET

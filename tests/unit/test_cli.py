@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.main import build
+from ledgermq.cli.output.exit_codes import ExitCode
 
 COMMANDS = [
     ["topic"],

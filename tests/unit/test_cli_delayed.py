@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import ledgermq
-from ledgermq.cli import delayed, produce
-from ledgermq.cli.delayed import Delay, parse_delay
 from ledgermq.cli.main import build
-from ledgermq.cli.sent import DELAYED_MAX
+from ledgermq.cli.messages import delayed, produce
+from ledgermq.cli.messages.delayed import Delay, parse_delay
+from ledgermq.cli.messages.sent import DELAYED_MAX
 from ledgermq.client.messages.due import LEVELS
 from ledgermq.client.messages.handles import handle_of, request_of
 from ledgermq.client.settings.values import ClientSettings

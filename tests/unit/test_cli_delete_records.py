@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from typer.testing import CliRunner
 
+from ledgermq.cli.admin.topic import parse_before
 from ledgermq.cli.main import build
-from ledgermq.cli.topic import parse_before
 from ledgermq.client.admin.deletion import chosen_befores
 from ledgermq.errors import InvalidRequest, UnknownPartition
 

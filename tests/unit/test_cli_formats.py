@@ -9,9 +9,9 @@ import json
 import pytest
 
 import ledgermq
-from ledgermq.cli.consume import chosen_format
-from ledgermq.cli.formats import MessageFormat, Template, formatter, parse_format
-from ledgermq.cli.options import OutputFormat
+from ledgermq.cli.arguments.options import OutputFormat
+from ledgermq.cli.messages.consume import chosen_format
+from ledgermq.cli.messages.formats import MessageFormat, Template, formatter, parse_format
 from ledgermq.errors import InvalidRequest
 from ledgermq.json_records import fields_of
 

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ledgermq
-from ledgermq.cli import lines
-from ledgermq.cli.delayed import Delay
-from ledgermq.cli.inputs import InputFormat, InputRecord, Shape, read_records
-from ledgermq.cli.lines import LineSource, in_pieces, open_lines
-from ledgermq.cli.produce import Common, parse_headers
+from ledgermq.cli.messages import lines
+from ledgermq.cli.messages.delayed import Delay
+from ledgermq.cli.messages.inputs import InputFormat, InputRecord, Shape, read_records
+from ledgermq.cli.messages.lines import LineSource, in_pieces, open_lines
+from ledgermq.cli.messages.produce import Common, parse_headers
 from ledgermq.errors import InvalidRecord, InvalidRequest
 from ledgermq.json_records import json_line
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ledgermq.cli.message import HEX_BYTES_MAX, found_row, parse_key, rest_options, shown
-from ledgermq.cli.start import parse_start
+from ledgermq.cli.arguments.start import parse_start
+from ledgermq.cli.messages.message import HEX_BYTES_MAX, found_row, parse_key, rest_options, shown
 from ledgermq.client.consuming.message import Message
 from ledgermq.errors import InvalidRequest
 

@@ -13,11 +13,11 @@ import typer
 from typer.testing import CliRunner, Result
 
 from ledgermq import errors
-from ledgermq.cli.exit_codes import EPILOG, ExitCode, exit_code
+from ledgermq.cli.arguments.options import Debug, OutputFormat
 from ledgermq.cli.main import build
-from ledgermq.cli.options import Debug, OutputFormat
-from ledgermq.cli.report import Finding, Report, Rows, show
-from ledgermq.cli.reporting import command
+from ledgermq.cli.output.exit_codes import EPILOG, ExitCode, exit_code
+from ledgermq.cli.output.report import Finding, Report, Rows, show
+from ledgermq.cli.output.reporting import command
 
 
 def run(raised: Callable[[], BaseException], *arguments: str) -> Result:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ledgermq.cli.start import Start, parse_start
+from ledgermq.cli.arguments.start import Start, parse_start
 from ledgermq.errors import InvalidRequest
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)

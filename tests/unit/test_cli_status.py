@@ -4,8 +4,8 @@ not.
 
 from __future__ import annotations
 
-from ledgermq.cli.cluster import cluster_report
-from ledgermq.cli.status import status_report
+from ledgermq.cli.admin.cluster import cluster_report
+from ledgermq.cli.admin.status import status_report
 from ledgermq.client.messages.descriptions import (
     BrokerDescription,
     BundleDescription,

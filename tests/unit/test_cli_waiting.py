@@ -15,8 +15,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.main import build
+from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.cli.session import parse_target
 from ledgermq.client.messages.handles import handle_of
 from ledgermq.errors import InvalidConfig

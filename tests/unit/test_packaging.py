@@ -86,7 +86,14 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["ledgermq", "ledgermq.sync", "ledgermq.cli.topic", "ledgermq.cli.produce", "ledgermq.cli.consume"]
+    "module",
+    [
+        "ledgermq",
+        "ledgermq.sync",
+        "ledgermq.cli.admin.topic",
+        "ledgermq.cli.messages.produce",
+        "ledgermq.cli.messages.consume",
+    ],
 )
 def test_importing_the_client_loads_no_server_package(module: str) -> None:
     unwanted = [

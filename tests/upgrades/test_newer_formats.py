@@ -17,7 +17,7 @@ import pytest
 from crc32c import crc32c
 
 import ledgermq
-from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.errors import FormatNotSupported, LedgerMQError
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources

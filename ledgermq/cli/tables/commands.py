@@ -7,13 +7,22 @@ from typing import Annotated, Any
 import typer
 
 import ledgermq
-from ledgermq.cli.completion import complete_topic
-from ledgermq.cli.exit_codes import EPILOG
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
-from ledgermq.cli.report import Report, Rows, show
-from ledgermq.cli.reporting import command
+from ledgermq.cli.arguments.completion import complete_topic
+from ledgermq.cli.arguments.options import (
+    DEFAULT_TARGET,
+    DEFAULT_TIMEOUT_S,
+    Debug,
+    Output,
+    OutputFormat,
+    Target,
+    Timeout,
+    Yes,
+)
+from ledgermq.cli.output.exit_codes import EPILOG
+from ledgermq.cli.output.report import Report, Rows, show
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import confirm, notes
 from ledgermq.cli.session import connected
-from ledgermq.cli.terminal import confirm, notes
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topic)]
 

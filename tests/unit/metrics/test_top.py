@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.main import build
+from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq_tools.top.readings import BrokerRow, TopicRow, View, broker_row, parse, quantile, topic_rows
 from ledgermq_tools.top.screen import screen
 

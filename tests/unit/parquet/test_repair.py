@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys

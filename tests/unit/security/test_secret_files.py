@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ledgermq import sync
-from ledgermq.cli.exit_codes import ExitCode
 from ledgermq.cli.main import build
+from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.client.connection.credentials import credential_of
 from ledgermq.client.producing.spill_file import SpillFile
 from ledgermq_broker.access.audit import open_audit_file

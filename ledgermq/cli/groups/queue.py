@@ -7,14 +7,23 @@ from typing import Annotated
 
 import typer
 
-from ledgermq.cli.completion import complete_queue, complete_topic
-from ledgermq.cli.exit_codes import EPILOG
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
-from ledgermq.cli.report import Report, Rows, show, show_rows
-from ledgermq.cli.reporting import command
+from ledgermq.cli.arguments.completion import complete_queue, complete_topic
+from ledgermq.cli.arguments.options import (
+    DEFAULT_TARGET,
+    DEFAULT_TIMEOUT_S,
+    Debug,
+    Output,
+    OutputFormat,
+    Target,
+    Timeout,
+    Yes,
+)
+from ledgermq.cli.arguments.start import parse_start
+from ledgermq.cli.output.exit_codes import EPILOG
+from ledgermq.cli.output.report import Report, Rows, show, show_rows
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import confirm, notes
 from ledgermq.cli.session import connected
-from ledgermq.cli.start import parse_start
-from ledgermq.cli.terminal import confirm, notes
 from ledgermq.errors import InvalidRequest
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the queue group.", autocompletion=complete_queue)]

@@ -13,14 +13,23 @@ from typing import Annotated, Any, Literal
 import typer
 
 import ledgermq
-from ledgermq.cli.completion import complete_assignment, complete_setting, complete_topic
-from ledgermq.cli.exit_codes import EPILOG
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
-from ledgermq.cli.report import Report, Rows, show, show_rows
-from ledgermq.cli.reporting import command
+from ledgermq.cli.arguments.completion import complete_assignment, complete_setting, complete_topic
+from ledgermq.cli.arguments.options import (
+    DEFAULT_TARGET,
+    DEFAULT_TIMEOUT_S,
+    Debug,
+    Output,
+    OutputFormat,
+    Target,
+    Timeout,
+    Yes,
+)
+from ledgermq.cli.arguments.start import parse_start
+from ledgermq.cli.output.exit_codes import EPILOG
+from ledgermq.cli.output.report import Report, Rows, show, show_rows
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import confirm, notes
 from ledgermq.cli.session import connected
-from ledgermq.cli.start import parse_start
-from ledgermq.cli.terminal import confirm, notes
 from ledgermq.errors import InvalidConfig, InvalidRequest, TopicExists
 from ledgermq.protocol.names import NAME_CHARS_MAX
 

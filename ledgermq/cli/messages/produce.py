@@ -15,16 +15,24 @@ from typing import Annotated
 import typer
 
 import ledgermq
-from ledgermq.cli.completion import complete_topic
-from ledgermq.cli.delayed import Delay, DelayOption, DeliverAtOption, LevelOption, parse_delay, sent_row
-from ledgermq.cli.inputs import FORMATS, InputFormat, InputRecord, Shape, parse_input_format, read_records
-from ledgermq.cli.lines import LineSource, in_pieces, open_lines
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, AnswerTimeout, Debug, Output, OutputFormat, Target
-from ledgermq.cli.report import Report, Rows, show
-from ledgermq.cli.reporting import TAKES_BYTES, command
-from ledgermq.cli.sent import Sent, at_line
+from ledgermq.cli.arguments.completion import complete_topic
+from ledgermq.cli.arguments.options import (
+    DEFAULT_TARGET,
+    DEFAULT_TIMEOUT_S,
+    AnswerTimeout,
+    Debug,
+    Output,
+    OutputFormat,
+    Target,
+)
+from ledgermq.cli.messages.delayed import Delay, DelayOption, DeliverAtOption, LevelOption, parse_delay, sent_row
+from ledgermq.cli.messages.inputs import FORMATS, InputFormat, InputRecord, Shape, parse_input_format, read_records
+from ledgermq.cli.messages.lines import LineSource, in_pieces, open_lines
+from ledgermq.cli.messages.sent import Sent, at_line
+from ledgermq.cli.output.report import Report, Rows, show
+from ledgermq.cli.output.reporting import TAKES_BYTES, command
+from ledgermq.cli.output.terminal import notes, progress_of_bytes, progress_of_items
 from ledgermq.cli.session import Session, connected_session
-from ledgermq.cli.terminal import notes, progress_of_bytes, progress_of_items
 from ledgermq.client.setting_types import ProducerOptions
 from ledgermq.client.settings.producers import AccessMode, ChosenCompression
 from ledgermq.durations import parse_duration_ms

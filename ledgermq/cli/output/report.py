@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ledgermq.cli.escapes import escaped
-from ledgermq.cli.options import OutputFormat
-from ledgermq.cli.terminal import notes, results
+from ledgermq.cli.arguments.options import OutputFormat
+from ledgermq.cli.output.escapes import escaped
+from ledgermq.cli.output.terminal import notes, results
 
 Row = Mapping[str, Any]
 

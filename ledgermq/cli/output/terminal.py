@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from ledgermq.cli.exit_codes import ExitCode
+from ledgermq.cli.output.exit_codes import ExitCode
 
 if TYPE_CHECKING:  # Rich takes a third of the time of a short command: only what prints with it imports it
     from rich.console import Console

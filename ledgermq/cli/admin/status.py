@@ -13,12 +13,20 @@ from typing import Annotated, NamedTuple
 import typer
 
 import ledgermq
-from ledgermq.cli.exit_codes import ExitCode
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
-from ledgermq.cli.report import Report, Rows, show
-from ledgermq.cli.reporting import command
+from ledgermq.cli.arguments.options import (
+    DEFAULT_TARGET,
+    DEFAULT_TIMEOUT_S,
+    Debug,
+    Output,
+    OutputFormat,
+    Target,
+    Timeout,
+)
+from ledgermq.cli.output.exit_codes import ExitCode
+from ledgermq.cli.output.report import Report, Rows, show
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import notes
 from ledgermq.cli.session import connected
-from ledgermq.cli.terminal import notes
 from ledgermq.client.connection.target import is_root_url
 
 OWN_BROKER_S = 5.0

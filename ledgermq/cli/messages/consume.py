@@ -14,12 +14,12 @@ from typing import Annotated
 import typer
 
 import ledgermq
-from ledgermq.cli.completion import complete_group, complete_topic
-from ledgermq.cli.formats import FORMATS, MessageFormat, Template, formatter, parse_format
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, AnswerTimeout, Debug, OutputFormat, Target
-from ledgermq.cli.reporting import command
+from ledgermq.cli.arguments.completion import complete_group, complete_topic
+from ledgermq.cli.arguments.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, AnswerTimeout, Debug, OutputFormat, Target
+from ledgermq.cli.arguments.start import parse_start
+from ledgermq.cli.messages.formats import FORMATS, MessageFormat, Template, formatter, parse_format
+from ledgermq.cli.output.reporting import command
 from ledgermq.cli.session import connected_session
-from ledgermq.cli.start import parse_start
 from ledgermq.client.setting_types import MemberOptions
 from ledgermq.errors import InvalidRequest, OffsetOutOfRange, UnknownPartition
 

@@ -12,13 +12,21 @@ from typing import Annotated, Any
 import typer
 
 import ledgermq
-from ledgermq.cli.completion import complete_topic
-from ledgermq.cli.exit_codes import EPILOG, ExitCode
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout
-from ledgermq.cli.report import Report, Rows, at_time, show
-from ledgermq.cli.reporting import command
+from ledgermq.cli.arguments.completion import complete_topic
+from ledgermq.cli.arguments.options import (
+    DEFAULT_TARGET,
+    DEFAULT_TIMEOUT_S,
+    Debug,
+    Output,
+    OutputFormat,
+    Target,
+    Timeout,
+)
+from ledgermq.cli.output.exit_codes import EPILOG, ExitCode
+from ledgermq.cli.output.report import Report, Rows, at_time, show
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import notes
 from ledgermq.cli.session import connected
-from ledgermq.cli.terminal import notes
 from ledgermq.client.delayed import MESSAGES_MAX
 from ledgermq.client.messages.due import LEVELS
 from ledgermq.client.messages.handles import request_of

@@ -33,11 +33,11 @@ import typer
 
 import ledgermq
 import ledgermq.sync
-from ledgermq.cli.exit_codes import ExitCode
-from ledgermq.cli.options import Debug
-from ledgermq.cli.reporting import command
+from ledgermq.cli.arguments.options import Debug
+from ledgermq.cli.output.exit_codes import ExitCode
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import notes
 from ledgermq.cli.session import chosen_token_file
-from ledgermq.cli.terminal import notes
 from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.hints import nearest
 from ledgermq.runtime.stop_signals import OnStop, stop_signals

@@ -24,10 +24,10 @@ import typer
 from rich.markup import escape
 from typer.models import ParameterInfo
 
-from ledgermq.cli.exit_codes import ExitCode, exit_code, hint
-from ledgermq.cli.help import Command, examples_text
-from ledgermq.cli.terminal import forget_output, notes
-from ledgermq.cli.tls_options import take_tls, with_tls_options
+from ledgermq.cli.arguments.tls_options import take_tls, with_tls_options
+from ledgermq.cli.output.exit_codes import ExitCode, exit_code, hint
+from ledgermq.cli.output.help import Command, examples_text
+from ledgermq.cli.output.terminal import forget_output, notes
 from ledgermq.environment import check_variables
 from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.runtime.stop_signals import stop_signals

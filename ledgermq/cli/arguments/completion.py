@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable
 import typer
 
 import ledgermq
-from ledgermq.cli.options import DEFAULT_TARGET
-from ledgermq.cli.tls_options import given_tls, take_tls
+from ledgermq.cli.arguments.options import DEFAULT_TARGET
+from ledgermq.cli.arguments.tls_options import given_tls, take_tls
 from ledgermq.environment import load_settings
 
 COMPLETION_TIMEOUT_S = 1.0

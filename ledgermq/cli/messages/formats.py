@@ -23,7 +23,7 @@ from typing import Any
 
 import ledgermq
 from ledgermq import json_records
-from ledgermq.cli.escapes import escaped, unescaped
+from ledgermq.cli.output.escapes import escaped, unescaped
 from ledgermq.errors import InvalidRequest
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "tag")

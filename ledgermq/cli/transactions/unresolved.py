@@ -10,11 +10,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 import ledgermq
-from ledgermq.cli.completion import complete_check_group
-from ledgermq.cli.consume import Form, Printer, ResultFormat, chosen_format
-from ledgermq.cli.exit_codes import EPILOG
-from ledgermq.cli.formats import MessageFormat
-from ledgermq.cli.options import (
+from ledgermq.cli.arguments.completion import complete_check_group
+from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
     AnswerTimeout,
@@ -24,10 +21,13 @@ from ledgermq.cli.options import (
     Target,
     Yes,
 )
-from ledgermq.cli.report import Report, Rows, at_time, show, show_rows
-from ledgermq.cli.reporting import command
+from ledgermq.cli.messages.consume import Form, Printer, ResultFormat, chosen_format
+from ledgermq.cli.messages.formats import MessageFormat
+from ledgermq.cli.output.exit_codes import EPILOG
+from ledgermq.cli.output.report import Report, Rows, at_time, show, show_rows
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import confirm, notes
 from ledgermq.cli.session import connected_session
-from ledgermq.cli.terminal import confirm, notes
 from ledgermq.errors import InvalidRequest
 
 Group = Annotated[

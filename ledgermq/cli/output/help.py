@@ -11,8 +11,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ledgermq.cli.exit_codes import ExitCode
-from ledgermq.cli.terminal import forget_output
+from ledgermq.cli.output.exit_codes import ExitCode
+from ledgermq.cli.output.terminal import forget_output
 
 WIDTH_MAX = 100
 _TLS = ("tls", "tls_ca_file", "tls_cert_file", "tls_key_file", "tls_server_name")

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ledgermq.cli.escapes import unescaped
-from ledgermq.cli.lines import LineSource
+from ledgermq.cli.messages.lines import LineSource
+from ledgermq.cli.output.escapes import unescaped
 from ledgermq.errors import InvalidRecord, InvalidRequest
 from ledgermq.hints import did_you_mean
 from ledgermq.json_records import Headers, parse_record

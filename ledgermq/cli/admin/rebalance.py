@@ -7,10 +7,18 @@ from typing import Annotated
 
 import typer
 
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, AnswerTimeout, Debug, Output, OutputFormat, Target
-from ledgermq.cli.report import Report, Rows, show
+from ledgermq.cli.arguments.options import (
+    DEFAULT_TARGET,
+    DEFAULT_TIMEOUT_S,
+    AnswerTimeout,
+    Debug,
+    Output,
+    OutputFormat,
+    Target,
+)
+from ledgermq.cli.output.report import Report, Rows, show
+from ledgermq.cli.output.terminal import notes
 from ledgermq.cli.session import connected_session
-from ledgermq.cli.terminal import notes
 from ledgermq.client.admin.rebalancing import MEASURED_S, Answers, RebalanceResult
 from ledgermq.client.admin.rebalancing import rebalance as rebalanced
 

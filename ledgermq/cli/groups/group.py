@@ -14,9 +14,8 @@ from typing import Annotated, Any
 import typer
 
 import ledgermq
-from ledgermq.cli.completion import complete_group, complete_topic
-from ledgermq.cli.exit_codes import EPILOG
-from ledgermq.cli.options import (
+from ledgermq.cli.arguments.completion import complete_group, complete_topic
+from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
     AnswerTimeout,
@@ -27,11 +26,12 @@ from ledgermq.cli.options import (
     Timeout,
     Yes,
 )
-from ledgermq.cli.report import Report, Rows, at_time, show, show_rows
-from ledgermq.cli.reporting import command
+from ledgermq.cli.arguments.start import parse_start
+from ledgermq.cli.output.exit_codes import EPILOG
+from ledgermq.cli.output.report import Report, Rows, at_time, show, show_rows
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import confirm, notes
 from ledgermq.cli.session import connected, connected_session
-from ledgermq.cli.start import parse_start
-from ledgermq.cli.terminal import confirm, notes
 from ledgermq.client.groups.admin.descriptions import GroupDescription
 from ledgermq.client.groups.admin.resets import PlannedReset, Where
 from ledgermq.client.groups.retry_topics import dead_letter_topic, retry_topic

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 import ledgermq
-from ledgermq.cli.exit_codes import EPILOG
-from ledgermq.cli.options import (
+from ledgermq.cli.admin.rebalance import rebalance
+from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
     AnswerTimeout,
@@ -22,11 +22,11 @@ from ledgermq.cli.options import (
     Target,
     Timeout,
 )
-from ledgermq.cli.rebalance import rebalance
-from ledgermq.cli.report import Report, Rows, show
-from ledgermq.cli.reporting import command
+from ledgermq.cli.output.exit_codes import EPILOG
+from ledgermq.cli.output.report import Report, Rows, show
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import progress_of_items
 from ledgermq.cli.session import Session, connected, connected_session
-from ledgermq.cli.terminal import progress_of_items
 from ledgermq.client.admin.rebalancing import SLOW_S, Tell, slow_move
 from ledgermq.client.messages.descriptions import TopicPartition
 

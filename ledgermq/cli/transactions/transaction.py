@@ -11,14 +11,23 @@ from typing import Annotated, Any
 import typer
 
 import ledgermq
-from ledgermq.cli import unresolved
-from ledgermq.cli.completion import complete_transaction
-from ledgermq.cli.exit_codes import EPILOG, ExitCode
-from ledgermq.cli.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, Debug, Output, OutputFormat, Target, Timeout, Yes
-from ledgermq.cli.report import Report, Rows, at_time, show
-from ledgermq.cli.reporting import command
+from ledgermq.cli.arguments.completion import complete_transaction
+from ledgermq.cli.arguments.options import (
+    DEFAULT_TARGET,
+    DEFAULT_TIMEOUT_S,
+    Debug,
+    Output,
+    OutputFormat,
+    Target,
+    Timeout,
+    Yes,
+)
+from ledgermq.cli.output.exit_codes import EPILOG, ExitCode
+from ledgermq.cli.output.report import Report, Rows, at_time, show
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import confirm, notes
 from ledgermq.cli.session import connected, connected_session
-from ledgermq.cli.terminal import confirm, notes
+from ledgermq.cli.transactions import unresolved
 from ledgermq.errors import LedgerMQError
 
 Id = Annotated[

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 import ledgermq
-from ledgermq.cli.completion import complete_topic
-from ledgermq.cli.exit_codes import EPILOG
-from ledgermq.cli.options import (
+from ledgermq.cli.arguments.completion import complete_topic
+from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
     AnswerTimeout,
@@ -20,11 +19,12 @@ from ledgermq.cli.options import (
     Target,
     Timeout,
 )
-from ledgermq.cli.report import Report, Rows, at_time, show
-from ledgermq.cli.reporting import command
+from ledgermq.cli.arguments.start import parse_start
+from ledgermq.cli.output.exit_codes import EPILOG
+from ledgermq.cli.output.report import Report, Rows, at_time, show
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import notes, progress_of_items
 from ledgermq.cli.session import connected_session
-from ledgermq.cli.start import parse_start
-from ledgermq.cli.terminal import notes, progress_of_items
 from ledgermq.client.finding import MAX, Partitions
 from ledgermq.client.groups.retry_topics import failures_of
 from ledgermq.errors import InvalidRequest, SearchStopped

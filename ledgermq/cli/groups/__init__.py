@@ -1,0 +1,1 @@
+"""Commands about consumer groups, queue groups, dead letters and workers."""

@@ -1,0 +1,1 @@
+"""Commands about messages: send, print, find, recall."""

@@ -1,0 +1,1 @@
+"""Commands about transactions and half messages."""
