@@ -14,7 +14,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.backlogs.counts import BacklogCounts
 from ledgermq_broker.backlogs.quotas import ASK_S_MAX, CHECK_S, HOLD_MS
 from ledgermq_broker.groups.groups import Groups
-from ledgermq_broker.metrics.backlog_metrics import TOPICS_MAX, BacklogMetrics
+from ledgermq_broker.metrics.features.backlogs import TOPICS_MAX, BacklogMetrics
 from ledgermq_broker.metrics.scrape import BrokerCollector
 from ledgermq_broker.metrics.topic_totals import OTHER, TopicTotals
 from ledgermq_broker.queues.shares import Shares

@@ -9,8 +9,8 @@ import asyncio
 from prometheus_client import CollectorRegistry
 
 from ledgermq_broker.groups.groups import GroupFailures, GroupLag
-from ledgermq_broker.metrics.group_lag import GroupLagMetrics
-from ledgermq_broker.metrics.sampling import PAIRS_MAX
+from ledgermq_broker.metrics.sampled.group_lag import GroupLagMetrics
+from ledgermq_broker.metrics.sampled.sampling import PAIRS_MAX
 from ledgermq_broker.metrics.topic_totals import OTHER
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of, in_cluster

@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.metrics.queue_ages import QueueAgeMetrics
+from ledgermq_broker.metrics.features.queues import ShareMetrics
+from ledgermq_broker.metrics.sampled.queue_ages import QueueAgeMetrics
 from ledgermq_broker.metrics.scrape import BrokerCollector
-from ledgermq_broker.metrics.share_metrics import ShareMetrics
 from ledgermq_broker.metrics.topic_totals import TopicTotals
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of, in_cluster

@@ -24,7 +24,7 @@ from ledgermq_broker.access.state.usage import TokenBucket, Usage, Usages
 from ledgermq_broker.access.throttled import HELD_S_MAX, NEVER_REFUSED
 from ledgermq_broker.cluster.heartbeat import QUOTAS, Heartbeat, encode_heartbeat
 from ledgermq_broker.features import ANNOUNCED
-from ledgermq_broker.metrics.quota_metrics import OTHERS, PRINCIPALS_MAX, QuotaMetrics
+from ledgermq_broker.metrics.features.quotas import OTHERS, PRINCIPALS_MAX, QuotaMetrics
 from ledgermq_ledger import keys
 from ledgermq_ledger.topics.catalog import Catalog
 from tests.broker.access import RULES, call, change, token

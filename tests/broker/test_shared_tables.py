@@ -20,7 +20,7 @@ from ledgermq.protocol.message_ids import MESSAGE_ID
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.protocol.status import error_to_proto
 from ledgermq_broker.exclusive.state.limits import HolderLimits
-from ledgermq_broker.metrics.quota_metrics import QuotaMetrics
+from ledgermq_broker.metrics.features.quotas import QuotaMetrics
 from ledgermq_broker.queues.state.limits import ShareLimits
 from ledgermq_broker.settings.processes import BrokerConstants
 from ledgermq_broker.timed.state.limits import RECALL_TOPICS_MAX, TimerLimits

@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.metrics.features.transactions import TransactionMetrics
 from ledgermq_broker.metrics.scrape import BrokerCollector
 from ledgermq_broker.metrics.topic_totals import TopicTotals
-from ledgermq_broker.metrics.transaction_metrics import TransactionMetrics
 from ledgermq_broker.transactions.participating.copier import Copier
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId

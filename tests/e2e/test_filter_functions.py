@@ -22,7 +22,7 @@ from ledgermq.sources import Sources
 from ledgermq_broker.filter_functions import processes
 from ledgermq_broker.filter_functions.judging import BatchPlace, FilterFunctionCounts
 from ledgermq_broker.filter_functions.processes import ProcessFunctions
-from ledgermq_broker.metrics.function_metrics import FunctionMetrics
+from ledgermq_broker.metrics.features.functions import FunctionMetrics
 from ledgermq_broker.node import Hooks, Node
 from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger.log.stored_batch import StoredBatch

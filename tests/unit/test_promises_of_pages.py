@@ -38,7 +38,8 @@ from ledgermq_broker.access import freshness, jwt, throttled
 from ledgermq_broker.backlogs import quotas as backlogs
 from ledgermq_broker.exclusive.state.limits import HolderLimits
 from ledgermq_broker.filter_functions import processes
-from ledgermq_broker.metrics import quota_metrics, topic_totals
+from ledgermq_broker.metrics import topic_totals
+from ledgermq_broker.metrics.features import quotas as quota_metrics
 from ledgermq_broker.paths import find_path
 from ledgermq_broker.queues.state import filters as queue_filters
 from ledgermq_broker.queues.state.limits import ShareLimits

@@ -17,19 +17,19 @@ from prometheus_client import (
 
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.metrics import names
-from ledgermq_broker.metrics.backlog_metrics import BacklogMetrics
 from ledgermq_broker.metrics.call_metrics import CallMetrics
-from ledgermq_broker.metrics.function_metrics import FunctionMetrics
-from ledgermq_broker.metrics.group_lag import GroupLagMetrics
-from ledgermq_broker.metrics.holder_metrics import HolderMetrics
+from ledgermq_broker.metrics.features.backlogs import BacklogMetrics
+from ledgermq_broker.metrics.features.exclusive import HolderMetrics
+from ledgermq_broker.metrics.features.functions import FunctionMetrics
+from ledgermq_broker.metrics.features.queues import ShareMetrics
+from ledgermq_broker.metrics.features.quotas import QuotaMetrics
+from ledgermq_broker.metrics.features.timed import TimerMetrics
+from ledgermq_broker.metrics.features.transactions import TransactionMetrics
 from ledgermq_broker.metrics.owner_metrics import OwnerMetrics
-from ledgermq_broker.metrics.queue_ages import QueueAgeMetrics
-from ledgermq_broker.metrics.quota_metrics import QuotaMetrics
+from ledgermq_broker.metrics.sampled.group_lag import GroupLagMetrics
+from ledgermq_broker.metrics.sampled.queue_ages import QueueAgeMetrics
 from ledgermq_broker.metrics.scrape import BrokerCollector
-from ledgermq_broker.metrics.share_metrics import ShareMetrics
 from ledgermq_broker.metrics.store_metrics import StoreMetrics, prices_for
-from ledgermq_broker.metrics.timer_metrics import TimerMetrics
-from ledgermq_broker.metrics.transaction_metrics import TransactionMetrics
 from ledgermq_broker.node import Hooks
 from ledgermq_broker.ports.tls import TlsMeter
 

@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry
 
 from ledgermq_broker.bundle.context import READ_SOURCES
 from ledgermq_broker.metrics.call_metrics import CallMetrics
+from ledgermq_broker.metrics.features.timed import TimerMetrics
+from ledgermq_broker.metrics.features.transactions import BEGIN, TransactionMetrics
 from ledgermq_broker.metrics.owner_metrics import OwnerMetrics
 from ledgermq_broker.metrics.store_metrics import S3_PRICES, HourlyRate, Prices, StoreMetrics, prices_for
-from ledgermq_broker.metrics.timer_metrics import TimerMetrics
 from ledgermq_broker.metrics.topic_totals import OTHER, TopicTotals
-from ledgermq_broker.metrics.transaction_metrics import BEGIN, TransactionMetrics
 from ledgermq_broker.transactions.counts import CAUSES
 from ledgermq_broker.transactions.state.types import State
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ledgermq.errors import LedgerMQError
-from ledgermq_broker.metrics.sampling import PAIRS_MAX, PARTITIONS_MAX, sample_on
+from ledgermq_broker.metrics.sampled.sampling import PAIRS_MAX, PARTITIONS_MAX, sample_on
 from ledgermq_broker.queues.partition import BundleQueues
 from ledgermq_broker.queues.shares import Shares
 from ledgermq_broker.queues.state.records import ShareKey

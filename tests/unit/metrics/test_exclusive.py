@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from ledgermq.errors import PartitionHeld, ProducerFenced
 from ledgermq_broker.exclusive.counts import CHANGES
-from ledgermq_broker.metrics.holder_metrics import HolderMetrics
+from ledgermq_broker.metrics.features.exclusive import HolderMetrics
 
 
 def test_changes_and_refusals_are_counted_and_begin_at_zero() -> None:

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from ledgermq_broker.groups.groups import GroupFailures, GroupLag, Groups
-from ledgermq_broker.metrics.sampling import PAIRS_MAX, PARTITIONS_MAX, sample_on
+from ledgermq_broker.metrics.sampled.sampling import PAIRS_MAX, PARTITIONS_MAX, sample_on
 from ledgermq_broker.metrics.topic_totals import OTHER
 
 GROUPS_MAX = 200
