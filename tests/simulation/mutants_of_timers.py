@@ -12,15 +12,15 @@ import pytest
 
 import ledgermq_broker.paths.fetch_path
 import ledgermq_broker.service
-import ledgermq_broker.timed.deliverer
+import ledgermq_broker.timed.delivering.deliverer
 import ledgermq_broker.timed.taking_in.intake
 from ledgermq.sources import Sources
 from ledgermq_broker.internal.core import Opening
 from ledgermq_broker.internal.issued_state import IssuedState
-from ledgermq_broker.timed.deliverer import Deliverer
+from ledgermq_broker.timed.delivering.deliverer import Deliverer
+from ledgermq_broker.timed.delivering.mover import LogStarts, Mover
 from ledgermq_broker.timed.held import Held
 from ledgermq_broker.timed.hidden_logs import HiddenLogs
-from ledgermq_broker.timed.mover import LogStarts, Mover
 from ledgermq_broker.timed.partition import TimerPartition, TimerParts
 from ledgermq_broker.timed.state import limits
 from ledgermq_broker.timed.state.blocks import Block, Id, Key, encode_block
@@ -385,7 +385,7 @@ def delivered_in_order_of_offsets(patch: Patch) -> None:
             found[target] = records.take(pc.sort_indices(records.column("key")))
         return found
 
-    patch.setattr(ledgermq_broker.timed.deliverer, "batches", by_offset)
+    patch.setattr(ledgermq_broker.timed.delivering.deliverer, "batches", by_offset)
 
 
 @mutant("timers")

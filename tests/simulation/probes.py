@@ -24,8 +24,8 @@ import ledgermq_spark.source.followed
 import ledgermq_spark.source.planning
 import tests.simulation.ledger_broker
 from ledgermq.errors import NotOwner, ProducerError
-from ledgermq_broker.timed import mover
-from ledgermq_broker.timed.deliverer import Deliverer
+from ledgermq_broker.timed.delivering import mover
+from ledgermq_broker.timed.delivering.deliverer import Deliverer
 from ledgermq_broker.timed.held import Held
 from ledgermq_broker.timed.partition import TimerPartition
 from ledgermq_broker.timed.state.bundle_timers import BundleTimers

@@ -18,7 +18,7 @@ import pytest
 
 import ledgermq_broker.timed.state.limits
 import ledgermq_broker.timed.state.places
-from ledgermq_broker.timed import deliverer, mover
+from ledgermq_broker.timed.delivering import deliverer, mover
 from ledgermq_broker.timed.state.limits import TimerLimits
 from ledgermq_broker.timed.timers import TIMED
 from ledgermq_ledger import keys

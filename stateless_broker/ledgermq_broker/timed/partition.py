@@ -21,12 +21,12 @@ from ledgermq_broker.internal.core import Opening
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.timed.counts import TimerCounts, TimerSizes
-from ledgermq_broker.timed.deliverer import Deliverer
-from ledgermq_broker.timed.flow import Flow
+from ledgermq_broker.timed.delivering.deliverer import Deliverer
+from ledgermq_broker.timed.delivering.flow import Flow
+from ledgermq_broker.timed.delivering.mover import LogStarts, Mover
 from ledgermq_broker.timed.held import Held, InFlight
 from ledgermq_broker.timed.hidden_logs import HiddenLogs
 from ledgermq_broker.timed.listing import listed
-from ledgermq_broker.timed.mover import LogStarts, Mover
 from ledgermq_broker.timed.pace import Pace
 from ledgermq_broker.timed.state.blocks import Id
 from ledgermq_broker.timed.state.bundle_timers import BundleTimers

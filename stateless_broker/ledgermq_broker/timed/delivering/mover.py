@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from ledgermq.errors import Unavailable
 from ledgermq.runtime.wait import wait_for
 from ledgermq_broker.timed.counts import TimerCounts
-from ledgermq_broker.timed.flow import Flow
+from ledgermq_broker.timed.delivering.flow import Flow
 from ledgermq_broker.timed.held import READ_BYTES, Held, exists_in
 from ledgermq_broker.timed.state.blocks import Block, Source
 from ledgermq_broker.timed.state.memory.cut import Moved, range_blocks

@@ -17,7 +17,7 @@ from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.records import Compression, encode_batch, timestamps_of
 from ledgermq.runtime.wait import wait_for
 from ledgermq_broker.timed.counts import TimerCounts
-from ledgermq_broker.timed.flow import Flow
+from ledgermq_broker.timed.delivering.flow import Flow
 from ledgermq_broker.timed.held import Held, exists_in
 from ledgermq_broker.timed.state.blocks import end_of
 from ledgermq_broker.timed.state.memory.cut import batches
