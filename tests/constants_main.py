@@ -11,7 +11,7 @@ import sys
 from dataclasses import fields
 from functools import partial
 
-import ledgermq_broker.access.jwt
+import ledgermq_broker.access.identity.jwt
 import ledgermq_broker.broker
 import ledgermq_broker.node
 import ledgermq_broker.settings.processes
@@ -29,7 +29,7 @@ def replace_constants(values: dict[str, int]) -> None:
     if calls_max := values.pop("calls_max", 0):
         ledgermq_broker.node.CALLS_MAX = calls_max
     if keys_fetched_s := values.pop("keys_fetched_s", 0):
-        ledgermq_broker.access.jwt.FETCHED_AGAIN_AFTER_S = keys_fetched_s
+        ledgermq_broker.access.identity.jwt.FETCHED_AGAIN_AFTER_S = keys_fetched_s
     transactions, timers = taken_by(TransactionLimits, values), taken_by(TimerLimits, values)
     others = {name: value for name, value in values.items() if name not in transactions and name not in timers}
     unknown = others.keys() - {field.name for field in fields(BrokerConstants)}

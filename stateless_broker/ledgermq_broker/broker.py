@@ -16,9 +16,9 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connector
 from ledgermq.sources import Sources
-from ledgermq_broker.access.broker_identity import BrokerCredentials, BrokerProofs, KeyPair
 from ledgermq_broker.access.door import Door
 from ledgermq_broker.access.freshness import Everywhere, RulesInForce
+from ledgermq_broker.access.identity.broker_identity import BrokerCredentials, BrokerProofs, KeyPair
 from ledgermq_broker.access.quota_counts import QuotaCounts
 from ledgermq_broker.access.quota_path import QuotaPath
 from ledgermq_broker.access.rule_path import RulePath

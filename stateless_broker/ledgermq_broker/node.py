@@ -19,7 +19,7 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.filters.functions import installed
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
-from ledgermq_broker.access.jwt import Issuer, SignedTokens, fetch_by_http
+from ledgermq_broker.access.identity.jwt import Issuer, SignedTokens, fetch_by_http
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.bundle.context import BundleMetrics
 from ledgermq_broker.filter_functions.judging import FilterFunctionCounts

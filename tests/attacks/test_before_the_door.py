@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2
 
 from ledgermq.protocol.limits import MESSAGE_BYTES_MAX
 from ledgermq.protocol.methods import LIST_OFFSETS, PRODUCE
-from ledgermq_broker.access.audit_sums import LINES_PER_SOURCE, MINUTE_S
+from ledgermq_broker.access.audit.sums import LINES_PER_SOURCE, MINUTE_S
 from ledgermq_broker.admission.arriving_requests import BYTES_MAX, STALE_BYTES_MAX
 from ledgermq_broker.ports.grpc_server import CONNECTION_STREAMS_MAX
 from ledgermq_broker.ports.standard_services import CONNECTION_WATCHES_MAX

@@ -15,7 +15,7 @@ from joserfc.jwk import ECKey
 
 import ledgermq
 from ledgermq.errors import Unauthenticated, Unauthorized
-from ledgermq_broker.access.jwt import FETCH_S_MAX, FETCHED_AGAIN_AFTER_S
+from ledgermq_broker.access.identity.jwt import FETCH_S_MAX, FETCHED_AGAIN_AFTER_S
 from tests.attacks.cluster import SLOW_S
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.test_identities import Provider

@@ -15,7 +15,7 @@ from ledgermq.errors import LedgerMQError, Unauthorized, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.tokens import DrawnToken, bearer
-from ledgermq_broker.access.jwt import FETCHED_AGAIN_AFTER_S, Issuer, SignedTokens
+from ledgermq_broker.access.identity.jwt import FETCHED_AGAIN_AFTER_S, Issuer, SignedTokens
 from ledgermq_broker.access.state.rules import Principal
 from ledgermq_broker.access.waiting_calls import waits
 from tests.broker.access import RULES, change, is_refused, token

@@ -31,12 +31,12 @@ from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.methods import LIST_OFFSETS, LIST_RULES, PRODUCE_ONCE
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.protocol.tokens import bearer, draw_token
-from ledgermq_broker.access.authorized import AuthorizedService
 from ledgermq_broker.access.freshness import LEASE_S, Everywhere, RulesInForce
 from ledgermq_broker.access.permissions import Permissions
 from ledgermq_broker.access.state.format import ledgermq_security_pb2 as fmt
 from ledgermq_broker.access.state.records import rule_key
 from ledgermq_broker.access.state.rules import Principal
+from ledgermq_broker.access.wrappers.authorized import AuthorizedService
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.cluster.heartbeat import RULES as RULES_FEATURE
 from ledgermq_broker.cluster.heartbeat import Heartbeat, encode_heartbeat

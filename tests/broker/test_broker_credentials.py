@@ -10,7 +10,7 @@ import pytest
 
 from ledgermq.errors import LedgerMQError, Unauthorized, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.access.broker_identity import LIFE_MS, READS_PER_S_MAX
+from ledgermq_broker.access.identity.broker_identity import LIFE_MS, READS_PER_S_MAX
 from ledgermq_broker.cluster.membership import Membership
 from tests.broker.access import RULES
 from tests.broker.cluster import Cluster, in_cluster

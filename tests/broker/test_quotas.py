@@ -16,12 +16,12 @@ from ledgermq.errors import InvalidConfig, InvalidRequest, ResourceExhausted, Un
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.methods import METHODS
-from ledgermq_broker.access.authorized import GUARDS
 from ledgermq_broker.access.quota_counts import QuotaCounts
 from ledgermq_broker.access.state.quotas import Quota, StoredQuota, Subject
 from ledgermq_broker.access.state.records import encode_quota, quota_key
 from ledgermq_broker.access.state.usage import TokenBucket, Usage, Usages
-from ledgermq_broker.access.throttled import HELD_S_MAX, NEVER_REFUSED
+from ledgermq_broker.access.wrappers.authorized import GUARDS
+from ledgermq_broker.access.wrappers.throttled import HELD_S_MAX, NEVER_REFUSED
 from ledgermq_broker.cluster.heartbeat import QUOTAS, Heartbeat, encode_heartbeat
 from ledgermq_broker.features import ANNOUNCED
 from ledgermq_broker.metrics.features.quotas import OTHERS, PRINCIPALS_MAX, QuotaMetrics

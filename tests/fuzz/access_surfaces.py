@@ -20,9 +20,9 @@ from joserfc.jwk import RSAKey
 from ledgermq.errors import CorruptFrame, Unauthorized, Unavailable
 from ledgermq.protocol.methods import METHODS, Kind, Method
 from ledgermq.protocol.tokens import bearer
-from ledgermq_broker.access.broker_identity import BrokerCredentials
 from ledgermq_broker.access.door import Door
-from ledgermq_broker.access.jwt import Issuer, SignedTokens
+from ledgermq_broker.access.identity.broker_identity import BrokerCredentials
+from ledgermq_broker.access.identity.jwt import Issuer, SignedTokens
 from ledgermq_broker.access.state.quotas import Limit, Quota, StoredQuota, Subject
 from ledgermq_broker.access.state.records import (
     StoredRule,

@@ -32,7 +32,7 @@ from ledgermq.protocol.status import error_to_proto
 from ledgermq_broker.access.door import Admitted, Door
 from ledgermq_broker.access.state.quotas import Limit
 from ledgermq_broker.access.state.rules import Operation
-from ledgermq_broker.access.throttled import NEVER_REFUSED
+from ledgermq_broker.access.wrappers.throttled import NEVER_REFUSED
 from ledgermq_broker.paths.received_batches import split_payload
 from tests.judges.violation import Violation
 from tests.simulation.belief import Belief

@@ -12,13 +12,13 @@ import pytest
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
-from ledgermq_broker.access import authorized, refused_batches
 from ledgermq_broker.access.door import Door
 from ledgermq_broker.access.freshness import LEASE_S, Everywhere, RulesInForce
 from ledgermq_broker.access.permissions import Permissions
-from ledgermq_broker.access.refused_batches import Refusals, answered_in_order
 from ledgermq_broker.access.state.rule_set import Decision, RuleSet
 from ledgermq_broker.access.state.rules import Operation
+from ledgermq_broker.access.wrappers import authorized, refused_batches
+from ledgermq_broker.access.wrappers.refused_batches import Refusals, answered_in_order
 from ledgermq_broker.cluster.heartbeat import Heartbeat
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log import producers

@@ -9,11 +9,11 @@ import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.exclusive_ids import is_exclusive
-from ledgermq_broker.access import authorized, throttled
 from ledgermq_broker.access.guards.declared import each_guard
 from ledgermq_broker.access.permissions import Permissions
 from ledgermq_broker.access.state.rules import Operation
 from ledgermq_broker.access.waiting_calls import Call
+from ledgermq_broker.access.wrappers import authorized, throttled
 from ledgermq_broker.exclusive.state.bundle_holders import BundleHolders
 from ledgermq_broker.exclusive.state.records import Holder
 from ledgermq_broker.paths import find_path

@@ -6,7 +6,7 @@ import pytest
 
 from ledgermq_broker.access.state.quotas import Limit
 from ledgermq_broker.access.state.usage import Account, Usage, Usages
-from ledgermq_broker.access.throttled import ThrottledService
+from ledgermq_broker.access.wrappers.throttled import ThrottledService
 from tests.simulation.mutants import mutant
 from tests.simulation.throttle_watch import is_limited
 

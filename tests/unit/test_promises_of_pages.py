@@ -34,7 +34,9 @@ from ledgermq.client.transactions import half_messages, xid
 from ledgermq.filters import columns, grammar
 from ledgermq.filters import filter as filters
 from ledgermq.protocol import levels, message_ids
-from ledgermq_broker.access import freshness, jwt, throttled
+from ledgermq_broker.access import freshness
+from ledgermq_broker.access.identity import jwt
+from ledgermq_broker.access.wrappers import throttled
 from ledgermq_broker.backlogs import quotas as backlogs
 from ledgermq_broker.exclusive.state.limits import HolderLimits
 from ledgermq_broker.filter_functions import processes

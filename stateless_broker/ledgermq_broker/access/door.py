@@ -23,16 +23,16 @@ from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.client_ids import check_client_id
 from ledgermq.protocol.tokens import BEARER, CREDENTIAL_CHARS_MAX
 from ledgermq.sources import Sources
-from ledgermq_broker.access.audit import UNKNOWN, audit
-from ledgermq_broker.access.authorized import AuthorizedService
-from ledgermq_broker.access.broker_identity import SCHEME, BrokerProofs
+from ledgermq_broker.access.audit.log import UNKNOWN, audit
 from ledgermq_broker.access.freshness import RulesInForce
+from ledgermq_broker.access.identity.broker_identity import SCHEME, BrokerProofs
 from ledgermq_broker.access.permissions import Permissions
 from ledgermq_broker.access.quota_counts import QuotaCounts
 from ledgermq_broker.access.state.quotas import ANONYMOUS
 from ledgermq_broker.access.state.rules import Principal
 from ledgermq_broker.access.state.usage import Account, OpenTransaction
-from ledgermq_broker.access.throttled import ThrottledService
+from ledgermq_broker.access.wrappers.authorized import AuthorizedService
+from ledgermq_broker.access.wrappers.throttled import ThrottledService
 
 ADMITTED_MAX = 10_000
 """Callers that are remembered; the one that was not used for longest is forgotten first."""

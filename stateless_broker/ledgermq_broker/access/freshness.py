@@ -23,7 +23,7 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
-from ledgermq_broker.access.jwt import SignedTokens
+from ledgermq_broker.access.identity.jwt import SignedTokens
 from ledgermq_broker.access.state.records import quota_set_of
 from ledgermq_broker.access.state.rule_set import RuleSet, rule_set_of
 from ledgermq_broker.access.state.rules import Principal

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from ledgermq.errors import Unauthorized
 from ledgermq.runtime.wait import wait_for
 from ledgermq.sources import Sources
-from ledgermq_broker.access.audit import audit
+from ledgermq_broker.access.audit.log import audit
 from ledgermq_broker.access.freshness import RulesInForce
 from ledgermq_broker.access.state.rules import TOPIC_OPERATIONS, Operation, Principal
 from ledgermq_ledger.keys import is_internal

@@ -14,7 +14,7 @@ import grpc.aio
 from ledgermq.errors import Unauthenticated
 from ledgermq.protocol.methods import FETCH, FETCH_ONCE, METHODS
 from ledgermq_broker.access.state.usage import Account
-from ledgermq_broker.access.throttled import NEVER_REFUSED, refusal_of
+from ledgermq_broker.access.wrappers.throttled import NEVER_REFUSED, refusal_of
 from ledgermq_broker.admission.calls import CallShares, Floods, host_of
 from ledgermq_broker.admission.connection_cut import ConnectionCut
 from ledgermq_broker.bundle.budgets import CALLER, Caller

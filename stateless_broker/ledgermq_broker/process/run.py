@@ -25,7 +25,7 @@ import pyarrow as pa
 from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
-from ledgermq_broker.access.audit import open_audit_file
+from ledgermq_broker.access.audit.log import open_audit_file
 from ledgermq_broker.health import Health
 from ledgermq_broker.logs import configure_logs, follow_process, get_logger
 from ledgermq_broker.metrics.process_metrics import ProcessMetrics

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ledgermq_broker.access import audit as audit_log
-from ledgermq_broker.access.audit import LOGGER, UNKNOWN, audit, call_audit
-from ledgermq_broker.access.audit_sums import LINES_MAX, LINES_PER_SOURCE, MINUTE_S, SUMS_MAX
+from ledgermq_broker.access.audit import log as audit_log
+from ledgermq_broker.access.audit.log import LOGGER, UNKNOWN, audit, call_audit
+from ledgermq_broker.access.audit.sums import LINES_MAX, LINES_PER_SOURCE, MINUTE_S, SUMS_MAX
 from ledgermq_broker.logs import follow_call
 from tests.virtual_time import virtual
 

@@ -17,7 +17,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unauthorized, Unavailable
-from ledgermq_broker.access.jwt import (
+from ledgermq_broker.access.identity.jwt import (
     ANSWER_BYTES_MAX,
     ASKED_AGAIN_AFTER_S,
     FETCHED_AGAIN_AFTER_S,

@@ -17,7 +17,7 @@ from ledgermq.cli.main import build
 from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.client.connection.credentials import credential_of
 from ledgermq.client.producing.spill_file import SpillFile
-from ledgermq_broker.access.audit import open_audit_file
+from ledgermq_broker.access.audit.log import open_audit_file
 
 
 @pytest.fixture(autouse=True)

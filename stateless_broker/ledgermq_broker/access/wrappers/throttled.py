@@ -33,12 +33,12 @@ from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame, StageFrame
 from ledgermq.protocol.methods import METHODS, Method, UnaryCalls
 from ledgermq.protocol.status import error_to_proto
-from ledgermq_broker.access.fetch_positions import FetchPositions, with_partitions
 from ledgermq_broker.access.quota_counts import QuotaCounts
-from ledgermq_broker.access.refused_batches import Refusals, answered_in_order, merged
 from ledgermq_broker.access.state.quotas import ANONYMOUS, RATES, Limit
 from ledgermq_broker.access.state.rules import hash_of
 from ledgermq_broker.access.state.usage import Account, Excess, OpenTransaction
+from ledgermq_broker.access.wrappers.fetch_positions import FetchPositions, with_partitions
+from ledgermq_broker.access.wrappers.refused_batches import Refusals, answered_in_order, merged
 
 SEARCH_PAUSE_MS = 100
 HELD_S_MAX = 2.0

@@ -21,7 +21,7 @@ from typing import TypeVar
 import structlog
 
 from ledgermq.errors import InvalidConfig
-from ledgermq_broker.access.audit_sums import AuditSums, Decision, Sum
+from ledgermq_broker.access.audit.sums import AuditSums, Decision, Sum
 from ledgermq_broker.logs import add_ids, current_call, get_logger, plain_event
 
 LOGGER = "ledgermq.audit"

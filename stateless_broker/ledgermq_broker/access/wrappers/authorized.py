@@ -22,14 +22,14 @@ from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame, StageFrame
 from ledgermq.protocol.methods import METHODS, Kind, Method, UnaryCalls
 from ledgermq.protocol.status import error_to_proto
 from ledgermq.protocol.unresolved import SUFFIX
-from ledgermq_broker.access.audit import call_audit
-from ledgermq_broker.access.fetch_positions import FetchPositions, with_partitions
+from ledgermq_broker.access.audit.log import call_audit
 from ledgermq_broker.access.guards.declared import declared_guard
 from ledgermq_broker.access.guards.own import OWN_GUARDS
 from ledgermq_broker.access.permissions import Permissions
-from ledgermq_broker.access.refused_batches import Refusals, allowed_part, answered_in_order, merged
 from ledgermq_broker.access.state.rules import Operation
 from ledgermq_broker.access.waiting_calls import Call, Guard, judged_until_answered, waits
+from ledgermq_broker.access.wrappers.fetch_positions import FetchPositions, with_partitions
+from ledgermq_broker.access.wrappers.refused_batches import Refusals, allowed_part, answered_in_order, merged
 
 T = TypeVar("T")
 
