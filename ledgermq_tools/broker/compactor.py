@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleMetrics
+from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_broker.health import Health
 from ledgermq_broker.logs import configure_logs, get_logger
 from ledgermq_broker.metrics.process_metrics import ProcessMetrics

@@ -25,7 +25,7 @@ from ledgermq_broker.access.rule_path import RulePath
 from ledgermq_broker.admission.fair_window import FairWindow
 from ledgermq_broker.backlogs.counts import BacklogCounts
 from ledgermq_broker.backlogs.quotas import Backlogs
-from ledgermq_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
+from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits, BundleMetrics
 from ledgermq_broker.cluster.directory import Directory
 from ledgermq_broker.cluster.heartbeat import ENFORCING
 from ledgermq_broker.cluster.membership import Membership

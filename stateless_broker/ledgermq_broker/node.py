@@ -21,7 +21,7 @@ from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 from ledgermq_broker.access.identity.jwt import Issuer, SignedTokens, fetch_by_http
 from ledgermq_broker.broker import Broker
-from ledgermq_broker.bundle.context import BundleMetrics
+from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_broker.filter_functions.judging import FilterFunctionCounts
 from ledgermq_broker.filter_functions.processes import ProcessFunctions
 from ledgermq_broker.health import Health

@@ -18,7 +18,7 @@ from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.message_ids import MESSAGE_ID
 from ledgermq.protocol.methods import INIT_TRANSACTIONS, PRODUCE_ONCE, STAGE
 from ledgermq.protocol.records import SCHEMA, encode_batch
-from ledgermq_broker.bundle.new_producers import REFILL_S
+from ledgermq_broker.bundle.committing.new_producers import REFILL_S
 from tests.attacks.cluster import SLOW_S, Attacked, attacked, raw_channel, unary
 from tests.broker.cluster import batch_header, encoded
 from tests.virtual_time import EPOCH_US

@@ -22,7 +22,7 @@ from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.protocol.tokens import bearer
-from ledgermq_broker.bundle.context import BundleMetrics
+from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_broker.filter_functions.judging import FilterFunctions
 from ledgermq_broker.ports.in_process import InProcessConnector
 from ledgermq_broker.settings.processes import BrokerConstants, load_settings

@@ -11,8 +11,8 @@ from collections import Counter
 import pytest
 
 from ledgermq.errors import StoreUnusable
-from ledgermq_broker.bundle.background_rounds import BackgroundRounds
-from ledgermq_broker.bundle.context import BundleMetrics
+from ledgermq_broker.bundle.shared.background_rounds import BackgroundRounds
+from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.object_store.contract import ObjectStore
@@ -132,7 +132,7 @@ async def test_background_compaction_may_be_switched_on_and_off_while_a_broker_r
 async def test_rest_is_told_when_the_round_that_was_under_way_is_over_and_none_begins_after_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.INFO, "ledgermq_broker.bundle.background_rounds"):
+    with caplog.at_level(logging.INFO, "ledgermq_broker.bundle.shared.background_rounds"):
         store = SlowFences(MemoryStore("", virtual_sources(9)))
         async with cluster_of("a:1", store=store, background_compaction=True) as cluster:
             await cluster.create("t", 6, parquet_max_lag_ms="0")
@@ -161,7 +161,7 @@ async def test_rest_is_told_when_the_round_that_was_under_way_is_over_and_none_b
 async def test_a_broker_that_begins_with_compaction_off_says_that_it_is_at_rest(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.INFO, "ledgermq_broker.bundle.background_rounds"):
+    with caplog.at_level(logging.INFO, "ledgermq_broker.bundle.shared.background_rounds"):
         async with cluster_of("a:1") as cluster:
             await cluster.create("t", 1)
             await until(lambda: said(caplog).count("background compaction at rest") == 1)
@@ -169,7 +169,7 @@ async def test_a_broker_that_begins_with_compaction_off_says_that_it_is_at_rest(
 
 @virtual
 async def test_a_round_that_fails_is_not_begun_again_where_none_may_begin(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "ledgermq_broker.bundle.background_rounds"):
+    with caplog.at_level(logging.INFO, "ledgermq_broker.bundle.shared.background_rounds"):
         rounds, begun = BackgroundRounds(allowed=True), []
 
         async def fail() -> None:

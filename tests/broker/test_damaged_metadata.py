@@ -11,7 +11,7 @@ import pytest
 
 from ledgermq.errors import DataDamaged, LedgerMQError, RetriableError, Unauthenticated
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.bundle import upkeep
+from ledgermq_broker.bundle.upkeep import upkeep
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import read_cluster

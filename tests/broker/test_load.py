@@ -16,8 +16,8 @@ from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_from_status
 from ledgermq_broker.broker import Broker
-from ledgermq_broker.bundle.context import BundleMetrics
 from ledgermq_broker.bundle.loads import LoadTimes
+from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_broker.cluster.heartbeat import LOADS, decode_heartbeat
 from ledgermq_broker.features import ANNOUNCED
 from ledgermq_broker.settings.processes import BrokerConstants

@@ -11,7 +11,7 @@ import pytest
 
 from ledgermq.errors import InvalidRequest, StoreFull
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.bundle import write_gate
+from ledgermq_broker.bundle.shared import write_gate
 from ledgermq_broker.cluster import pulse
 from ledgermq_broker.timed.counts import TimerCounts
 from ledgermq_broker.timed.state.places import MARGINS_US, WIDTHS_US

@@ -17,7 +17,7 @@ import ledgermq
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleMetrics
+from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_broker.node import Hooks, Node
 from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger import keys

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ledgermq.errors import StoreFull
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleContext
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine

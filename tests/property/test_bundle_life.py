@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from ledgermq.errors import LedgerMQError, OffsetOutOfRange, RetriableError, StoreError
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleContext, BundleLimits
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.log.producers import ProducerSession
 from ledgermq_ledger.log.segment import Batch

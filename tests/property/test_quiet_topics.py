@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledgermq_broker.bundle.compaction_due import next_compaction_ms
+from ledgermq_broker.bundle.upkeep.compaction_due import next_compaction_ms
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import genesis
@@ -161,7 +161,7 @@ def test_no_record_waits_for_longer_than_its_topic_says(
     """
     before = plans.QUIET_SLOTS_MAX
     plans.QUIET_SLOTS_MAX = slots_max
-    import ledgermq_broker.bundle.compaction_due as due
+    import ledgermq_broker.bundle.upkeep.compaction_due as due
 
     due.QUIET_SLOTS_MAX = slots_max  # type: ignore[misc]
     try:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ledgermq.errors import LedgerMQError
 from ledgermq_broker.broker import Broker
-from ledgermq_broker.bundle.context import BundleMetrics
+from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_ledger.blocking import run_inline
 from tests.broker.inline_functions import InlineFunctions
 from tests.simulation.cluster_plan import ClusterPlan

@@ -18,9 +18,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ledgermq.errors import LedgerMQError, NotOwner
-from ledgermq_broker.bundle.context import BundleContext, BundleMetrics
-from ledgermq_broker.bundle.former import FormerReaders
 from ledgermq_broker.bundle.moving import Moving
+from ledgermq_broker.bundle.reading.former import FormerReaders
+from ledgermq_broker.bundle.shared.context import BundleContext, BundleMetrics
 from ledgermq_broker.metadata.topic_changes import move_ended, moved
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ledgermq_broker.bundle.append_times import AppendTimes
-from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.committing.append_times import AppendTimes
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger.log.segment import Batch
 from tests.simulation.mutants import mutant
 from tests.simulation.stamp_watch import stamped_of

@@ -11,11 +11,11 @@ from ledgermq.client.producing.partition.phases import Phase
 from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.bundle.budgets import AnswerReader
-from ledgermq_broker.bundle.group_commit import GroupCommit
-from ledgermq_broker.bundle.owned_ledger import OwnedLedger
+from ledgermq_broker.bundle.committing.group_commit import GroupCommit
 from ledgermq_broker.bundle.owner import BundleOwner
-from ledgermq_broker.bundle.upkeep import Upkeep
+from ledgermq_broker.bundle.reading.owned_ledger import OwnedLedger
+from ledgermq_broker.bundle.shared.budgets import AnswerReader
+from ledgermq_broker.bundle.upkeep.upkeep import Upkeep
 from ledgermq_broker.paths import produce_path
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.recovery import advance_checkpoint

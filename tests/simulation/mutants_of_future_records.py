@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.client.connection.routing import TopicRoute
-from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.paths.received_batches import BatchChecks
 from tests.simulation.future_watch import clocks_are_wrong, dated_ahead
 from tests.simulation.mutants import mutant

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 import ledgermq_ledger.log.checkpoint as checkpoints
-from ledgermq_broker.bundle import former
 from ledgermq_broker.bundle.moving import Moving
+from ledgermq_broker.bundle.reading import former
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import parquet_files, sweep, versions
 from ledgermq_ledger.garbage.gate import Gate

@@ -11,7 +11,7 @@ import pytest
 
 from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import TransactionAborted
-from ledgermq_broker.bundle.group_commit import GroupCommit
+from ledgermq_broker.bundle.committing.group_commit import GroupCommit
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_broker.transactions.coordinating.completer import Completer
 from ledgermq_broker.transactions.housekeeper import Housekeeper

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits, BundleMetrics
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.object_store.contract import ObjectStore

@@ -1,7 +1,7 @@
 """Name a ledger and what it is read with.
 
 Each process makes one for each bundle (`ledgermq_ledger.parquet.compaction.Compaction.ledger`,
-`ledgermq_broker.bundle.context.BundleContext.ledger`) and passes it on whole. So no function takes
+`ledgermq_broker.bundle.shared.context.BundleContext.ledger`) and passes it on whole. So no function takes
 a part of it that belongs to another cluster.
 """
 

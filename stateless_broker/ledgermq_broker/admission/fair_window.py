@@ -19,7 +19,7 @@ from itertools import count
 
 from ledgermq.buffers import MIB
 from ledgermq.errors import ResourceExhausted
-from ledgermq_broker.bundle.fair_queue import StartTimes
+from ledgermq_broker.bundle.shared.fair_queue import StartTimes
 
 ACTIVE_S = 1.0
 """How long a principal counts as one that sends, after its last frame."""

@@ -21,7 +21,7 @@ from dataclasses import replace
 from ledgermq.errors import NotOwner, PartitionBusy, Unavailable
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.runtime.wait import wait_for
-from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.logs import get_logger
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId

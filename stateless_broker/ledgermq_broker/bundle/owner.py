@@ -14,20 +14,20 @@ from dataclasses import replace
 from typing import Literal, TypeVar
 
 from ledgermq.errors import LedgerMQError, NotOwner, PartitionBusy, ResourceExhausted, Unavailable, UnknownPartition
-from ledgermq_broker.bundle.compaction_due import first_staged_slot
-from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.committing.exclusive_writers import ExclusiveWriters
+from ledgermq_broker.bundle.committing.group_commit import GroupCommit
+from ledgermq_broker.bundle.committing.new_producers import LIMIT as NEW_PRODUCERS
+from ledgermq_broker.bundle.committing.new_producers import NewProducers
 from ledgermq_broker.bundle.deletion import Before, Deleted, delete_records
-from ledgermq_broker.bundle.exclusive_writers import ExclusiveWriters
-from ledgermq_broker.bundle.former import FormerReaders
-from ledgermq_broker.bundle.group_commit import GroupCommit
-from ledgermq_broker.bundle.internal_state import LatestRecords, read_internal_state
 from ledgermq_broker.bundle.loads import Traffic
 from ledgermq_broker.bundle.moving import Moving
-from ledgermq_broker.bundle.new_producers import LIMIT as NEW_PRODUCERS
-from ledgermq_broker.bundle.new_producers import NewProducers
-from ledgermq_broker.bundle.owned_ledger import OwnedLedger, TermStatus
-from ledgermq_broker.bundle.upkeep import Upkeep
-from ledgermq_broker.bundle.write_gate import for_producer
+from ledgermq_broker.bundle.reading.former import FormerReaders
+from ledgermq_broker.bundle.reading.internal_state import LatestRecords, read_internal_state
+from ledgermq_broker.bundle.reading.owned_ledger import OwnedLedger, TermStatus
+from ledgermq_broker.bundle.shared.context import BundleContext
+from ledgermq_broker.bundle.shared.write_gate import for_producer
+from ledgermq_broker.bundle.upkeep.compaction_due import first_staged_slot
+from ledgermq_broker.bundle.upkeep.upkeep import Upkeep
 from ledgermq_broker.logs import get_logger, logs_debug
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

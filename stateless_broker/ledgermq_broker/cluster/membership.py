@@ -20,7 +20,7 @@ from typing import Any
 
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.write_gate import REFUSALS
+from ledgermq_broker.bundle.shared.write_gate import REFUSALS
 from ledgermq_broker.cluster.heartbeat import COMMON, Heartbeat, decode_heartbeat, encode_heartbeat
 from ledgermq_broker.cluster.takeover import Evidence, has_ended, is_gone, stands_still, stands_still_at
 from ledgermq_ledger import keys

@@ -19,9 +19,9 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_to_proto
 from ledgermq.runtime.wait import wait_until
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleContext
 from ledgermq_broker.bundle.loads import Loads, LoadTimes, PartitionLoads
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.cluster.directory import Directory
 from ledgermq_broker.cluster.heartbeat import LOADS, Heartbeat
 from ledgermq_broker.cluster.membership import Membership, Superseded

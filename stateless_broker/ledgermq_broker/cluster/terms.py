@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, NotOwner
-from ledgermq_broker.bundle.context import BundleContext
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.cluster.takeover import ClaimHistory
 from ledgermq_broker.logs import get_logger
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar, cast
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.internal.bundle_calls import BundleCalls
 from ledgermq_broker.internal.core import CoreKind, Hosted, Tabled

@@ -19,9 +19,9 @@ from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, NotO
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.runtime.wait import wait_for
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.internal_state import LatestRecords
 from ledgermq_broker.bundle.moving import UNDER_WAY
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.reading.internal_state import LatestRecords
 from ledgermq_broker.internal.bundle_log import BundleLog
 from ledgermq_broker.internal.core import Core, CoreKind, Hosted, Opening
 from ledgermq_broker.logs import get_logger

@@ -32,7 +32,7 @@ from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 from ledgermq_broker.access.door import Admitted, Door
 from ledgermq_broker.access.state.usage import Account
-from ledgermq_broker.bundle.budgets import CALLER, Caller
+from ledgermq_broker.bundle.shared.budgets import CALLER, Caller
 from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.endings import Endings
 from ledgermq_broker.kafka.handlers.asked import Asked

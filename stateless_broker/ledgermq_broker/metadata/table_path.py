@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_ledger.rounds.runner import bring_facts_into_force

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from ledgermq.errors import LedgerMQError
-from ledgermq_broker.bundle.context import READ_SOURCES, BundleMetrics
+from ledgermq_broker.bundle.shared.context import READ_SOURCES, BundleMetrics
 from ledgermq_broker.metrics import names
 from ledgermq_broker.metrics.store_metrics import SECONDS
 from ledgermq_broker.metrics.topic_totals import TOPICS_MAX, TopicTotals

@@ -20,8 +20,8 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX, OFFSET_MAX
 from ledgermq.protocol.producer_ids import shown_producer_id
 from ledgermq.protocol.records import encode_batch
-from ledgermq_broker.bundle.budgets import AnswerBudget, AnswerReader
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.budgets import AnswerBudget, AnswerReader
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_broker.paths.fetch_path import refuse_unreadable

@@ -12,8 +12,8 @@ from ledgermq.protocol.limits import PRODUCER_ID_BYTES
 from ledgermq.protocol.status import error_to_proto
 from ledgermq_broker.access.state.rules import hash_of
 from ledgermq_broker.admission.fair_window import FairWindow
-from ledgermq_broker.bundle.context import BundleMetrics
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.logs import get_logger, logs_debug
 from ledgermq_broker.metadata.followed import Lookup, Metadata

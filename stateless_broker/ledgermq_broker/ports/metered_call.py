@@ -17,7 +17,7 @@ from ledgermq_broker.access.state.usage import Account
 from ledgermq_broker.access.wrappers.throttled import NEVER_REFUSED, refusal_of
 from ledgermq_broker.admission.calls import CallShares, Floods, host_of
 from ledgermq_broker.admission.connection_cut import ConnectionCut
-from ledgermq_broker.bundle.budgets import CALLER, Caller
+from ledgermq_broker.bundle.shared.budgets import CALLER, Caller
 from ledgermq_broker.logs import follow_call
 from ledgermq_broker.ports.call_meter import CANCELLED, OK, CallMeter
 

@@ -25,8 +25,8 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ShareFetchFrame
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.runtime.tasks import one_ends
-from ledgermq_broker.bundle.budgets import AnswerBudget, AnswerReader
-from ledgermq_broker.bundle.context import BundleMetrics
+from ledgermq_broker.bundle.shared.budgets import AnswerBudget, AnswerReader
+from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.metadata.followed import Lookup, Metadata
 from ledgermq_broker.queues.counts import ShareCounts

@@ -13,7 +13,7 @@ from ledgermq.errors import InvalidRequest, LedgerMQError, OffsetOutOfRange
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
 from ledgermq.protocol.limits import check_nonce
-from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.internal.core import CoreKind
 from ledgermq_broker.internal.feature import BrokerParts, Feature, Serving

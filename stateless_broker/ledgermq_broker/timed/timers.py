@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from ledgermq.errors import InvalidRequest, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
-from ledgermq_broker.bundle.group_commit import BUNDLE_SHARE
+from ledgermq_broker.bundle.committing.group_commit import BUNDLE_SHARE
 from ledgermq_broker.internal.core import CoreKind
 from ledgermq_broker.internal.feature import BrokerParts, Feature, Serving
 from ledgermq_broker.internal.terms import InternalTerms

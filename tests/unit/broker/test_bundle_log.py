@@ -13,8 +13,8 @@ from crc32c import crc32c
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, StoreFull
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleLimits
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleLimits
 from ledgermq_broker.internal.bundle_log import GROUP_BYTES, BundleLog, Entry, batch_of, packed
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.errors import PartitionHeld, Unavailable
-from ledgermq_broker.bundle.exclusive_writers import ExclusiveWriters
+from ledgermq_broker.bundle.committing.exclusive_writers import ExclusiveWriters
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.topics.catalog import Catalog, Topic

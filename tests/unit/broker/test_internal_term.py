@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from ledgermq.errors import DataDamaged, LedgerMQError, NotOwner, StoreFull, Unavailable
-from ledgermq_broker.bundle.context import BundleContext
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.internal.core import CoreKind, Opening
 from ledgermq_broker.internal.term import InternalTerm, TermParts
 from ledgermq_ledger import keys

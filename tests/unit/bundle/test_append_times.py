@@ -8,8 +8,8 @@ from crc32c import crc32c
 
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.append_times import AppendTimes
-from ledgermq_broker.bundle.context import BundleLimits
+from ledgermq_broker.bundle.committing.append_times import AppendTimes
+from ledgermq_broker.bundle.shared.context import BundleLimits
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.topics.catalog import Topic

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgermq.buffers import KIB, MIB
-from ledgermq_broker.bundle.answer_pace import FAST_AFTER_BYTES, FIRST_BYTES, SLOW_S, Standing
-from ledgermq_broker.bundle.budgets import CALLER, COPIES, AnswerBudget, AnswerReader, Caller
+from ledgermq_broker.bundle.shared.answer_pace import FAST_AFTER_BYTES, FIRST_BYTES, SLOW_S, Standing
+from ledgermq_broker.bundle.shared.budgets import CALLER, COPIES, AnswerBudget, AnswerReader, Caller
 from tests.virtual_time import VirtualTest, virtual, virtual_in
 
 BYTES_MAX = 64 * MIB

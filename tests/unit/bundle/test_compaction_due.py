@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ledgermq_broker.bundle.compaction_due import (
+from ledgermq_broker.bundle.upkeep.compaction_due import (
     first_staged_slot,
     next_compaction_ms,
     wants_retention,

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq_broker.bundle.fair_queue import FREE_TIMES, Entry, FairQueue, SharedRoom
+from ledgermq_broker.bundle.shared.fair_queue import FREE_TIMES, Entry, FairQueue, SharedRoom
 
 APPEND: Any = object()
 """The queue only counts them."""

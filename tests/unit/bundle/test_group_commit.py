@@ -14,9 +14,9 @@ from functools import partial
 import pytest
 
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted, StoreFull
-from ledgermq_broker.bundle.context import BundleContext, BundleLimits
-from ledgermq_broker.bundle.group_commit import RETRY_MS_MAX, RETRY_MS_MIN
+from ledgermq_broker.bundle.committing.group_commit import RETRY_MS_MAX, RETRY_MS_MIN
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits
 from ledgermq_ledger.log.segment import Batch, read_index
 from ledgermq_ledger.log.writer import LedgerWriter
 from ledgermq_ledger.object_store.contract import Buffer, ObjectStore

@@ -17,8 +17,8 @@ from crc32c import crc32c
 from ledgermq.errors import OffsetOutOfRange
 from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleContext, BundleLimits
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.keys import PartitionId

@@ -10,9 +10,9 @@ import pytest
 
 from ledgermq.errors import NotOwner
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleContext
-from ledgermq_broker.bundle.internal_state import GAP_BYTES_MAX, LatestRecords
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.reading.internal_state import GAP_BYTES_MAX, LatestRecords
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.internal.bundle_log import BundleLog
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline

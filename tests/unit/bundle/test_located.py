@@ -12,7 +12,7 @@ import pytest
 
 from ledgermq.protocol.batch_header import check_crc
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleLimits
+from ledgermq_broker.bundle.shared.context import BundleLimits
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.view import reader
 from tests.stores.backends import file_store

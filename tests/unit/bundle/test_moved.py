@@ -15,7 +15,7 @@ from ledgermq.errors import NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.records import decode_batch
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger import keys
 from ledgermq_ledger.garbage.retention import deletion_move
 from ledgermq_ledger.keys import PartitionId

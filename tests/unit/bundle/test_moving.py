@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from ledgermq.errors import DataDamaged, NotOwner, Unavailable
-from ledgermq_broker.bundle.context import BundleContext, BundleMetrics
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleContext, BundleMetrics
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.keys import PartitionId

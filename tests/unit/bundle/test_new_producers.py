@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.errors import QuotaExceeded
-from ledgermq_broker.bundle import new_producers
-from ledgermq_broker.bundle.new_producers import REFILL_S, RETRY_MS_MAX, NewProducers
+from ledgermq_broker.bundle.committing import new_producers
+from ledgermq_broker.bundle.committing.new_producers import REFILL_S, RETRY_MS_MAX, NewProducers
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.producers import ProducerSession
 from ledgermq_ledger.log.segment import Batch

@@ -8,9 +8,9 @@ import pytest
 
 from ledgermq.errors import InvalidRequest, NotOwner, OffsetOutOfRange, UnknownPartition
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleContext
-from ledgermq_broker.bundle.group_commit import OFFSET_NOT_KNOWN
+from ledgermq_broker.bundle.committing.group_commit import OFFSET_NOT_KNOWN
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.topics.catalog import Topic

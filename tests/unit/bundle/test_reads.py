@@ -12,7 +12,7 @@ import pytest
 
 from ledgermq.errors import DataDamaged, NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
+from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits, BundleMetrics
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.log.checkpoint import newest_checkpoint

@@ -13,7 +13,7 @@ import pytest
 
 from ledgermq.errors import NotOwner, OffsetOutOfRange, ResourceExhausted
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleContext, BundleLimits
+from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.keys import PartitionId

@@ -11,8 +11,8 @@ from crc32c import crc32c
 
 from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleContext
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segment import Batch

@@ -14,8 +14,8 @@ import pytest
 
 from ledgermq.errors import ResourceExhausted
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleContext, BundleLimits, BundleMetrics
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits, BundleMetrics
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

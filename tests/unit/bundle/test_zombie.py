@@ -11,8 +11,8 @@ import pytest
 
 from ledgermq.errors import NotOwner, OffsetOutOfRange
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.context import BundleContext
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint

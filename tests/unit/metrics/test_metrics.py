@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from prometheus_client import CollectorRegistry
 
-from ledgermq_broker.bundle.context import READ_SOURCES
+from ledgermq_broker.bundle.shared.context import READ_SOURCES
 from ledgermq_broker.metrics.call_metrics import CallMetrics
 from ledgermq_broker.metrics.features.timed import TimerMetrics
 from ledgermq_broker.metrics.features.transactions import BEGIN, TransactionMetrics

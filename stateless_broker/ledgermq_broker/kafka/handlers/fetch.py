@@ -23,7 +23,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.limits import PARTITIONS_PER_CALL_MAX
-from ledgermq_broker.bundle.budgets import CALLER
+from ledgermq_broker.bundle.shared.budgets import CALLER
 from ledgermq_broker.kafka.handlers.offsets import ask
 from ledgermq_broker.kafka.wire.answers import fetched
 from ledgermq_broker.kafka.wire.errors import Area, Code, code_of

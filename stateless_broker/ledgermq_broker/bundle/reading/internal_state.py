@@ -19,7 +19,7 @@ from itertools import groupby
 from ledgermq.buffers import KIB
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.runtime.reread import Rereads
-from ledgermq_broker.bundle.owned_ledger import OwnedLedger
+from ledgermq_broker.bundle.reading.owned_ledger import OwnedLedger
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId

@@ -15,10 +15,10 @@ from functools import cached_property
 from ledgermq.buffers import MIB
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.background_rounds import BackgroundRounds
-from ledgermq_broker.bundle.budgets import AnswerBudget, ByteBudget
-from ledgermq_broker.bundle.fair_queue import SharedRoom
-from ledgermq_broker.bundle.write_gate import WriteGate
+from ledgermq_broker.bundle.shared.background_rounds import BackgroundRounds
+from ledgermq_broker.bundle.shared.budgets import AnswerBudget, ByteBudget
+from ledgermq_broker.bundle.shared.fair_queue import SharedRoom
+from ledgermq_broker.bundle.shared.write_gate import WriteGate
 from ledgermq_broker.settings.processes import default_of
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.cluster import ClusterSettings

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from ledgermq_broker.bundle.answer_pace import SLOW_S, AnswerPace, Standing
+from ledgermq_broker.bundle.shared.answer_pace import SLOW_S, AnswerPace, Standing
 
 KIB = 1024
 

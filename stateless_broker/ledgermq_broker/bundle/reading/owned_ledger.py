@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ledgermq.errors import NotOwner
-from ledgermq_broker.bundle.context import BundleContext
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import newest_checkpoint

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.protocol.limits import WINDOW_BATCHES
 from ledgermq.runtime.wait import wait_for
-from ledgermq_broker.bundle.append_times import AppendTimes
-from ledgermq_broker.bundle.context import BundleContext, BundleLimits
-from ledgermq_broker.bundle.fair_queue import Entry, FairQueue, SharedRoom
+from ledgermq_broker.bundle.committing.append_times import AppendTimes
+from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits
+from ledgermq_broker.bundle.shared.fair_queue import Entry, FairQueue, SharedRoom
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segment import Batch

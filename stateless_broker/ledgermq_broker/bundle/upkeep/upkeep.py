@@ -18,8 +18,8 @@ from functools import partial
 from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.runtime.wait import wait_for
-from ledgermq_broker.bundle.compaction_due import next_compaction_ms, wants_retention, wants_snapshot
-from ledgermq_broker.bundle.context import BundleContext, BundleLimits
+from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits
+from ledgermq_broker.bundle.upkeep.compaction_due import next_compaction_ms, wants_retention, wants_snapshot
 from ledgermq_broker.logs import get_logger
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

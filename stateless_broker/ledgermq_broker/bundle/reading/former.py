@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ledgermq.errors import NotOwner
-from ledgermq_broker.bundle.context import BundleContext
 from ledgermq_broker.bundle.moving import RETRY_AFTER_MS
+from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import is_in_charge

@@ -1,0 +1,1 @@
+"""Admit batches of producers, and commit them in groups."""

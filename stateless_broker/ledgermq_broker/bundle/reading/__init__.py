@@ -1,0 +1,1 @@
+"""Read what an owned ledger holds, and what a moved partition had before."""

@@ -1,0 +1,1 @@
+"""What all bundles of one broker share: clocks, limits, memory, turns, and the state of the store."""

@@ -1,0 +1,1 @@
+"""The background work of a term: checkpoints and compaction."""
