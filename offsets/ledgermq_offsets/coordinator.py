@@ -24,23 +24,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from ledgermq.errors import (
-    GroupNotEmpty,
-    InvalidRequest,
-    LedgerMQError,
-    UnknownGroup,
-)
+from ledgermq.errors import GroupNotEmpty, InvalidRequest, LedgerMQError, UnknownGroup
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_ledger.log.shares import NO_PRINCIPAL
-from ledgermq_offsets import commits, describe, members, pending, reconcile, resets
+from ledgermq_offsets import describe
+from ledgermq_offsets.committing import commits, pending, resets
+from ledgermq_offsets.committing.expiry import expire, forget_removed, is_due
 from ledgermq_offsets.deadlines import Deadlines
-from ledgermq_offsets.expiry import expire, forget_removed, is_due
-from ledgermq_offsets.group import Group, Member
 from ledgermq_offsets.limits import MEMBER_BYTES, GroupLimits
+from ledgermq_offsets.membership import members, reconcile
+from ledgermq_offsets.membership.subscriptions import Meanings, read_subscription
 from ledgermq_offsets.names import check_group_name, check_member_name, check_new_group_name
-from ledgermq_offsets.records import (
+from ledgermq_offsets.state.group import Group, Member
+from ledgermq_offsets.state.groups import OffsetsState, check_room
+from ledgermq_offsets.state.records import (
     Entry,
     FloorEntry,
     GroupEntry,
@@ -50,8 +49,6 @@ from ledgermq_offsets.records import (
     encode,
     size_of,
 )
-from ledgermq_offsets.state import OffsetsState, check_room
-from ledgermq_offsets.subscriptions import Meanings, read_subscription
 from ledgermq_offsets.topics import TopicsView
 
 T = TypeVar("T")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_offsets import pending
-from ledgermq_offsets.commits import committed
-from ledgermq_offsets.group import Group, Member
+from ledgermq_offsets.committing import pending
+from ledgermq_offsets.committing.commits import committed
+from ledgermq_offsets.state.group import Group, Member
 
 
 def group_state(group: Group) -> pb.GroupState:

@@ -11,7 +11,7 @@ import pytest
 from ledgermq.errors import NotOwner, TransactionAborted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.groups.partition import PartitionCoordinator
-from ledgermq_offsets.records import PendingKey
+from ledgermq_offsets.state.records import PendingKey
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import Outsider, commit_of, committed, committed_offset
 from tests.broker.test_group_faults import coordinator

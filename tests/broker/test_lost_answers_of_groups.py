@@ -10,7 +10,7 @@ import ledgermq
 from ledgermq.errors import InvalidRequest, UnknownGroup
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.groups.partition import PartitionCoordinator
-from ledgermq_offsets.group import RESETS_KEPT
+from ledgermq_offsets.state.group import RESETS_KEPT
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import Outsider, ask, committed_offset
 from tests.broker.lost_answers import lose_the_answer

@@ -12,7 +12,8 @@ import struct
 from google.protobuf.message import DecodeError, Message
 
 from ledgermq_offsets.format import ledgermq_offsets_pb2 as fmt
-from ledgermq_offsets.records import (
+from ledgermq_offsets.state.groups import OffsetsState
+from ledgermq_offsets.state.records import (
     Entry,
     GroupEntry,
     GroupValue,
@@ -28,7 +29,6 @@ from ledgermq_offsets.records import (
     Subscription,
     encode,
 )
-from ledgermq_offsets.state import OffsetsState
 from tests.fuzz.mutation import mutate_fields
 from tests.fuzz.surface import Surface, Untyped
 from tests.worlds.batches import mutate

@@ -14,8 +14,8 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from ledgermq.errors import GroupNotEmpty, Unavailable, UnknownGroup, UnknownMember
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_offsets.group import Group
-from ledgermq_offsets.records import PendingKey
+from ledgermq_offsets.state.group import Group
+from ledgermq_offsets.state.records import PendingKey
 from tests.property.group_client import GROUP, SESSION_MS, Sent
 from tests.property.group_life import GroupLife, steps, who
 from tests.property.group_promises import RETENTION_MS

@@ -13,10 +13,11 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
-from ledgermq_offsets import commits, expiry, pending, reconcile
-from ledgermq_offsets.group import Group, Member
+from ledgermq_offsets.committing import commits, expiry, pending
 from ledgermq_offsets.limits import GroupLimits
-from ledgermq_offsets.records import PendingKey
+from ledgermq_offsets.membership import reconcile
+from ledgermq_offsets.state.group import Group, Member
+from ledgermq_offsets.state.records import PendingKey
 from ledgermq_offsets.topics import TopicsView
 from tests.property.group_life import GroupLife
 from tests.property.group_transactions import TransactionLife
@@ -84,7 +85,7 @@ def no_member_is_removed(patch: pytest.MonkeyPatch) -> None:
 
 def freed_partitions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reconcile, "give_free", lambda group, partitions: None)
-    patch.setattr("ledgermq_offsets.members.give_free", lambda group, partitions: None)
+    patch.setattr("ledgermq_offsets.membership.members.give_free", lambda group, partitions: None)
 
 
 def members_are_not_written(patch: pytest.MonkeyPatch) -> None:
@@ -158,7 +159,7 @@ def plain_commits_do_not_wait(patch: pytest.MonkeyPatch) -> None:
 
 
 def resets_do_not_wait(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("ledgermq_offsets.resets.check_settled", lambda group, partition: None)
+    patch.setattr("ledgermq_offsets.committing.resets.check_settled", lambda group, partition: None)
 
 
 def other_transactions_and_readers_do_not_wait(patch: pytest.MonkeyPatch) -> None:

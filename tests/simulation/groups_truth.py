@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from ledgermq.protocol.records import decode_batch
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_offsets.records import Held, MemberEntry, OffsetEntry, OffsetValue, PendingEntry, decode
+from ledgermq_offsets.state.records import Held, MemberEntry, OffsetEntry, OffsetValue, PendingEntry, decode
 from tests.judges.violation import Violation
 from tests.simulation.watch import WatchedStore
 

@@ -16,8 +16,9 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.snapshot import InternalRecord, clean
 from ledgermq_ledger.parquet import snapshot_build
 from ledgermq_ledger.root.two_clocks import TwoClocks
-from ledgermq_offsets import commits, members
-from ledgermq_offsets.group import Group, Member
+from ledgermq_offsets.committing import commits
+from ledgermq_offsets.membership import members
+from ledgermq_offsets.state.group import Group, Member
 from tests.simulation.cluster_plan import cluster_plan_of
 from tests.simulation.groups_clients import groups_plan_of
 from tests.simulation.mutants import mutant

@@ -23,7 +23,7 @@ from ledgermq_broker.queues.state.share_partition import Span
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision
 from ledgermq_ledger.log.producers import Producers
-from ledgermq_offsets.commits import Ends
+from ledgermq_offsets.committing.commits import Ends
 from ledgermq_offsets.coordinator import GroupCoordinator
 from tests.simulation.hostile import is_hostile
 from tests.simulation.mutants import mutant

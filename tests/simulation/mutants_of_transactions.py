@@ -30,7 +30,7 @@ from ledgermq_ledger.log.producers import ProducerSession
 from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.log.stored_batch import StoredBatch
 from ledgermq_ledger.log.writer import Append
-from ledgermq_offsets import pending
+from ledgermq_offsets.committing import pending
 from tests.simulation.mutants import mutant
 from tests.simulation.transactions_clients import transactions_plan_of
 

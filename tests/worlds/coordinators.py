@@ -13,7 +13,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_offsets.coordinator import GroupCoordinator
 from ledgermq_offsets.limits import GroupLimits
-from ledgermq_offsets.records import PendingKey
+from ledgermq_offsets.state.records import PendingKey
 from ledgermq_offsets.topics import TopicSize
 
 T = TypeVar("T")

@@ -19,7 +19,6 @@ from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_ledger.log.shares import NO_PRINCIPAL
-from ledgermq_offsets import commits, pending
 from ledgermq_offsets.classic.consumer_protocol import PROTOCOL_TYPE, assigned_partitions, subscribed_topics
 from ledgermq_offsets.classic.coordinator import ClassicGroups
 from ledgermq_offsets.classic.group import ClassicGroup
@@ -32,12 +31,13 @@ from ledgermq_offsets.classic.values import (
     State,
     SyncAnswer,
 )
+from ledgermq_offsets.committing import commits, pending
 from ledgermq_offsets.coordinator import Ends, GroupCoordinator
-from ledgermq_offsets.group import Group
 from ledgermq_offsets.limits import GROUP_BYTES, METADATA_BYTES_MAX, GroupLimits
 from ledgermq_offsets.names import check_group_name
-from ledgermq_offsets.records import OffsetValue, PendingOffset, size_of
-from ledgermq_offsets.state import check_room
+from ledgermq_offsets.state.group import Group
+from ledgermq_offsets.state.groups import check_room
+from ledgermq_offsets.state.records import OffsetValue, PendingOffset, size_of
 from ledgermq_offsets.topics import TopicsView
 
 T = TypeVar("T")

@@ -23,9 +23,9 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_ledger.root.two_clocks import TwoClocks
 from ledgermq_offsets.classic.both_kinds import BothKinds
+from ledgermq_offsets.committing.pending import PendingTransaction
 from ledgermq_offsets.coordinator import EndWanted
-from ledgermq_offsets.group import Group
-from ledgermq_offsets.pending import PendingTransaction
+from ledgermq_offsets.state.group import Group
 
 HOLD_S_MAX = 30.0
 HOLDS_PER_SESSION = 3

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq_offsets.format import ledgermq_offsets_pb2 as fmt
-from ledgermq_offsets.records import (
+from ledgermq_offsets.state.records import (
     Entry,
     FloorEntry,
     GroupEntry,

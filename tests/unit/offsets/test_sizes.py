@@ -15,7 +15,7 @@ from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_offsets.classic.both_kinds import BothKinds
 from ledgermq_offsets.classic.values import ClassicLimits, JoinRequest, MemberIdRequired
 from ledgermq_offsets.limits import GroupLimits
-from ledgermq_offsets.records import PendingKey
+from ledgermq_offsets.state.records import PendingKey
 from tests.worlds.coordinators import Catalog, staged_in
 
 MOST = 64 * 1024

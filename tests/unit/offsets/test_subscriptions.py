@@ -9,9 +9,9 @@ import pytest
 from ledgermq.errors import InvalidGroupName, InvalidRequest, InvalidTopicName
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_offsets.limits import GroupLimits
+from ledgermq_offsets.membership.subscriptions import Meanings, compile_pattern, read_subscription
 from ledgermq_offsets.names import check_group_name
-from ledgermq_offsets.records import Subscription
-from ledgermq_offsets.subscriptions import Meanings, compile_pattern, read_subscription
+from ledgermq_offsets.state.records import Subscription
 from tests.worlds.coordinators import Catalog
 
 LIMITS = GroupLimits()

@@ -21,9 +21,9 @@ from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.root.damage import Collecting
 from ledgermq_ledger.topics.catalog import Catalog, Topic, read_catalog
-from ledgermq_offsets.pending import PendingTransaction
-from ledgermq_offsets.pending import transactions as with_offsets
-from ledgermq_offsets.state import OffsetsState
+from ledgermq_offsets.committing.pending import PendingTransaction
+from ledgermq_offsets.committing.pending import transactions as with_offsets
+from ledgermq_offsets.state.groups import OffsetsState
 
 
 class StagedBatch(NamedTuple):

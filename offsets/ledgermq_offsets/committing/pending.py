@@ -36,11 +36,19 @@ from ledgermq.protocol.limits import PRODUCER_ID_BYTES
 from ledgermq.protocol.producer_ids import shown_producer_id
 from ledgermq.protocol.status import error_to_proto
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_offsets.commits import PENDING_RETRY_MS, Ends, check_settled, committed, is_current, is_news, stale
-from ledgermq_offsets.group import Group, Member
+from ledgermq_offsets.committing.commits import (
+    PENDING_RETRY_MS,
+    Ends,
+    check_settled,
+    committed,
+    is_current,
+    is_news,
+    stale,
+)
 from ledgermq_offsets.limits import GroupLimits
 from ledgermq_offsets.names import check_member_name
-from ledgermq_offsets.records import (
+from ledgermq_offsets.state.group import Group, Member
+from ledgermq_offsets.state.records import (
     OffsetValue,
     PendingEntry,
     PendingKey,

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_offsets.assignors.choose import ASSIGNORS, chosen
 from ledgermq_offsets.assignors.problem import Candidate, Problem
-from ledgermq_offsets.group import Group, Member
-from ledgermq_offsets.subscriptions import Meanings
+from ledgermq_offsets.membership.subscriptions import Meanings
+from ledgermq_offsets.state.group import Group, Member
 from ledgermq_offsets.topics import TopicSize, TopicsView
 
 PAUSE_FREE_PARTITIONS = 500

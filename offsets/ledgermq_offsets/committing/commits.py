@@ -27,10 +27,10 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq.protocol.status import error_to_proto
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_offsets.group import Group, Member
 from ledgermq_offsets.limits import METADATA_BYTES_MAX, GroupLimits
-from ledgermq_offsets.members import RETRY_MS, member_of
-from ledgermq_offsets.records import OffsetValue
+from ledgermq_offsets.membership.members import RETRY_MS, member_of
+from ledgermq_offsets.state.group import Group, Member
+from ledgermq_offsets.state.records import OffsetValue
 from ledgermq_offsets.topics import TopicsView
 
 T = TypeVar("T")

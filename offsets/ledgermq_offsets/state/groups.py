@@ -9,9 +9,9 @@ from __future__ import annotations
 from ledgermq.errors import ResourceExhausted
 from ledgermq_ledger.log.log_record import LogRecord
 from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
-from ledgermq_offsets.group import Group
 from ledgermq_offsets.limits import FULL_RETRY_MS, GroupLimits
-from ledgermq_offsets.records import (
+from ledgermq_offsets.state.group import Group
+from ledgermq_offsets.state.records import (
     Entry,
     FloorEntry,
     GroupEntry,

@@ -12,8 +12,8 @@ removed, the epoch outside of membership is drawn again for the same reason.
 from __future__ import annotations
 
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_offsets.group import Group
 from ledgermq_offsets.limits import GroupLimits
+from ledgermq_offsets.state.group import Group
 from ledgermq_offsets.topics import TopicsView
 
 

@@ -17,7 +17,7 @@ from ledgermq_ledger.keys import check_topic_name
 from ledgermq_offsets.assignors.choose import ASSIGNORS, DEFAULT
 from ledgermq_offsets.limits import GroupLimits
 from ledgermq_offsets.names import check_member_name
-from ledgermq_offsets.records import Subscription
+from ledgermq_offsets.state.records import Subscription
 from ledgermq_offsets.topics import TopicSize, TopicsView
 
 FILTER_CHARS_MAX = 2 * CHARS_MAX

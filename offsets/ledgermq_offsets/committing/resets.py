@@ -16,10 +16,10 @@ from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import OFFSET_MAX, check_nonce
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_offsets.commits import Ends, check_settled, check_space
-from ledgermq_offsets.group import Group
+from ledgermq_offsets.committing.commits import Ends, check_settled, check_space
 from ledgermq_offsets.limits import GroupLimits
-from ledgermq_offsets.records import OffsetValue
+from ledgermq_offsets.state.group import Group
+from ledgermq_offsets.state.records import OffsetValue
 
 
 def left_of(group: Group, request: pb.ResetOffsetsRequest) -> int:

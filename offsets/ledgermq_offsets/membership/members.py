@@ -13,11 +13,11 @@ from ledgermq.errors import FilterConflict, InvalidRequest, ResourceExhausted, S
 from ledgermq.filters.filter import ALL
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_offsets.group import Group, Member
 from ledgermq_offsets.limits import GroupLimits
-from ledgermq_offsets.reconcile import give_free
-from ledgermq_offsets.records import Subscription
-from ledgermq_offsets.subscriptions import Meanings
+from ledgermq_offsets.membership.reconcile import give_free
+from ledgermq_offsets.membership.subscriptions import Meanings
+from ledgermq_offsets.state.group import Group, Member
+from ledgermq_offsets.state.records import Subscription
 
 RETRY_MS = 1_000
 FILTER_CHARS_SHOWN = 200

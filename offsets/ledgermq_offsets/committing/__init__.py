@@ -1,0 +1,1 @@
+"""Committed offsets: committed, staged in a transaction, reset, expired."""

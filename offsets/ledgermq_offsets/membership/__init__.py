@@ -1,0 +1,1 @@
+"""Members of groups: they join, subscribe, and are assigned partitions."""

@@ -1,0 +1,1 @@
+"""What is persisted of groups: their records, and the fold of these."""
