@@ -35,7 +35,8 @@ from tests.simulation.access_clients import (
 )
 from tests.simulation.access_truth import AccessNetwork, AccessTruth
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender
-from tests.simulation.cluster_run import HEALING_S, ClusterRun
+from tests.simulation.cluster_end import HEALING_S
+from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.guarded import ADMIN, first_token, guarded, rested
 from tests.simulation.history import Outcome, Partition
 from tests.simulation.loop import SimulatedLoop

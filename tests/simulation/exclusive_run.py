@@ -24,8 +24,8 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender, SimulatedClient, fate_of
+from tests.simulation.cluster_end import HEALING_S
 from tests.simulation.cluster_plan import ClusterPlan
-from tests.simulation.cluster_run import HEALING_S
 from tests.simulation.exclusive_truth import ExclusiveTruth
 from tests.simulation.history import FinalLog, Outcome, Partition
 from tests.simulation.hostile_run import HostileRun

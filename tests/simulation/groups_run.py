@@ -23,7 +23,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_offsets.limits import GroupLimits
 from tests.judges.violation import Violation
-from tests.simulation.cluster_run import HEALING_S, _topic_names
+from tests.simulation.cluster_end import HEALING_S, topic_names
 from tests.simulation.expiry_watch import ExpiryWatch
 from tests.simulation.failing_clients import FailingMember
 from tests.simulation.failures_truth import GROUP as FAILING
@@ -184,10 +184,10 @@ class GroupsRun(HostileRun):
 
     def _failures_truth(self) -> FailuresTruth:
         bundles = range(1, self.bundles())
-        return failures_truth(self.world.store, bundles, _topic_names(self.world))
+        return failures_truth(self.world.store, bundles, topic_names(self.world))
 
     def _committed(self, group: str) -> dict[tuple[str, int], int]:
-        names = _topic_names(self.world)
+        names = topic_names(self.world)
         return {
             (names[partition.topic_id], partition.partition): value.offset or 0
             for (name, partition), value in self._truth().committed.items()
@@ -218,7 +218,7 @@ class GroupsRun(HostileRun):
         await client.close()
 
     def _truth(self) -> GroupTruth:
-        by_name = {name: topic_id for topic_id, name in _topic_names(self.world).items()}
+        by_name = {name: topic_id for topic_id, name in topic_names(self.world).items()}
         bundles = range(1, self.bundles())
         return group_truth(
             self.world.store, bundles, by_name.get(keys.OFFSETS_TOPIC, -1), set(self.world.topic_ids.values())
@@ -246,7 +246,7 @@ class GroupsRun(HostileRun):
     def _judge_failures(self, truth: FailuresTruth, committed: dict[tuple[str, int], int]) -> None:
         if not self.failures.members:
             return
-        by_name = {name: topic_id for topic_id, name in _topic_names(self.world).items()}
+        by_name = {name: topic_id for topic_id, name in topic_names(self.world).items()}
         for message, _ in truth.copies:
             partition = (f"{message.topic}#{by_name[message.topic]}", message.partition)
             self.world.history.begin_produce(

@@ -23,7 +23,7 @@ from ledgermq_ledger.log.log_record import Decision
 from ledgermq_ledger.topics.catalog import Topic
 from tests.simulation.lost_answers import share_lost
 from tests.simulation.mutants import mutant
-from tests.simulation.transactions_clients import transactions_plan_of
+from tests.simulation.transactions_plan import transactions_plan_of
 
 LOADED = True
 Patch = pytest.MonkeyPatch

@@ -25,7 +25,7 @@ from ledgermq_ledger.parquet import commit, hand_over, plan
 from ledgermq_ledger.rounds import runner
 from ledgermq_ledger.topics import facts
 from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic
-from tests.simulation.moves_run import KNOWN_CHANCE, is_keyed, known_chance, overtakes
+from tests.simulation.moves_broker import KNOWN_CHANCE, is_keyed, known_chance, overtakes
 from tests.simulation.mutants import mutant
 
 LOADED = True

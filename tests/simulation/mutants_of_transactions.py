@@ -32,7 +32,7 @@ from ledgermq_ledger.log.stored_batch import StoredBatch
 from ledgermq_ledger.log.writer import Append
 from ledgermq_offsets.committing import pending
 from tests.simulation.mutants import mutant
-from tests.simulation.transactions_clients import transactions_plan_of
+from tests.simulation.transactions_plan import transactions_plan_of
 
 LOADED = True
 Patch = pytest.MonkeyPatch

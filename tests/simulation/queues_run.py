@@ -25,8 +25,8 @@ from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.log.moves import SLOT_BITS
 from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender, SimulatedClient
+from tests.simulation.cluster_end import HEALING_S
 from tests.simulation.cluster_plan import ClusterPlan
-from tests.simulation.cluster_run import HEALING_S
 from tests.simulation.filter_watch import FILTERS
 from tests.simulation.former_owners import FormerOwners
 from tests.simulation.history import FinalLog, Partition

@@ -21,13 +21,14 @@ from ledgermq.client.transactions.two_phase import TwoPhase
 from ledgermq.errors import InvalidRecord, LedgerMQError, ResourceExhausted, TopicExists, UnknownTopic
 from ledgermq_ledger import keys
 from tests.judges.violation import Violation
+from tests.simulation.branch_clients import Manager
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient, fate_of
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.history import Outcome
 from tests.simulation.network import Network
 from tests.simulation.timers_plan import SECOND_US, TimersPlan, ahead_s_of
-from tests.simulation.timers_truth import PREFIX, Recall, Sent
-from tests.simulation.transactions_clients import Manager, TransactionalClient, Transactor
+from tests.simulation.timers_rows import PREFIX, Recall, Sent
+from tests.simulation.transactions_clients import TransactionalClient, Transactor
 from tests.simulation.transactions_truth import Sent as SentTogether
 from tests.simulation.world import World
 

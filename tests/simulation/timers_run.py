@@ -19,8 +19,10 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from tests.judges.violation import Violation
+from tests.simulation.branch_clients import Resolver
 from tests.simulation.cluster_clients import Reader, Sender, SimulatedClient
-from tests.simulation.cluster_run import HEALING_S, ClusterRun, _topic_names
+from tests.simulation.cluster_end import HEALING_S, topic_names
+from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.result import Result
@@ -36,10 +38,12 @@ from tests.simulation.timers_clients import (
     TimersChurner,
     TimersClient,
 )
+from tests.simulation.timers_judge import judge, judge_together
 from tests.simulation.timers_plan import scaled, timers_plan_of
-from tests.simulation.timers_truth import LogStarts, TimersTruth, judge, judge_together, timers_truth
-from tests.simulation.transactions_clients import Resolver, transactions_plan_of
+from tests.simulation.timers_rows import LogStarts, TimersTruth
+from tests.simulation.timers_truth import timers_truth
 from tests.simulation.transactions_clients import Shared as SharedTogether
+from tests.simulation.transactions_plan import transactions_plan_of
 from tests.simulation.transactions_truth import TransactionTruth, transaction_truth
 from tests.simulation.transactions_truth import judge as judge_transactions
 
@@ -217,7 +221,7 @@ class TimersRun(ClusterRun):
         )
 
     def _truth_together(self) -> TransactionTruth:
-        return transaction_truth(self.world.store, range(1, self.bundles()), _topic_names(self.world))
+        return transaction_truth(self.world.store, range(1, self.bundles()), topic_names(self.world))
 
     def _final_logs(self) -> dict[Partition, FinalLog]:
         return {

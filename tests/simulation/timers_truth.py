@@ -27,124 +27,19 @@ hanging message         something waits when all has come to rest
 from __future__ import annotations
 
 import heapq
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import ledgermq_broker.timed.state.places
-from ledgermq.client.delayed import RecallOutcome
 from ledgermq.protocol.records import decode_batch
 from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as stored
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.keys import PartitionId
-from tests.judges.violation import Violation
-from tests.simulation.history import Outcome, Partition
 from tests.simulation.timers_homes import INTAKE, Home, Range, comes_from
 from tests.simulation.timers_plan import UNITS_OF_WIDTHS
-from tests.simulation.transactions_truth import COMMITS, TransactionTruth
+from tests.simulation.timers_rows import LEARNT_US, PREFIX, Key, LogStarts, Row, Seen, TimersTruth, Topics
 from tests.simulation.watch import WatchedStore
-
-PREFIX = "late/"
-"""Of the values of timed messages."""
-
-Key = tuple[int, int, int]
-"""(effective due time in µs, offset in the intake, row)."""
-
-
-LEARNT_US = 5_000_000
-
-
-class Seen(NamedTuple):
-    """`moment`: the place of its segment among all objects that were ever stored. `at_us`: when it was put,
-    by the store's clock.
-    """
-
-    partition: Partition
-    offset: int
-    moment: int
-    at_us: int
-
-
-@dataclass
-class Recall:
-    """What a client was told. `moment`: number of objects that were stored by then."""
-
-    outcome: RecallOutcome
-    moment: int
-    at_us: int
-
-
-@dataclass
-class Sent:
-    """A message as its client knows it."""
-
-    value: str
-    partition: Partition
-    op: int
-    told: Outcome | None = None
-    told_moment: int = 0
-    due_us: int = 0
-    handle: str = ""
-    recalls: list[Recall] = field(default_factory=list)
-
-
-@dataclass
-class Row:
-    """A message as it was staged. `due_us`: as the sender said."""
-
-    value: str
-    topic_id: int
-    partition: int
-    due_us: int
-    key: Key
-    moment: int
-    at_us: int
-    homes: list[Home] = field(default_factory=list)
-    delivered: list[Seen] = field(default_factory=list)
-    recalled: int | None = None
-    """Moment of its tombstone."""
-    passed: int | None = None
-    """Moment at which the watermark passed it."""
-
-    @property
-    def is_late(self) -> bool:
-        return self.key[0] > self.due_us
-
-
-class LogStarts(NamedTuple):
-    """What a checkpoint of a bundle has put in force."""
-
-    moment: int
-    starts: Mapping[PartitionId, int]
-
-
-@dataclass
-class Topics:
-    """All topics that there ever were, by id. `removed`: moments."""
-
-    names: dict[int, str] = field(default_factory=dict)
-    removed: dict[int, int] = field(default_factory=dict)
-    freed: dict[int, int] = field(default_factory=dict)
-    """When the name of a removed topic became free, in µs of the store's clock."""
-
-
-@dataclass
-class TimersTruth:
-    topics: Topics
-    rows: dict[str, Row] = field(default_factory=dict)
-    """By value."""
-    visible: defaultdict[str, list[Seen]] = field(default_factory=lambda: defaultdict(list))
-    waiting: list[str] = field(default_factory=list)
-    """What is not over yet, as text."""
-    waits_until_us: int = 0
-    """Until something of it is due."""
-    coverage: Counter[str] = field(default_factory=Counter)
-    violations: list[Violation] = field(default_factory=list)
-
-    def report(self, kind: str, text: str) -> None:
-        self.violations.append(Violation(kind, text))
 
 
 class _Segment(NamedTuple):
@@ -485,58 +380,3 @@ class _Bundle:
 def _rows(data: bytes) -> list[tuple[bytes, bytes | None]]:
     batch = decode_batch(data)
     return list(zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True))
-
-
-def judge(truth: TimersTruth, sent: Iterable[Sent], kept_us: int) -> list[Violation]:
-    """What clients were told is so."""
-    for each in sent:
-        row = truth.rows.get(each.value)
-        if each.told is Outcome.OK and (row is None or row.moment >= each.told_moment):
-            truth.report("told before durable", f"{each.value} was acknowledged at {each.told_moment}; {row}")
-        elif each.told is Outcome.FAIL and row is not None:
-            truth.report("failed write staged", f"{each.value} is staged: {row}")
-        if row is None:
-            continue
-        if each.told is Outcome.OK and each.due_us != row.due_us:
-            truth.report("changed due time", f"{each.value} was due at {each.due_us}, and is at {row.due_us}")
-        is_gone = row.topic_id in truth.topics.removed
-        if not row.delivered and row.recalled is None and not is_gone:
-            truth.report("lost message", f"{each.value} is not visible: {row}")
-        for recall in each.recalls:
-            _judge_recall(truth, row, recall, kept_us, is_gone=is_gone)
-    return truth.violations
-
-
-def _judge_recall(truth: TimersTruth, row: Row, told: Recall, kept_us: int, *, is_gone: bool) -> None:
-    truth.coverage[f"a recall was told: {told.outcome}"] += 1
-    if told.outcome is RecallOutcome.RECALLED:
-        if row.delivered:
-            truth.report("recalled and visible", f"{row}: {told}")
-        if row.recalled is None or row.recalled >= told.moment:
-            truth.report("told before durable", f"{row}: {told}")
-    elif told.outcome is RecallOutcome.TOO_LATE:
-        if not row.delivered and not is_gone:
-            truth.report("too late and not visible", f"{row}: {told}")
-        elif row.delivered and not row.is_late and row.delivered[0].moment >= told.moment:
-            truth.report("told too late early", f"{row}: {told}")
-    elif told.at_us - row.due_us < kept_us:
-        truth.report("forgotten early", f"{row}: {told}")
-
-
-def judge_together(truth: TimersTruth, together: TransactionTruth) -> list[Violation]:
-    """What was sent in transactions waits for delivery from the commit on, and not otherwise (W17)."""
-    found, coverage = [], truth.coverage
-    for value, transaction in together.staged.items():
-        if not value.startswith(PREFIX):
-            continue
-        row, (state, moment) = truth.rows.get(value), together.decided.get(transaction, (None, 0))
-        coverage["a timed message of a transaction was delivered"] += row is not None and bool(row.delivered)
-        coverage["a timed message was staged, and not committed"] += row is None
-        if row is None:
-            continue
-        coverage["a timed message of a transaction was due before its commit"] += row.is_late
-        if state not in COMMITS:
-            found.append(Violation("not committed", f"{row}: {transaction} is {state}"))
-        elif row.moment <= moment:
-            found.append(Violation("before its commit", f"{row}: {transaction} was decided at {moment}"))
-    return found

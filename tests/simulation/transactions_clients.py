@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ledgermq.client.client import Client
@@ -24,91 +23,27 @@ from ledgermq.client.transactions.sending.staging import Staging
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.transactions import Transactions
 from ledgermq.client.transactions.two_phase import TwoPhase
-from ledgermq.client.transactions.xid import transactional_id_of
 from ledgermq.errors import (
-    InvalidRequest,
     LedgerMQError,
     StaleAssignment,
     TransactionAborted,
     TransactionFenced,
     TransactionOutcomeUnknown,
-    TransactionUnknown,
 )
 from ledgermq.offset_stores.contract import OffsetEntry
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.transactions.state.limits import TransactionLimits
-from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.half_truth import LocalDatabase
 from tests.simulation.history import Outcome
 from tests.simulation.network import Network
+from tests.simulation.transactions_plan import TransactionsPlan
 from tests.simulation.transactions_truth import Sent, processed_as
 from tests.simulation.world import World
 
 INPUT, OUTPUTS, GROUP = "main", ("left", "right"), "processors"
-PREPARED_MAX = 5
-"""Branches that wait for their end, of all managers."""
 STALE = 0.5
 """Share of the transactions that could stage under a former assignment, and do, in runs in which some do."""
-REST_S = 4.0
-"""So long some of them are left alone: their bundles ask about them meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionsPlan:
-    timeout_ms: int
-    deadline_s: float
-    """of one commit"""
-    processors: int
-    session_timeout_s: float
-    aborts: float
-    dies: float
-    """share of the transactions that are left open, as by a process that stands still"""
-    limits: TransactionLimits
-    carry_slots: int
-    outlives: bool
-    """Now and then a broker stands still until another has claimed its bundles."""
-    stages_stale: bool
-    """Processors now and then stage offsets under an assignment of before they lost a partition and got it again."""
-    twins: bool
-    """Two programs at a time use one xid."""
-    thief: bool
-    """A program that has learned producer ids of others stages under them."""
-    far_clocks: bool
-    """When all has healed, the clocks of the brokers are a day ahead for some seconds."""
-
-
-def transactions_plan_of(seed: int) -> TransactionsPlan:
-    r = random.Random(f"transactions plan {seed}")
-    half = random.Random(f"half messages plan {seed}")
-    return TransactionsPlan(
-        timeout_ms=r.choice((1000, 3000, 10_000)),
-        deadline_s=r.choice((2.0, 10.0, 30.0)),
-        processors=r.randint(1, 3),
-        session_timeout_s=r.choice((2.0, 5.0)),
-        aborts=r.choice((0.0, 0.2)),
-        dies=r.choice((0.0, 0.1)),
-        limits=TransactionLimits(
-            chunk_bytes=r.choice((1, 500, 4 * 1024 * 1024)),
-            ask_after_ms=r.choice((500, 2000)),
-            carry_after_ms=r.choice((100, 1000, 300_000)),
-            expiry_ms=r.choice((60_000, 7 * 24 * 3_600_000)),
-            expiry_look_ms=1000,
-            note_asked_ms=500,
-            log_start_ms=r.choice((200, 5000)),
-            check_after_ms=half.choice((300, 2000)),
-            check_every_ms=half.choice((200, 1000)),
-            checks_max=half.choice((2, 3, 15)),
-            half_expiry_ms=half.choice((1000, 120_000)),
-        ),
-        carry_slots=r.choice((1, 20)),
-        outlives=r.random() < 0.5,
-        stages_stale=random.Random(f"stale stages plan {seed}").random() < 0.5,
-        twins=random.Random(f"twins plan {seed}").random() < 0.4,
-        thief=random.Random(f"thief plan {seed}").random() < 0.4,
-        far_clocks=random.Random(f"far clocks plan {seed}").random() < 0.3,
-    )
 
 
 @dataclass
@@ -351,99 +286,6 @@ class Processor(TransactionalClient):
             self._world.note(self.name, f"close: {type(error).__name__} {error.message[:100]}")
 
 
-class Manager(TransactionalClient):
-    """Prepares branches of two-phase transactions, and leaves them to the resolver."""
-
-    _xids = 0
-
-    async def _session(self) -> None:
-        while not self.stopped.is_set():
-            await asyncio.sleep(self.random.expovariate(self._plan.records_s))
-            if len(self._shared.prepared) < PREPARED_MAX:
-                async with self.client.transactions.two_phase(timeout=self._own.timeout_ms / 1000) as branch:
-                    await self._prepare(branch)
-
-    async def _prepare(self, branch: TwoPhase) -> None:
-        self._xids += 1
-        xid = branch.xid(1, f"{self.name}.{self._incarnation}", str(self._xids))
-        sent = Sent(self.name, transactional_id_of(xid))
-        self._shared.sent.append(sent)
-        self._shared.prepared[sent.transactional_id] = sent
-        await branch.tpc_begin(xid)
-        try:
-            for _ in range(self.random.choice((1, 3))):
-                number = self.random.randrange(PARTITIONS)
-                value = f"{self.name}/{self._incarnation}/{self.next_value()}"
-                self._send(branch, sent, self.random.choice(self.outputs), number, value)
-            await branch.tpc_prepare(self._own.deadline_s)
-            sent.rests_until_s = asyncio.get_running_loop().time() + self.random.choice((0.0, 0.0, REST_S))
-            sent.prepared = True
-            self._world.coverage.saw("a branch was prepared")
-        except TransactionOutcomeUnknown:
-            sent.rollback_asked = True
-            with suppress(LedgerMQError):
-                await branch.tpc_rollback()
-            raise
-
-
-class Twins(TransactionalClient):
-    """Two programs that use one xid at the same time. At most one of them may be told that its transaction is
-    prepared or committed, and then the records of that one are visible.
-    """
-
-    _xids = 0
-
-    async def _session(self) -> None:
-        while not self.stopped.is_set():
-            await asyncio.sleep(self.random.expovariate(self._plan.records_s / 2))
-            if len(self._shared.prepared) < PREPARED_MAX:
-                self._xids += 1
-                async with self._new_client() as second:
-                    ends = [self._program(client, place) for place, client in enumerate((self.client, second))]
-                    for ended in await asyncio.gather(*ends, return_exceptions=True):
-                        if isinstance(ended, LedgerMQError):
-                            self._world.judge_error(ended)
-                        elif ended is not None:
-                            raise ended
-
-    async def _program(self, client: Client, place: int) -> None:
-        async with client.transactions.two_phase(timeout=self._own.timeout_ms / 1000) as branch:
-            xid = branch.xid(2, f"{self.name}.{self._incarnation}", str(self._xids))
-            await asyncio.sleep(self.random.choice((0.0, 0.0, 0.05)))
-            try:
-                await branch.tpc_begin(xid)
-            except InvalidRequest:
-                self._world.coverage.saw("a twin was refused")
-                return
-            sent = Sent(f"{self.name}.{place}", transactional_id_of(xid))
-            self._shared.sent.append(sent)
-            value = f"{self.name}/{self._incarnation}/{self._xids}/{place}"
-            self._send(branch, sent, self.outputs[place], self.random.randrange(PARTITIONS), value)
-            if self.random.random() < 0.5:
-                await self._commit(branch, sent)
-            else:
-                await self._prepare(branch, sent)
-
-    async def _commit(self, branch: TwoPhase, sent: Sent) -> None:
-        try:
-            await branch.tpc_commit(timeout_s=self._own.deadline_s)
-        except (TransactionAborted, TransactionFenced):
-            self._told(sent, committed=False)
-        else:
-            self._told(sent, committed=True)
-            self._world.coverage.saw("a twin was committed")
-
-    async def _prepare(self, branch: TwoPhase, sent: Sent) -> None:
-        self._shared.prepared[sent.transactional_id] = sent
-        try:
-            await branch.tpc_prepare(self._own.deadline_s)
-        except TransactionOutcomeUnknown:
-            sent.rollback_asked = True
-            raise
-        sent.prepared = True
-        self._world.coverage.saw("a twin was prepared")
-
-
 class Thief(TransactionalClient):
     """Stages under the producer ids of others, beside a transactional id of its own, as if the ids had leaked.
 
@@ -480,64 +322,3 @@ class Thief(TransactionalClient):
             self._world.coverage.saw("a thief was refused")
         finally:
             await producer.abort()
-
-
-class Resolver(TransactionalClient):
-    """Ends branches that others have prepared, by their names; one that was not prepared is rolled back.
-
-    Each time it is a program that has just started, and may first meet a former coordinator.
-    """
-
-    async def _session(self) -> None:
-        async with self._new_client() as client, client.transactions.two_phase() as branch:
-            while not self.stopped.is_set():
-                await asyncio.sleep(self.random.expovariate(self._plan.records_s))
-                now_s = asyncio.get_running_loop().time()
-                if due := sorted(name for name, sent in self._shared.prepared.items() if sent.rests_until_s <= now_s):
-                    await self._resolve(branch, self.random.choice(due))
-                    return
-                if self._world.healed:
-                    for xid in await branch.tpc_recover():
-                        await self._recover(branch, transactional_id_of(xid))
-
-    async def _resolve(self, branch: TwoPhase, name: str) -> None:
-        sent = self._shared.prepared[name]
-        was_promised = sent.promised
-        try:
-            if self.random.random() < 0.7:
-                await branch.tpc_commit(name, timeout_s=self._own.deadline_s)
-                self._told(sent, committed=True)
-                self._world.coverage.saw("a prepared branch was committed")
-            else:
-                await self._roll_back(branch, name, sent)
-                self._world.coverage.saw("a prepared branch was rolled back")
-        except TransactionAborted:
-            self._told(sent, committed=False)
-        except TransactionOutcomeUnknown:
-            return
-        except (InvalidRequest, TransactionUnknown) as error:
-            if was_promised and sent.promised:
-                self._world.violations.append(Violation("broken promise", f"{name} is prepared; answered: {error!r}"))
-            elif not await self._is_given_up(branch, name, sent, error):
-                return
-        self._shared.prepared.pop(name, None)
-
-    async def _recover(self, branch: TwoPhase, name: str) -> None:
-        """Roll back what was prepared after it was taken for unknown."""
-        if name not in self._shared.prepared:
-            sent = next(sent for sent in self._shared.sent if sent.transactional_id == name)
-            await self._roll_back(branch, name, sent)
-
-    async def _is_given_up(self, branch: TwoPhase, name: str, sent: Sent, refusal: LedgerMQError) -> bool:
-        """Decide what to do with a branch that is not prepared, or not known, at least not yet."""
-        if isinstance(refusal, TransactionUnknown):
-            return self._world.healed  # until then it may still be begun
-        if not self._world.healed and self.random.random() < 0.5:
-            return False
-        await self._roll_back(branch, name, sent)
-        return True
-
-    async def _roll_back(self, branch: TwoPhase, name: str, sent: Sent) -> None:
-        sent.rollback_asked = True
-        await branch.tpc_rollback(name, timeout_s=self._own.deadline_s)
-        self._told(sent, committed=False)

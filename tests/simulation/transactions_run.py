@@ -11,8 +11,10 @@ import asyncio
 from dataclasses import replace
 
 from ledgermq_ledger import keys
+from tests.simulation.branch_clients import Manager, Resolver, Twins
 from tests.simulation.cluster_clients import Reader, Sender
-from tests.simulation.cluster_run import ClusterRun, _topic_names
+from tests.simulation.cluster_end import topic_names
+from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.forgotten_sessions import repeatable_copies
 from tests.simulation.former_owners import FormerOwners
 from tests.simulation.groups_truth import group_truth
@@ -26,16 +28,13 @@ from tests.simulation.transactions_clients import (
     GROUP,
     INPUT,
     OUTPUTS,
-    Manager,
     Processor,
-    Resolver,
     Shared,
     Thief,
     TransactionalClient,
     Transactor,
-    Twins,
-    transactions_plan_of,
 )
+from tests.simulation.transactions_plan import transactions_plan_of
 from tests.simulation.transactions_truth import TransactionTruth, judge, judge_processed, transaction_truth
 
 SHARED_ID = "shared"
@@ -154,7 +153,7 @@ class TransactionsRun(ClusterRun):
         await self._until_ended({name: self._tasks[name] for name in ending})
 
     def _truth(self) -> TransactionTruth:
-        return transaction_truth(self.world.store, range(1, self.bundles()), _topic_names(self.world))
+        return transaction_truth(self.world.store, range(1, self.bundles()), topic_names(self.world))
 
     def _final_logs(self) -> dict[Partition, FinalLog]:
         return {
@@ -182,7 +181,7 @@ class TransactionsRun(ClusterRun):
         self._judge_processed(truth)
 
     def _judge_processed(self, truth: TransactionTruth) -> None:
-        by_name = {name: topic_id for topic_id, name in _topic_names(self.world).items()}
+        by_name = {name: topic_id for topic_id, name in topic_names(self.world).items()}
         groups = group_truth(self.world.store, range(1, self.bundles()), by_name.get(keys.OFFSETS_TOPIC, -1), set())
         self.world.violations += groups.violations
         committed = {
