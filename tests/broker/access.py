@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from google.protobuf.message import Message
 
+import ledgermq
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import LedgerMQError, Unauthorized
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.methods import Kind, Method
-from ledgermq.protocol.tokens import DrawnToken, draw_token
-from tests.broker.cluster import Cluster
+from ledgermq.protocol.tokens import DrawnToken, bearer, draw_token
+from ledgermq_broker.ports.in_process import InProcessConnector
+from tests.broker.cluster import Cluster, fetch_of, values_of
 from tests.virtual_time import virtual_sources
 
 RULES = {"security": "rules", "super_principals": "user:root"}
@@ -88,3 +92,16 @@ def codes_of(answer: Any) -> Iterable[str]:
         elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
             for each in [value] if isinstance(value, Message) else value:
                 yield from codes_of(each)
+
+
+@asynccontextmanager
+async def client_with(cluster: Cluster, secret: str) -> AsyncIterator[ledgermq.Client]:
+    connector = InProcessConnector(cluster.network, lambda address: bearer(secret) if secret else "")
+    settings = ClientSettings(timeout_s=30, attempt_timeout_s=5)
+    sources = virtual_sources(next(cluster.client_seeds))
+    async with ledgermq.Client(connector, list(cluster.brokers), settings, sources) as client:
+        yield client
+
+
+async def cluster_values(cluster: Cluster, secret: str, topic: str) -> list[bytes]:
+    return values_of(await cluster.line("a:1", secret).fetch_once(fetch_of(topic, 0)))

@@ -17,7 +17,7 @@ from ledgermq_broker.paths import received_batches
 from ledgermq_broker.paths.values import Value, produce_frame, stage_frame
 from tests.broker.access import RULES, change, token
 from tests.broker.cluster import Cluster, in_cluster
-from tests.broker.test_quotas import set_quota
+from tests.broker.quotas import set_quota
 from tests.broker.transaction_calls import beginner
 from tests.waiting import until
 

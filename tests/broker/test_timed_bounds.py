@@ -14,10 +14,11 @@ from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_ledger.topics.catalog import Topic
 from tests.broker.cluster import Cluster, in_cluster
-from tests.broker.test_timed_messages import BUNDLES, SMALL, held_of
+from tests.broker.timed_messages import BUNDLES, SMALL
 from tests.broker.timer_calls import (
     Timed,
     bundle_of,
+    held_of,
     now_s,
     send,
     send_once,

@@ -1,5 +1,5 @@
-"""Check timed messages through the brokers' services, without the client, in virtual time: each once, in
-order of its time and never early, whatever becomes of brokers, clocks and the store meanwhile.
+"""Check when timed messages come, through the brokers' services, without the client. Time is virtual: a year passes
+in a second.
 """
 
 from __future__ import annotations
@@ -9,18 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from ledgermq.errors import InvalidRequest, StoreFull
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.bundle.shared import write_gate
-from ledgermq_broker.cluster import pulse
 from ledgermq_broker.timed.counts import TimerCounts
 from ledgermq_broker.timed.state.places import MARGINS_US, WIDTHS_US
 from ledgermq_ledger import keys
-from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
+from tests.broker.timed_messages import BUNDLES, DAY_S, HOUR_S, SLOW, SMALL, lateness_s, numbered, seldom_looks
 from tests.broker.timer_calls import (
     Sender,
-    Timed,
     Watcher,
     bundle_of,
     constants_of,
@@ -35,32 +31,10 @@ from tests.broker.timer_calls import (
     us_of,
     watched,
 )
-from tests.stores.full import RefusingStore
-from tests.virtual_time import virtual, virtual_sources
+from tests.virtual_time import virtual
 from tests.waiting import until
-from tests.worlds.damage import damage_batch
 
-BUNDLES = {"bundles": 3}
-MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
-SMALL = constants_of(flush_after_ms=1000, chunk_bytes=400, log_start_ms=5000)
-"""Flushes at once, in many small pieces."""
-SLOW = {"heartbeat_interval_ms": 6 * 3_600_000, "holding_ms": 0}
-"""With `calm`, for tests that take days."""
-
-
-@pytest.fixture
-def calm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers look seldom whether they stood still, and whether there is room."""
-    monkeypatch.setattr(pulse, "BEAT_S", 6 * 3600.0)
-    monkeypatch.setattr(write_gate, "RESERVE_LOOK_S", 6 * 3600.0)
-
-
-def lateness_s(watcher: Watcher, dues: dict[bytes, float]) -> list[float]:
-    return [seen_s - dues[value] for value, seen_s in watcher.seen]
-
-
-def numbered(count: int, first_s: float, step_s: float = 0.0, name: str = "m") -> list[Timed]:
-    return [(b"%s%d" % (name.encode(), number), first_s + number * step_s) for number in range(count)]
+calm = pytest.fixture(seldom_looks)
 
 
 @in_cluster("a:1", **BUNDLES)
@@ -126,116 +100,6 @@ async def test_a_repeated_send_is_delivered_once_also_after_its_delivery_and_to_
         assert await watcher.until(3) == [b"a", b"b", b"c"]
 
 
-@pytest.mark.parametrize("graceful", [True, False])
-def test_the_next_owner_delivers_what_waits_in_memory_and_in_ranges(graceful: bool) -> None:
-    @in_cluster("a:1", constants=SMALL, **BUNDLES)
-    async def run(cluster: Cluster) -> None:
-        await cluster.create("t", 1)
-        begun_s = now_s()
-        dues = {b"%d" % s: begun_s + s for s in (20, 80, 100, 200, 300, 700, 1500)}
-        async with watched(cluster, "t", 0) as watcher:
-            await send(cluster, "t", 0, *dues.items())
-            await until(lambda: len(held_of(cluster).timers.ranges) >= 3, 10)
-            assert held_of(cluster).waiting.rows >= 2
-            await cluster.start("b:1")
-            await cluster.stop("a:1", graceful=graceful)
-            assert await watcher.until(7, 3000) == list(dues)
-            assert all(0 <= late_s < 20 for late_s in lateness_s(watcher, dues)[:1])
-            assert all(0 <= late_s < 1 for late_s in lateness_s(watcher, dues)[1:])
-
-    run()
-
-
-@pytest.mark.parametrize("is_dropped", [True, False])
-def test_a_chunk_in_flight_when_its_owner_dies_is_delivered_once(is_dropped: bool) -> None:
-    """The owner hangs in the put of a delivery, and dies; the put has landed, or not."""
-
-    @in_cluster("a:1", "b:1", constants=SMALL, **BUNDLES)
-    async def run(cluster: Cluster) -> None:
-        await cluster.create("t", 1)
-        due_s = now_s() + 5
-        messages = numbered(40, due_s)
-        async with watched(cluster, "t", 0) as watcher:
-            await send(cluster, "t", 0, *messages)
-            owner = await cluster.owner_of("t", 0)
-            if is_dropped:
-                await asyncio.sleep(due_s - now_s() - 0.5)
-                cluster.views[owner].pause()
-                await asyncio.sleep(1.5)
-            else:
-                await asyncio.sleep(due_s - now_s())
-            await cluster.stop(owner, graceful=False)
-            assert await watcher.until(40) == [value for value, _ in messages]
-
-    run()
-
-
-@in_cluster("a:1", "b:1", constants=constants_of(recall_kept_ms=60_000), **BUNDLES)
-async def test_a_message_is_recalled_before_its_time_and_never_after_it(cluster: Cluster) -> None:
-    await cluster.create("t", 1)
-    due_s = now_s() + 10
-    async with watched(cluster, "t", 0) as watcher:
-        offset = await send(cluster, "t", 0, *numbered(4, due_s))
-        assert await recall(cluster, "t", 0, offset, 1, due_s) == "RECALLED"
-        assert await recall(cluster, "t", 0, offset, 1, due_s) == "RECALLED"
-        await cluster.stop(await cluster.owner_of("t", 0), graceful=False)
-        assert await recall(cluster, "t", 0, offset, 3, due_s) == "RECALLED"
-        assert await watcher.until(2) == [b"m0", b"m2"]
-        assert await recall(cluster, "t", 0, offset, 0, due_s) == "TOO_LATE"
-        assert await recall(cluster, "t", 0, offset, 1, due_s) == "RECALLED", "again, when its time has passed"
-        await asyncio.sleep(MINUTE_S + 10)
-        await send(cluster, "t", 0, (b"later", now_s()))
-        await watcher.until(3)
-        for row in (0, 1, 2):
-            assert await recall(cluster, "t", 0, offset, row, due_s) == "FORGOTTEN"
-        assert not any(part.held.timers.recalls for part in served(cluster).values())
-        assert watcher.values == [b"m0", b"m2", b"later"]
-
-
-@in_cluster("a:1", constants=SMALL, **BUNDLES, **SLOW)
-async def test_a_message_in_a_range_is_recalled(cluster: Cluster, calm: None) -> None:
-    await cluster.create("t", 1)
-    due_s = now_s() + 2 * HOUR_S
-    async with watched(cluster, "t", 0) as watcher:
-        offset = await send(cluster, "t", 0, *numbered(3, due_s))
-        await until(lambda: not held_of(cluster).waiting.rows, 10)
-        assert await recall(cluster, "t", 0, offset, 1, due_s) == "RECALLED"
-        assert await watcher.until(2, 3 * HOUR_S) == [b"m0", b"m2"]
-
-
-@pytest.mark.parametrize("is_far", [False, True], ids=["in memory", "in a range"])
-@in_cluster("a:1", bundles=2, constants=SMALL, **SLOW)
-async def test_a_recall_by_another_topic_recalls_nothing(cluster: Cluster, calm: None, is_far: bool) -> None:
-    """Who may produce to one topic could recall the messages of all topics in its bundle."""
-    for name in ("t", "other"):
-        await cluster.create(name, 1)
-    due_s = now_s() + (2 * HOUR_S if is_far else 5)
-    async with watched(cluster, "t", 0) as watcher:
-        offset = await send(cluster, "t", 0, *numbered(3, due_s))
-        if is_far:
-            await until(lambda: not held_of(cluster).waiting.rows, 10)
-        assert await recall(cluster, "other", 0, offset, 1, due_s) == "RECALLED", "there is none of that topic"
-        assert await recall(cluster, "other", 0, offset, 2, due_s) == "RECALLED"
-        assert await recall(cluster, "t", 0, offset, 2, due_s) == "RECALLED"
-        listing = await listed(cluster, 1, topic="t", max_messages=10)
-        assert [message.row for message in listing.messages] == ([] if is_far else [0, 1])
-        await cluster.stop("a:1", graceful=False)
-        await cluster.start("a:1")
-        assert await watcher.until(2, 3 * HOUR_S) == [b"m0", b"m1"]
-
-
-@in_cluster("a:1", **BUNDLES)
-async def test_a_recall_of_what_was_never_sent_is_refused(cluster: Cluster) -> None:
-    await cluster.create("t", 1)
-    with pytest.raises(InvalidRequest, match="no timed message yet"):
-        await recall(cluster, "t", 0, 0, 0, now_s() + 5)
-    offset = await send(cluster, "t", 0, (b"a", now_s() + 5))
-    with pytest.raises(InvalidRequest, match="none has number"):
-        await recall(cluster, "t", 0, offset + 1, 0, now_s() + 5)
-    with pytest.raises(InvalidRequest, match="as late as"):
-        await recall(cluster, "t", 0, offset, 0, now_s() + 1000 * DAY_S)
-
-
 @in_cluster("a:1", **BUNDLES)
 async def test_messages_of_a_removed_topic_are_dropped_and_those_of_its_namesake_come(cluster: Cluster) -> None:
     await cluster.create("t", 1)
@@ -250,30 +114,6 @@ async def test_messages_of_a_removed_topic_are_dropped_and_those_of_its_namesake
         await send(cluster, "t", 0, (b"new", due_s))
         assert await watcher.until(1) == [b"x"]
         assert await cluster.read_all("t", 0) == [b"new"]
-
-
-@virtual
-async def test_a_store_that_is_full_delays_deliveries_and_loses_none() -> None:
-    store = RefusingStore()
-    async with cluster_of("a:1", store=store, constants=SMALL, **BUNDLES) as cluster:
-        await cluster.create("t", 2)
-        begun_s = now_s()
-        watchers = [Watcher(cluster, "t", partition) for partition in (0, 1)]
-        sender = await Sender(cluster, "t", 0).open()
-        await sender.send(*numbered(50, begun_s + 5, 0.2))
-        await send(cluster, "t", 1, *numbered(50, begun_s + 5, 4.0))
-        await asyncio.sleep(8)
-        store.refusal = StoreFull("no space is left")
-        refused = asyncio.create_task(sender.send((b"after", begun_s + 20)))
-        await asyncio.sleep(30)
-        seen = len(watchers[0].seen)
-        assert 0 < seen < 50
-        store.refusal = None
-        await refused
-        assert await watchers[0].until(51) == [value for value, _ in numbered(50, 0)] + [b"after"]
-        assert await watchers[1].until(50) == [value for value, _ in numbered(50, 0)]
-        for watcher in watchers:
-            await watcher.close()
 
 
 @in_cluster("a:1", constants=SMALL, **BUNDLES, **SLOW)
@@ -348,141 +188,6 @@ async def test_timed_messages_are_refused_without_durability_and_in_topics_of_th
     for topic in (keys.DELAYED_TOPIC, keys.DELAYED_FAR_TOPIC, keys.TIMERS_TOPIC, keys.METADATA_TOPIC, "closed"):
         result = await send_once(cluster, "a:1", timed_frame(topic, 0, [(b"x", now_s() + 1)]))
         assert result.error.code == "PUBLISH_NOT_ACCEPTED", topic
-
-
-@virtual
-async def test_a_damaged_block_is_named_by_its_object_and_is_delivered_when_it_is_repaired() -> None:
-    store = MemoryStore("", virtual_sources(1000))
-    async with cluster_of("a:1", store=store, **BUNDLES) as cluster:
-        await cluster.create("t", 1)
-        due_s = now_s() + 60
-        await send(cluster, "t", 0, (b"first", due_s))
-        bundle = await bundle_of(cluster, "t", 0)
-        slot = cluster.brokers["a:1"].ownership.opened[bundle].status().slot
-        place = held_of(cluster).logs.intake
-        await cluster.stop("a:1", graceful=False)
-        key = keys.segment(bundle, slot)
-        sound = await store.get(key)
-        await damage_batch(store, bundle, slot, place)
-        await cluster.start("b:1")
-        await cluster.settled()
-        async with watched(cluster, "t", 0) as watcher:
-            await asyncio.sleep(80)
-            assert not watcher.seen
-            answer = await listed(cluster, bundle)
-            assert key in answer.summary.trouble
-            cluster_info = await cluster.line("b:1").describe_cluster(pb.DescribeClusterRequest())
-            assert any("timed messages" in problem and key in problem for problem in cluster_info.problems)
-            await store.delete([key])
-            await store.put_if_absent(key, [sound])
-            assert await watcher.until(1) == [b"first"]
-            assert not (await listed(cluster, bundle)).summary.trouble
-
-
-@in_cluster("a:1", "b:1", **BUNDLES)
-async def test_a_broker_of_a_release_without_timed_messages_keeps_them_from_being_sent(cluster: Cluster) -> None:
-    await cluster.create("t", 1)
-    controller = next(broker for broker in cluster.brokers.values() if 0 in broker.ownership.terms.opened)
-    older = next(broker for broker in cluster.brokers.values() if broker is not controller)
-    older.membership.me = replace(older.membership.me, features=(), release="0.0.9")
-    name = older.broker_id
-    await until(lambda: controller.membership.present()[name].release == "0.0.9", 10)
-    owner = await cluster.owner_of("t", 0)
-    result = await send_once(cluster, owner, timed_frame("t", 0, [(b"x", now_s() + 1)]))
-    assert result.error.code == "UNAVAILABLE"
-    assert "timers need every broker" in result.error.message
-    assert keys.TIMERS_TOPIC not in controller.metadata.catalog.topics_by_name
-    assert not (await listed(cluster, 1)).HasField("summary")
-    await cluster.stop(older.address)
-    await until(lambda: name not in controller.membership.present(), 30)
-    await send(cluster, "t", 0, (b"x", now_s() + 1))
-
-
-@in_cluster("a:1", **BUNDLES)
-async def test_after_a_bug_the_state_is_loaded_when_all_sends_have_an_outcome(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A send is in flight while the state fails: its message is in the next state, too."""
-    await cluster.create("t", 1)
-    async with watched(cluster, "t", 0) as watcher:
-        due_s = now_s() + 20
-        await send(cluster, "t", 0, (b"before", due_s))
-        bundle = await bundle_of(cluster, "t", 0)
-        failed = served(cluster)[bundle]
-        cluster.views["a:1"].pause()
-        sending = asyncio.create_task(send(cluster, "t", 0, (b"in flight", due_s + 1)))
-        await asyncio.sleep(0.2)
-        failed.held.state.broken(AssertionError("a bug"))
-        await asyncio.sleep(3)
-        assert not sending.done()
-        cluster.views["a:1"].resume()
-        await sending
-        assert await watcher.until(2) == [b"before", b"in flight"]
-        assert served(cluster)[bundle] is not failed
-
-
-@in_cluster("a:1", **BUNDLES)
-async def test_a_send_whose_caller_goes_away_is_delivered_like_others(cluster: Cluster) -> None:
-    """Its block is on its way, and nothing cancels that; the blocks behind it come into memory, too."""
-    await cluster.create("t", 1)
-    async with watched(cluster, "t", 0) as watcher:
-        due_s = now_s() + 20
-        await send(cluster, "t", 0, (b"before", due_s))
-        cluster.views["a:1"].pause()
-        sending = asyncio.create_task(send(cluster, "t", 0, (b"left alone", due_s + 1)))
-        await asyncio.sleep(0.2)
-        sending.cancel()
-        await asyncio.sleep(0.2)
-        cluster.views["a:1"].resume()
-        await send(cluster, "t", 0, (b"behind", due_s + 2))
-        assert await watcher.until(3) == [b"before", b"left alone", b"behind"]
-
-
-async def earliest_in_intake(cluster: Cluster, bundle: int) -> int:
-    owner, logs = served(cluster)[bundle].held.logs.owner, served(cluster)[bundle].held.logs
-    [catalog] = {id(each.metadata): each.metadata.catalog for each in cluster.brokers.values()}.values()
-    return await owner.list_offset(catalog.topics_by_id[logs.intake.topic_id], logs.intake.partition, "earliest")
-
-
-@in_cluster("a:1", constants=constants_of(flush_after_ms=1000, log_start_ms=600_000), **BUNDLES)
-async def test_the_next_owner_frees_what_the_former_one_has_delivered(cluster: Cluster) -> None:
-    """Although it delivers and moves nothing itself."""
-    await cluster.create("t", 1)
-    bundle = await bundle_of(cluster, "t", 0)
-    async with watched(cluster, "t", 0) as watcher:
-        await send(cluster, "t", 0, (b"soon", now_s() + 3.5))
-        await watcher.until(1)
-        await asyncio.sleep(300)
-        await cluster.stop("a:1", graceful=False)
-        await cluster.start("b:1")
-        await until(lambda: bundle in served(cluster), 60)
-        assert await earliest_in_intake(cluster, bundle) == 0, "the former owner had no time for it"
-        await asyncio.sleep(700)
-        assert await earliest_in_intake(cluster, bundle) == 1
-
-
-@in_cluster("a:1", constants=SMALL, **BUNDLES)
-async def test_logs_of_delivered_messages_begin_later_and_those_of_waiting_ones_stay(cluster: Cluster) -> None:
-    await cluster.create("t", 1)
-    begun_s = now_s()
-    async with watched(cluster, "t", 0) as watcher:
-        await send(cluster, "t", 0, (b"soon", begun_s + 5), (b"minutes", begun_s + 200))
-        await send(cluster, "t", 0, (b"hours", begun_s + 5 * HOUR_S))
-        await watcher.until(2)
-        await asyncio.sleep(300)
-        held = held_of(cluster)
-        owner, logs = held.logs.owner, held.logs
-        catalog = cluster.brokers["a:1"].metadata.catalog
-
-        async def earliest(place):  # type: ignore[no-untyped-def]
-            return await owner.list_offset(catalog.topics_by_id[place.topic_id], place.partition, "earliest")
-
-        assert await earliest(logs.intake) == 2, "both blocks are delivered or moved"
-        [waiting] = held.timers.ranges
-        assert waiting.far
-        assert await earliest(logs.place_of(waiting)) == held.timers.ranges[waiting].begin_offset
-        for range_id in [each for each in logs._next if each != waiting and logs.next_offset(each)]:
-            assert await earliest(logs.place_of(range_id)) == logs.next_offset(range_id)
 
 
 @in_cluster("a:1", **BUNDLES)

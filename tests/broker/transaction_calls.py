@@ -14,9 +14,11 @@ from ledgermq.protocol.frames import Frame, StageFrame
 from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.settings.processes import BrokerConstants
+from ledgermq_broker.transactions.participating.copier import Copier
 from ledgermq_broker.transactions.partition import TransactionPartition
 from ledgermq_broker.transactions.routing.routed import partition_of
 from ledgermq_broker.transactions.state.limits import TransactionLimits
+from ledgermq_broker.transactions.state.participating.completing import Chunk
 from ledgermq_ledger import keys
 from tests.broker.cluster import FAST_CONSTANTS, Cluster, batch_header, encoded
 from tests.broker.groups import ask, committed
@@ -207,3 +209,20 @@ async def code_of(call: Callable[[], object]) -> str:
     except LedgerMQError as error:
         return error.code
     return ""
+
+
+def stand_still_after(copier: Copier, chunks: int) -> asyncio.Event:
+    """The copier hangs after so many chunks, which are durable when the event is set."""
+    real, stands, done = copier._copy_chunk, asyncio.Event(), 0
+
+    async def copy(chunk: Chunk) -> None:
+        nonlocal done
+        if done == chunks:
+            await copier._state.durable()
+            stands.set()
+            await asyncio.Event().wait()
+        done += 1
+        await real(chunk)
+
+    copier._copy_chunk = copy  # type: ignore[method-assign]
+    return stands
