@@ -12,8 +12,8 @@ from ledgermq.cli.admin.status import FutureRecord, future_records
 from ledgermq.client.messages.record import datetime_of
 from ledgermq.errors import InvalidRecord
 from tests.broker.cluster import Cluster, in_cluster
+from tests.e2e.retrying import all_of
 from tests.e2e.test_client_takeover import client_of
-from tests.e2e.test_retry_levels import all_of
 from tests.virtual_time import virtual_sources
 
 HOUR_US = 3_600_000_000

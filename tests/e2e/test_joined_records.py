@@ -20,8 +20,8 @@ from ledgermq.client.transactions.transaction import Transaction
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.group_clients import fill
 from tests.e2e.own_network import OwnNetwork
+from tests.e2e.spilling import cut_off, emptied, state_of
 from tests.e2e.test_client_takeover import client_of
-from tests.e2e.test_spill import cut_off, emptied, state_of
 from tests.e2e.test_transactional_handlers import Inline, running, until_copied
 
 HEADERS: list[Any] = [

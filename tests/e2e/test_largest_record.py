@@ -14,8 +14,8 @@ from ledgermq.errors import MessageTooLarge
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX, RECORD_BYTES_MAX
 from ledgermq.protocol.records import Compression, encode_batch
 from tests.broker.cluster import Cluster, in_cluster
+from tests.e2e.retrying import all_of
 from tests.e2e.test_client_takeover import client_of
-from tests.e2e.test_retry_levels import all_of
 
 LARGEST = 33_488_896
 HEADERS = [("h", b"x" * 8)] * 1000

@@ -14,8 +14,8 @@ from ledgermq.protocol.records import SCHEMA, encode_batch, timestamps_of
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.paths import received_batches
 from tests.broker.cluster import TIMESTAMP_US, Cluster, batch_header, in_cluster
+from tests.e2e.retrying import all_of, running
 from tests.e2e.test_client_takeover import client_of
-from tests.e2e.test_retry_levels import all_of, running
 from tests.waiting import until
 
 PAIRS = [{"key": None, "value": b"1"}, {"key": "name", "value": None}]

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 import ledgermq
 from examples.protocol.minimal_client import M, MinimalClient, Refused, Session
 from ledgermq.protocol import ledgermq_pb2 as pb
-from tests.e2e.test_tls import serving
+from tests.e2e.serving_tls import serving
 from tests.waiting import until_two_own
 
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "protocol" / "minimal_client.py"

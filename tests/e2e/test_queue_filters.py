@@ -13,9 +13,9 @@ from ledgermq import errors
 from ledgermq_broker.queues.state.filters import FILTER_S
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.queue_calls import GROUP, TOPIC, request_of
+from tests.e2e.filtering import FILTERS, send
+from tests.e2e.queued import values
 from tests.e2e.test_client_takeover import client_of
-from tests.e2e.test_filters import FILTERS, send
-from tests.e2e.test_queues import values
 from tests.waiting import until
 
 

@@ -14,8 +14,8 @@ from ledgermq import Retry, Serializer
 from ledgermq.client.groups.retry_topics import failures_of
 from ledgermq.errors import BadValue, InvalidRecord
 from tests.broker.cluster import Cluster, in_cluster
+from tests.e2e.retrying import running, until_in
 from tests.e2e.test_client_takeover import client_of
-from tests.e2e.test_retry_levels import running, until_in
 from tests.waiting import until
 
 JSON = Serializer.json()

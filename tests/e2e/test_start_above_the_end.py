@@ -9,8 +9,8 @@ import pytest
 import ledgermq
 from ledgermq.errors import OffsetOutOfRange
 from tests.broker.cluster import Cluster, in_cluster
+from tests.e2e.queued import fill
 from tests.e2e.test_client_takeover import client_of
-from tests.e2e.test_queues import fill
 
 WAYS: list[dict[str, Any]] = [{}, {"until_end": True}, {"end": {0: 200}}, {"end": "latest"}, {"end": {0: 3}}]
 

@@ -173,8 +173,8 @@ GROUP = {
     "revoke_wait_s": "e2e/test_group_membership.py::test_commits_are_accepted_while_partitions_are_revoked",
     "close_timeout_s": "e2e/test_group_membership.py::test_close_is_bounded_and_typed_when_the_cluster_is_down",
     "acked_ahead_max": "unit/client/groups/test_hostile_coordinator.py::test_acknowledgements_that_wait_for_one_message_are_bounded",
-    "failed_held_max": "e2e/test_retry_levels.py::test_reading_waits_while_too_many_refused_messages_are_held",
-    "failed_held_bytes_max": "e2e/test_retry_levels.py::test_reading_waits_while_too_many_refused_messages_are_held",
+    "failed_held_max": "e2e/test_nack.py::test_reading_waits_while_too_many_refused_messages_are_held",
+    "failed_held_bytes_max": "e2e/test_nack.py::test_reading_waits_while_too_many_refused_messages_are_held",
     "assignor": "unit/offsets/test_members.py::test_members_agree_on_an_assignor",
     "instance_id": "e2e/test_group_membership.py::test_a_static_member_that_comes_back_finds_its_partitions_and_two_at_once_are_refused",
     "rack": "broker/test_groups.py::test_members_get_the_partitions_of_the_brokers_in_their_rack",
@@ -188,7 +188,7 @@ GROUP = {
 HANDLER = {
     "concurrency": "e2e/test_handlers.py::test_order_and_concurrency",
     "ordered_by": "e2e/test_handlers.py::test_order_and_concurrency",
-    "executor": "e2e/test_sync.py::test_handlers_run_until_they_are_stopped",
+    "executor": "e2e/test_sync_handlers.py::test_handlers_run_until_they_are_stopped",
     "timeout_s": "e2e/test_handlers.py::test_a_failed_message_comes_again_and_its_partition_waits_while_others_go_on",
     "retry": "e2e/test_retries.py::test_in_order_calls_so_often_as_max_attempts_says_and_drops",
     "retry_ms_first": "broker/test_setting_effects.py::test_a_failed_message_is_handled_again_within_retry_ms_max",
@@ -270,16 +270,16 @@ QUEUE = {
     "interceptors": "e2e/test_serializers.py::test_a_queue_hands_it_out_like_others",
 }
 QUEUE_HANDLER = {
-    "concurrency": "e2e/test_queues.py::test_handlers",
-    "executor": "e2e/test_queues.py::test_settings_of_handlers",
-    "timeout_s": "e2e/test_queues.py::test_settings_of_handlers",
-    "wait_ms_first": "e2e/test_queues.py::test_handlers",
-    "wait_ms_max": "e2e/test_queues.py::test_settings_of_handlers",
+    "concurrency": "e2e/test_queue_handlers.py::test_handlers",
+    "executor": "e2e/test_queue_handlers.py::test_settings_of_handlers",
+    "timeout_s": "e2e/test_queue_handlers.py::test_settings_of_handlers",
+    "wait_ms_first": "e2e/test_queue_handlers.py::test_handlers",
+    "wait_ms_max": "e2e/test_queue_handlers.py::test_settings_of_handlers",
     "batch": "e2e/test_batch_handlers.py::test_a_queue_s_handler_takes_batches_too",
     "batch_records_max": "e2e/test_batch_handlers.py::test_a_queue_s_handler_takes_batches_too",
     "rate_per_s": "e2e/test_batch_handlers.py::test_a_rate_spreads_the_calls",
     "middleware": "e2e/test_batch_handlers.py::test_middleware_sees_each_call_and_its_outcome",
-    "on_failure": "e2e/test_queues.py::test_settings_of_handlers",
+    "on_failure": "e2e/test_queue_handlers.py::test_settings_of_handlers",
 }
 EFFECTS: dict[str, dict[str, str]] = {
     "process": PROCESS,
