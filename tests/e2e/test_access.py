@@ -64,6 +64,14 @@ class Shell:
         return json.loads(self(*words, "--output", "json", token=token))
 
 
+def _shown_nowhere(secrets: list[str], texts: list[str], root: Path) -> None:
+    stored = [path.read_bytes() for path in root.rglob("*") if path.is_file()]
+    for secret in secrets:
+        assert not any(secret in text for text in texts)
+        assert not any(secret.encode() in data for data in stored)
+        assert not any(secret[-20:] in text for text in texts)
+
+
 @pytest.mark.slow
 async def test_a_cluster_with_tokens_from_the_first_one_on(tmp_path: Path, program: Path) -> None:
     root_url = (tmp_path / "root").as_uri()
@@ -73,8 +81,7 @@ async def test_a_cluster_with_tokens_from_the_first_one_on(tmp_path: Path, progr
             brokers.start("--audit-file", str(audit) + str(number), "--admin-port", "0")
         shell = Shell(program, brokers.addresses)
         assert "without credentials" in _error(shell, "topic", "list")
-        root = await asyncio.to_thread(shell, "token", "create", "root", target=root_url)
-        root = root.strip()
+        root = (await asyncio.to_thread(shell, "token", "create", "root", target=root_url)).strip()
         shell("topic", "create", "orders", "--partitions", "4", token=root)
         shop = shell("token", "create", "shop", "--group", "staff", "--expires-in", "1h", token=root).strip()
         shell("acl", "test", "produce", "orders", token=shop, code=ExitCode.REFUSED)
@@ -83,10 +90,8 @@ async def test_a_cluster_with_tokens_from_the_first_one_on(tmp_path: Path, progr
         [shown] = shell.json("acl", "list", token=root)["rules"]
         assert (shown["id"], shown["name"], shown["created_by"]) == (rule, "ord*", "user:root")
         listed = shell.json("token", "list", token=root)["tokens"]
-        assert {(each["user"], each["groups"], each["created_by"]) for each in listed} == {
-            ("root", "", ""),
-            ("shop", "staff", "user:root"),
-        }
+        owners = {(each["user"], each["groups"], each["created_by"]) for each in listed}
+        assert owners == {("root", "", ""), ("shop", "staff", "user:root")}
         shell("acl", "list", token=shop, code=ExitCode.REFUSED)
 
         file = tmp_path / "token"
@@ -121,17 +126,30 @@ async def test_a_cluster_with_tokens_from_the_first_one_on(tmp_path: Path, progr
         texts += [broker.text() for broker in brokers.running]
         lines = _lines(audit)
         texts.append(json.dumps(lines))
-    stored = [path.read_bytes() for path in (tmp_path / "root").rglob("*") if path.is_file()]
-    for secret in secrets:
-        assert not any(secret in text for text in texts)
-        assert not any(secret.encode() in data for data in stored)
-        assert not any(secret[-20:] in text for text in texts)
+    _shown_nowhere(secrets, texts, tmp_path / "root")
     said = {(line["event"], line["principal"], line["operation"], line["resource"]) for line in lines}
     assert ("allowed", "user:root", "create", "orders") in said
     assert ("allowed", "user:root", "cluster", "") in said
     assert ("refused", "user:shop", "cluster", "") in said
     assert ("refused", "unknown", "admission", "") in said
     assert all({"timestamp", "connection", "method"} <= line.keys() for line in lines), lines
+
+
+async def read_by_spark(options: dict[str, str]) -> int:
+    """Return how many rows the source finds."""
+
+    def read() -> int:
+        source = LedgerMQDataSource({"topic": "orders"} | options)
+        reader = source.reader(source.schema())
+        return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+
+    return await asyncio.to_thread(read)
+
+
+async def written_by_spark(options: dict[str, str]) -> str:
+    """Return as whom the sink would write."""
+    async with opened(sink_options(options, streaming=False)) as place:
+        return (await place.client.access.test("produce", "orders")).principal
 
 
 @pytest.mark.slow
@@ -157,30 +175,18 @@ async def test_a_token_comes_from_everywhere(
         ]
         servers = {"servers": brokers.addresses}
 
-        async def read_by_spark(options: dict[str, str]) -> int:
-            def read() -> int:
-                source = LedgerMQDataSource(servers | {"topic": "orders"} | options)
-                reader = source.reader(source.schema())
-                return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
-
-            return await asyncio.to_thread(read)
-
-        async def written_by_spark(options: dict[str, str]) -> str:
-            async with opened(sink_options(servers | options, streaming=False)) as place:
-                return (await place.client.access.test("produce", "orders")).principal
-
         # Nothing gives one: each surface is refused.
         for call in (read_by_spark, written_by_spark):
             with pytest.raises(Unauthorized, match="without credentials"):
-                await call({})
+                await call(servers)
         shell("topic", "list", code=ExitCode.REFUSED)
 
         for arguments in ({"token": token}, {"token_file": str(token_file)}):
             async with ledgermq.connect(brokers.addresses, **arguments) as client:
                 await client.create_topic("orders", 1, if_not_exists=True)
         for options in ({"token": token}, {"tokenFile": str(token_file)}):
-            assert await read_by_spark(options) == 0
-            assert await written_by_spark(options) == "user:root"
+            assert await read_by_spark(servers | options) == 0
+            assert await written_by_spark(servers | options) == "user:root"
         for variables in sources:
             assert "orders" in shell("topic", "list", variables=variables)
             with monkeypatch.context() as patched:
@@ -188,8 +194,8 @@ async def test_a_token_comes_from_everywhere(
                     patched.setenv(name, value)
                 async with ledgermq.connect(brokers.addresses) as client:
                     assert [topic.name for topic in await client.list_topics()] == ["orders"]
-                assert await read_by_spark({}) == 0
-                assert await written_by_spark({}) == "user:root"
+                assert await read_by_spark(servers) == 0
+                assert await written_by_spark(servers) == "user:root"
         assert "orders" in shell("--token-file", str(token_file), "topic", "list")
         shown = await asyncio.to_thread(
             subprocess.run,
@@ -201,12 +207,8 @@ async def test_a_token_comes_from_everywhere(
             check=True,
         )
         assert "port" in shown.stdout
-        texts = [
-            shell.printed,
-            shown.stdout + shown.stderr,
-            caplog.text,
-            *(broker.text() for broker in brokers.running),
-        ]
+        texts = [shell.printed, shown.stdout + shown.stderr, caplog.text]
+        texts += [broker.text() for broker in brokers.running]
     assert not any(token in text or token[-20:] in text for text in texts)
 
 

@@ -174,6 +174,18 @@ def provider() -> Iterator[Provider]:
         thread.join()
 
 
+def wrong_tokens(provider: Provider, key: RSAKey, good: str) -> list[tuple[str, str]]:
+    """Tokens that brokers refuse, each with a word of the reason."""
+    stranger = RSAKey.generate_key(2048, {"kid": "old", "use": "sig"})
+    return [
+        (provider.token(key, aud="another"), "invalid_claim"),
+        (provider.token(key, iss="http://127.0.0.1:1/realm"), "invalid_claim"),
+        (provider.token(key, exp=int(time.time()) - 90), "has expired"),
+        (provider.token(stranger, roles=["sales"]), "bad_signature"),
+        (good.rpartition(".")[0] + ".", "not"),
+    ]
+
+
 @pytest.mark.slow
 async def test_signed_tokens_of_an_identity_provider(provider: Provider, tmp_path: Path) -> None:
     old = RSAKey.generate_key(2048, {"kid": "old", "use": "sig"})
@@ -205,14 +217,7 @@ async def test_signed_tokens_of_an_identity_provider(provider: Provider, tmp_pat
             assert (await alice.read_arrow("orders")).column("value").to_pylist() == [b"first"]
             await refused(alice.create_topic("ordinary", 1))
 
-            stranger = RSAKey.generate_key(2048, {"kid": "old", "use": "sig"})
-            for token, why in (
-                (provider.token(old, aud="another"), "invalid_claim"),
-                (provider.token(old, iss="http://127.0.0.1:1/realm"), "invalid_claim"),
-                (provider.token(old, exp=int(time.time()) - 90), "has expired"),
-                (provider.token(stranger, roles=["sales"]), "bad_signature"),
-                (alice_token.rpartition(".")[0] + ".", "not"),
-            ):
+            for token, why in wrong_tokens(provider, old, alice_token):
                 async with connect(token) as client:
                     await refused(client.list_topics(), why)
 

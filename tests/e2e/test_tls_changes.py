@@ -61,6 +61,30 @@ async def serving_on(port: int, root: Path, pair: Pair) -> AsyncIterator[Node]:
 # -- reload
 
 
+class Load:
+    """A client that sends without end, others that come and go, and what they were told of troubles."""
+
+    def __init__(self) -> None:
+        self.sent = self.newcomers = 0
+        self.done = asyncio.Event()
+        self.troubles: list[str] = []
+
+    def note(self, trouble: errors.LedgerMQError | None) -> None:
+        self.troubles.extend([] if trouble is None else [str(trouble)])
+
+    async def send(self, client: ledgermq.Client) -> None:
+        async with client.producer() as producer:
+            while not self.done.is_set():
+                await producer.send("orders", str(self.sent))
+                self.sent += 1
+
+    async def come(self, address: str, tls: Tls) -> None:
+        while not self.done.is_set():
+            async with ledgermq.connect(address, tls=tls, timeout_s=SLOW_S, on_trouble=self.note) as another:
+                await another.describe_cluster()
+            self.newcomers += 1
+
+
 @pytest.mark.slow
 async def test_certificates_and_authorities_change_under_load_and_no_call_fails(
     authority: Authority, tmp_path: Path, quick_looks: None
@@ -75,46 +99,26 @@ async def test_certificates_and_authorities_change_under_load_and_no_call_fails(
     tls = Tls(ca=trusted, cert=program.cert, key=program.key)
     settings = {"tls_client_ca_file": str(trusted), "tls_client_auth": "required", "tls_ca_file": str(trusted)}
     chosen = load_settings(None, port=0, reserve_bytes=0, **broker.settings(), **settings)
-    sent = newcomers = 0
-    done = asyncio.Event()
-    troubles: list[str] = []
-
-    def note(trouble: errors.LedgerMQError | None) -> None:
-        troubles.extend([] if trouble is None else [str(trouble)])
-
+    load = Load()
     async with (
         followed_certificates(chosen, Sources()) as certificates,
         await Node.start((tmp_path / "root").as_uri(), chosen, Sources(), certificates=certificates) as node,
-        ledgermq.connect(node.address, tls=tls, timeout_s=SLOW_S, on_trouble=note) as client,
+        ledgermq.connect(node.address, tls=tls, timeout_s=SLOW_S, on_trouble=load.note) as client,
     ):
         assert certificates is not None
 
-        async def send() -> None:
-            nonlocal sent
-            async with client.producer() as producer:
-                while not done.is_set():
-                    await producer.send("orders", str(sent))
-                    sent += 1
-
-        async def come() -> None:
-            nonlocal newcomers
-            while not done.is_set():
-                async with ledgermq.connect(node.address, tls=tls, timeout_s=SLOW_S, on_trouble=note) as another:
-                    await another.describe_cluster()
-                newcomers += 1
-
         async def settle(before: object) -> None:
             await until(lambda: certificates.loaded is not before)
-            goal = sent + 20, newcomers + 5
+            goal = load.sent + 20, load.newcomers + 5
             for _ in range(3):  # the client that stays looks at the files when it makes a call
                 await client.describe_cluster()
                 await asyncio.sleep(2 * QUICK_S)
-            await until(lambda: sent >= goal[0] and newcomers >= goal[1])
+            await until(lambda: load.sent >= goal[0] and load.newcomers >= goal[1])
 
         await client.create_topic("orders", 1)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(send())
-            tasks.create_task(come())
+            tasks.create_task(load.send(client))
+            tasks.create_task(load.come(node.address, tls))
             for number, (former, next_one) in enumerate([(first, second), (second, first)]):
                 before = certificates.loaded
                 replace(trusted, former.ca.read_bytes() + next_one.ca.read_bytes())
@@ -126,10 +130,10 @@ async def test_certificates_and_authorities_change_under_load_and_no_call_fails(
                 before = certificates.loaded
                 replace(trusted, next_one.ca.read_bytes())
                 await settle(before)
-            done.set()
-        assert troubles == []
+            load.done.set()
+        assert load.troubles == []
         table = await client.read_arrow("orders")
-    assert table.column("value").to_pylist() == [str(number).encode() for number in range(sent)]
+    assert table.column("value").to_pylist() == [str(number).encode() for number in range(load.sent)]
 
 
 async def test_files_that_cannot_be_used_change_nothing(

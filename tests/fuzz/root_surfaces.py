@@ -57,7 +57,7 @@ from ledgermq_tools.ledger.transactions_report import transactions_report
 from tests.fuzz.ledger_surfaces import spoil_segment
 from tests.fuzz.mutation import mutate_sealed
 from tests.fuzz.surface import Surface, Untyped
-from tests.property.timer_life import batch_of
+from tests.property.timer_log import batch_of
 from tests.stores.backends import seeded_sources
 from tests.worlds.batches import mutate
 from tests.worlds.ledgers import append_and_wait, batch, ledger_of, session

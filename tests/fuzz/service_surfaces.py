@@ -135,16 +135,9 @@ def _request_type(method: Method) -> type[Message]:
     return type(method.decode_request(b""))
 
 
-def seeds() -> list[bytes]:
-    good, odd = encoded([b"good"]), encoded([None, b"x" * 100], b"key")
-    session = pb.ProducerSession(id=b"i" * 16, epoch=1, opened_slot=99)
-    two = [batch_header("kept", 1, good, 1), batch_header("kept", 1, odd, 2, session)]
-    fetched = pb.FetchPartition(topic="kept", partition=1)
-    topic = pb.TopicPartition(topic="kept", partition=1)
-    queries = [pb.OffsetQuery(topic="kept", earliest=True), pb.OffsetQuery(topic="kept", partition=1, timestamp_us=5)]
-    requests: dict[str, list[Message]] = {
-        "ListOffsets": [pb.ListOffsetsRequest(queries=[*queries, pb.OffsetQuery(topic="kept", latest=True)])],
-        "OpenProducer": [pb.OpenProducerRequest(partitions=[topic, topic])],
+def _about_topics() -> dict[str, list[Message]]:
+    """By method."""
+    return {
         "DescribeCluster": [pb.DescribeClusterRequest()],
         "DescribeTopics": [
             pb.DescribeTopicsRequest(topics=["kept", "t1"], auto_create=True),
@@ -166,23 +159,12 @@ def seeds() -> list[bytes]:
             ),
         ],
         "DeleteTopic": [pb.DeleteTopicRequest(name=f"t{i}") for i in range(4)],
-        "RecallDelayed": [
-            pb.RecallDelayedRequest(topic="kept", topic_id=1, partition=1, offset=offset, row=offset, due_us=5)
-            for offset in range(2)
-        ],
-        "HoldPartitions": [
-            pb.HoldPartitionsRequest(
-                producer_id=exclusive_id(b"i" * 16),
-                name="n",
-                partitions=[pb.WantedPartition(topic="kept", partition=number, number=number) for number in range(2)],
-            ),
-            pb.HoldPartitionsRequest(partitions=[pb.WantedPartition(topic="kept")]),
-        ],
-        "ReleasePartitions": [
-            pb.ReleasePartitionsRequest(
-                producer_id=exclusive_id(b"i" * 16), partitions=[pb.WantedPartition(topic="kept")]
-            )
-        ],
+    }
+
+
+def _of_queues() -> dict[str, list[Message]]:
+    """By method."""
+    return {
         "ShareFetch": [
             pb.ShareFetchRequest(
                 group="g", member_id="m", partitions=[pb.SharePartition(topic="kept")], max_records=3, lease_ms=2000
@@ -203,6 +185,35 @@ def seeds() -> list[bytes]:
             )
         ],
         "ResetShares": [pb.ResetSharesRequest(group="g", resets=[pb.ShareReset(topic="kept", offset=1)])],
+        "ListShares": [pb.ListSharesRequest(bundle=1, members=True), pb.ListSharesRequest(bundle=2, group="g")],
+    }
+
+
+def _about_records() -> dict[str, list[Message]]:
+    """By method: of producers and of readers."""
+    fetched = pb.FetchPartition(topic="kept", partition=1)
+    topic = pb.TopicPartition(topic="kept", partition=1)
+    queries = [pb.OffsetQuery(topic="kept", earliest=True), pb.OffsetQuery(topic="kept", partition=1, timestamp_us=5)]
+    return {
+        "ListOffsets": [pb.ListOffsetsRequest(queries=[*queries, pb.OffsetQuery(topic="kept", latest=True)])],
+        "OpenProducer": [pb.OpenProducerRequest(partitions=[topic, topic])],
+        "RecallDelayed": [
+            pb.RecallDelayedRequest(topic="kept", topic_id=1, partition=1, offset=offset, row=offset, due_us=5)
+            for offset in range(2)
+        ],
+        "HoldPartitions": [
+            pb.HoldPartitionsRequest(
+                producer_id=exclusive_id(b"i" * 16),
+                name="n",
+                partitions=[pb.WantedPartition(topic="kept", partition=number, number=number) for number in range(2)],
+            ),
+            pb.HoldPartitionsRequest(partitions=[pb.WantedPartition(topic="kept")]),
+        ],
+        "ReleasePartitions": [
+            pb.ReleasePartitionsRequest(
+                producer_id=exclusive_id(b"i" * 16), partitions=[pb.WantedPartition(topic="kept")]
+            )
+        ],
         "FindMessages": [
             pb.FindMessagesRequest(topic="kept", partition=1, key=b"key", max_messages=2),
             pb.FindMessagesRequest(
@@ -210,7 +221,6 @@ def seeds() -> list[bytes]:
             ),
             pb.FindMessagesRequest(topic="kept", partition=1, offset=0),
         ],
-        "ListShares": [pb.ListSharesRequest(bundle=1, members=True), pb.ListSharesRequest(bundle=2, group="g")],
         "ListDelayed": [
             pb.ListDelayedRequest(bundle=2, max_messages=9),
             pb.ListDelayedRequest(bundle=2, topic="kept", partition=1, max_messages=2),
@@ -218,6 +228,13 @@ def seeds() -> list[bytes]:
         ],
         "FetchOnce": [pb.FetchRequest(partitions=[fetched], max_bytes=1000, max_wait_ms=5, min_bytes=1)],
     }
+
+
+def seeds() -> list[bytes]:
+    good, odd = encoded([b"good"]), encoded([None, b"x" * 100], b"key")
+    session = pb.ProducerSession(id=b"i" * 16, epoch=1, opened_slot=99)
+    two = [batch_header("kept", 1, good, 1), batch_header("kept", 1, odd, 2, session)]
+    requests = _about_records() | _about_topics() | _of_queues()
     requests["Fetch"] = requests["FetchOnce"]
     frame = frame_of("kept", 1, b"one", b"two")
     frame.header.batches.extend(two)

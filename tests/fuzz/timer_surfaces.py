@@ -47,7 +47,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
 from tests.fuzz.mutation import mutate_fields
 from tests.fuzz.surface import Surface, Untyped
-from tests.property.timer_life import batch_of
+from tests.property.timer_log import batch_of
 from tests.worlds.batches import mutate
 
 _LENGTH = struct.Struct("<H")

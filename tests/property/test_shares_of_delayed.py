@@ -22,7 +22,8 @@ from ledgermq_broker.timed.state.memory.waiting import Waiting
 from ledgermq_broker.timed.state.places import Range
 from ledgermq_broker.timed.state.sizes import BLOCK_BYTES, DelayedSizes
 from ledgermq_ledger.log.log_record import LogRecord
-from tests.property.timer_life import SPANS_US, TARGETS, Sent, TimerLife, batch_of, keys_of
+from tests.property.timer_life import TimerLife
+from tests.property.timer_log import SPANS_US, TARGETS, Sent, batch_of, keys_of
 
 MALLORY, VICTIM, NOT_KNOWN = 5, 6, 0
 CALLERS = (MALLORY, VICTIM, NOT_KNOWN)
@@ -143,7 +144,7 @@ def _owners_forget_who_sent_a_block(patch: pytest.MonkeyPatch) -> None:
         record: LogRecord = (self.intake if range_id is None else self.ranges[range_id])[offset]  # type: ignore[attr-defined]
         return replace(blocks.decode_block(record.key, record.value), principal=NOT_KNOWN)
 
-    patch.setattr("tests.property.timer_life.Log.read", read)
+    patch.setattr("tests.property.timer_log.Log.read", read)
 
 
 def _nothing_is_freed(patch: pytest.MonkeyPatch) -> None:

@@ -1,63 +1,32 @@
 """The life of one bundle's timed messages: a small pure broker over a log that is a few lists, and what was
 promised about each message.
 
-The broker does what one of a cluster does, one step at a time: it takes blocks in, delivers, flushes, loads,
-turns, recalls, drops bodies, moves log starts. A group may be refused; then the broker loads its state from
-the log again, as another one does at a takeover. The clock of a broker is never ahead of the true one.
+The broker takes blocks in, delivers, flushes, loads, turns, recalls, drops bodies, moves log starts, one step at a
+time. A group may be refused; then it loads its state from the log again, as another broker does at a takeover.
+Its clock is never ahead of the true one.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pyarrow as pa
 
 from ledgermq.errors import ResourceExhausted
-from ledgermq.protocol.records import SCHEMA, encode_batch
-from ledgermq_broker.timed.state.blocks import Block, Id, Key, Source, decode_block, encode_block
+from ledgermq.protocol.records import encode_batch
+from ledgermq_broker.timed.state.blocks import Id, Key, Source, encode_block
 from ledgermq_broker.timed.state.bundle_timers import BundleTimers
 from ledgermq_broker.timed.state.limits import DAY_US, MINUTE_US, RECALLS_FREE_TIMES, SECOND_US, TimerLimits
 from ledgermq_broker.timed.state.memory.cut import Moved, batches, range_blocks
 from ledgermq_broker.timed.state.memory.rows import rows_of
 from ledgermq_broker.timed.state.memory.waiting import Waiting
-from ledgermq_broker.timed.state.places import PLACES, Placement, RangeId, flush_horizon, place
+from ledgermq_broker.timed.state.places import Placement, RangeId, flush_horizon, place
 from ledgermq_broker.timed.state.recalls import RecallAnswer
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
-
-START_US = 1_700_000_000 * SECOND_US
-YEAR_US = 366 * DAY_US
-TARGETS = [PartitionId(5, 0), PartitionId(5, 1), PartitionId(9, 0)]
-REMOVED_TOPIC = 9
-SPANS_US = (0, SECOND_US, MINUTE_US, 10 * MINUTE_US, 2 * 60 * MINUTE_US, DAY_US, 30 * DAY_US, 365 * DAY_US)
-
-
-@dataclass
-class Log:
-    """What is durable. A hidden partition is a list of blocks; None: below its log start, deleted."""
-
-    state: dict[bytes, bytes] = field(default_factory=dict)
-    intake: list[LogRecord | None] = field(default_factory=list)
-    ranges: dict[RangeId, list[LogRecord | None]] = field(
-        default_factory=lambda: {RangeId(far, place): [] for far in (False, True) for place in PLACES[far]}
-    )
-
-    def read(self, range_id: RangeId | None, offset: int) -> Block:
-        record = (self.intake if range_id is None else self.ranges[range_id])[offset]
-        assert record is not None, f"{range_id} is read at {offset}, below its log start"
-        return decode_block(record.key, record.value)
-
-
-@dataclass
-class Sent:
-    key: Key
-    due_us: int
-    target: PartitionId
-    recalled: bool = False
-    too_late: bool = False
+from tests.property.timer_log import REMOVED_TOPIC, SPANS_US, START_US, TARGETS, YEAR_US, Log, Sent, batch_of, keys_of
 
 
 class TimerLife:
@@ -68,8 +37,7 @@ class TimerLife:
         self.true_us = START_US
         self.sent: dict[int, Sent] = {}
         self.delivered: list[int] = []
-        self.topic_removed = False
-        self.is_ending = False
+        self.topic_removed = self.is_ending = False
         self.refused = 0.05
         """Share of groups that are refused."""
         self.rows_max = rng.choice([4, 8, 20])
@@ -430,26 +398,3 @@ def live_through_an_outage(seed: int) -> TimerLife:
     life.check_order()
     life.check_end()
     return life
-
-
-def keys_of(source: Source, block: Block, above: Key) -> list[Key]:
-    """Return the keys of a block's rows, one by one."""
-    keys = []
-    for row, due in enumerate(block.records["timestamp"].view(pa.int64()).to_pylist()):
-        ids = block.ids
-        message = Id(source.offset, row) if ids is None else Id(ids.offsets[row].as_py(), ids.rows[row].as_py())
-        keys.append(Key(max(due, block.floor_us), *message))
-    return [key for key in keys if key > above]
-
-
-def batch_of(values: Sequence[int], dues: Sequence[int | None]) -> pa.RecordBatch:
-    count = len(values)
-    columns = [
-        pa.array([b"k"] * count, pa.binary()),
-        pa.array([b"%d" % value for value in values], pa.binary()),
-        pa.nulls(count, SCHEMA.field("headers").type),
-        pa.array(dues, pa.int64()).view(SCHEMA.field("timestamp").type),
-        pa.array([0] * count, pa.int32()),
-        pa.nulls(count, pa.string()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

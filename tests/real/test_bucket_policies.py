@@ -104,13 +104,8 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_each_process_works_with_its_policy_and_may_do_nothing_else(
-    minio: Minio, minio_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prefix = minio_root.partition("?")[0].removeprefix(f"s3://{BUCKET}/")
-    roles = Roles(minio, minio_root)
-
-    # A broker creates the cluster, stores records, and another one takes over.
+def broker_works(roles: Roles, minio_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker creates the cluster, stores records, and another one takes over."""
     for name, value in roles.variables("broker").items():
         monkeypatch.setenv(name, value)
     with BrokerProcesses(tmp_path, minio_root, (*QUICK, "--bundles=3")) as brokers:
@@ -129,7 +124,9 @@ def test_each_process_works_with_its_policy_and_may_do_nothing_else(
     assert denied(lambda: s3.put_object(Bucket=BUCKET, Key="elsewhere/x", Body=b""))
     assert denied(lambda: s3.list_objects_v2(Bucket=BUCKET, Prefix="elsewhere/"))
 
-    # A compactor turns them into Parquet, but cannot write a segment.
+
+def compactor_works(roles: Roles, minio_root: str, prefix: str) -> None:
+    """A compactor turns them into Parquet, but cannot write a segment."""
     compacted = run("compact", minio_root, **roles.variables("compactor"))
     assert compacted.returncode == 0, compacted.stderr
     collected = run("gc", minio_root, **roles.variables("compactor"))
@@ -140,7 +137,9 @@ def test_each_process_works_with_its_policy_and_may_do_nothing_else(
     assert denied(lambda: s3.put_object(Bucket=BUCKET, Key=f"{prefix}/brokers/me.json", Body=b""))
     assert denied(lambda: s3.put_object(Bucket=BUCKET, Key=f"{prefix}/cluster.json", Body=b""))
 
-    # Spark's source reads everything, and changes nothing. Driver and executors run these methods.
+
+def reader_works(roles: Roles, minio_root: str, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's source reads everything, and changes nothing. Driver and executors run these methods."""
     for name, value in roles.variables("reader").items():
         monkeypatch.setenv(name, value)
     source = LedgerMQDataSource({"root": minio_root, "topic": "orders"})
@@ -154,7 +153,9 @@ def test_each_process_works_with_its_policy_and_may_do_nothing_else(
     assert denied(lambda: s3.put_object(Bucket=BUCKET, Key=f"{prefix}/sinks/x", Body=b""))
     assert denied(lambda: s3.delete_object(Bucket=BUCKET, Key=some))
 
-    # A plain reader of one topic reads its Parquet files, and nothing else.
+
+def plain_reader_works(minio: Minio, roles: Roles, prefix: str) -> None:
+    """A plain reader of one topic reads its Parquet files, and nothing else."""
     plain = roles.variables("plain")
     assert rows_of(minio, plain, f"{BUCKET}/{prefix}/parquet/topic=orders/") == RECORDS
     with pytest.raises(OSError, match=r"(?i)access.?denied"):
@@ -171,6 +172,17 @@ def test_each_process_works_with_its_policy_and_may_do_nothing_else(
         assert denied(lambda key=key: s3.get_object(Bucket=BUCKET, Key=key))  # type: ignore[misc]
     for folder in ("", f"{prefix}/", f"{prefix}/ledgers/", f"{prefix}/parquet/topic=salaries/"):
         assert denied(lambda folder=folder: s3.list_objects_v2(Bucket=BUCKET, Prefix=folder))  # type: ignore[misc]
+
+
+def test_each_process_works_with_its_policy_and_may_do_nothing_else(
+    minio: Minio, minio_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = minio_root.partition("?")[0].removeprefix(f"s3://{BUCKET}/")
+    roles = Roles(minio, minio_root)
+    broker_works(roles, minio_root, tmp_path, monkeypatch)
+    compactor_works(roles, minio_root, prefix)
+    reader_works(roles, minio_root, prefix, monkeypatch)
+    plain_reader_works(minio, roles, prefix)
 
 
 def rows_of(server: Minio, variables: dict[str, str], folder: str) -> int:

@@ -153,7 +153,7 @@ PRODUCER = {
 }
 CONSUMER = {
     "auto_offset_reset": "e2e/test_produce_consume.py::test_offsets_out_of_range",
-    "prefetch_bytes_max": "unit/client/test_hostile_broker.py::test_a_peer_that_sends_without_end_fills_no_more_than_the_prefetch",
+    "prefetch_bytes_max": "unit/client/test_hostile_fetches.py::test_a_peer_that_sends_without_end_fills_no_more_than_the_prefetch",
     "fetch_bytes_max": "e2e/test_handlers.py::test_a_partition_whose_handler_hangs_keeps_no_other_back",
     "request_timeout_s": "e2e/test_client_processes.py::test_requests_fail_when_no_process_listens",
     "decoded_bytes_max": "unit/client/test_decode_ahead.py::test_a_batch_above_the_programs_own_bound_is_refused",

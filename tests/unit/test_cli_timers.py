@@ -31,7 +31,7 @@ from ledgermq_ledger.garbage.retention import move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_tools.ledger import fsck, inspect
-from tests.property.timer_life import batch_of
+from tests.property.timer_log import batch_of
 from tests.stores.backends import file_store
 from tests.unit.timers.test_waiting import ids_of
 from tests.worlds.root_commands import RootCommand

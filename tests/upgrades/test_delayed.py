@@ -37,7 +37,7 @@ from ledgermq_ledger.topics.catalog import Topic, read_catalog
 from tests.broker.cluster import Cluster
 from tests.broker.timer_calls import pass_time
 from tests.e2e.test_delayed import Reader, client_of, reading
-from tests.property.timer_life import batch_of
+from tests.property.timer_log import batch_of
 from tests.upgrades.delayed import FADING, PARTITIONS, TTL_S, XID, XID_FORMAT, Left
 from tests.upgrades.golden import ROOTS, TIMED, VERSIONS, Expected, Row, contents, copy_root
 from tests.upgrades.test_golden_roots import consume

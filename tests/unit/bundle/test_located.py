@@ -16,7 +16,7 @@ from ledgermq_broker.bundle.shared.context import BundleLimits
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.view import reader
 from tests.stores.backends import file_store
-from tests.unit.bundle.test_reads import NO_CACHE, CountingStore, Sums, compact
+from tests.unit.bundle.counted_reads import NO_CACHE, CountingStore, Sums, compact
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
 from tests.worlds.ledgers import batch
 

@@ -21,7 +21,7 @@ from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_bundle
-from tests.unit.bundle.test_reads import NO_CACHE, CountingStore, HeldAnswers, segments
+from tests.unit.bundle.counted_reads import NO_CACHE, CountingStore, HeldAnswers, segments
 from tests.worlds.bundles import TOPIC, bundle_context, opened, produce
 from tests.worlds.ledgers import TOPIC_ID, batch
 

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from crc32c import crc32c
 
+import ledgermq
 from ledgermq.client.messages.columns import rows_to_arrow
 from ledgermq.client.messages.record import row_of
+from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection, Connector
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
 from ledgermq.protocol.records import encode_batch
+from tests.virtual_time import virtual_in, virtual_sources
 
 ADDRESS = "hostile:1"
 NOW_US = 1_700_000_000_000_000
@@ -169,3 +173,22 @@ class NoListener(HostileBroker):
 
     async def _answer(self) -> None:
         raise Unavailable(f"{self.address} refuses the connection")
+
+
+@asynccontextmanager
+async def hostile_broker() -> AsyncIterator[tuple[HostileBroker, ledgermq.Client]]:
+    broker = HostileBroker()
+    async with ledgermq.Client(
+        broker, [ADDRESS], ClientSettings(timeout_s=5, attempt_timeout_s=2), virtual_sources(5)
+    ) as client:
+        yield broker, client
+        for made in client._made:
+            if isinstance(made, ledgermq.Producer):
+                await made.abort()
+
+
+against_a_hostile_broker = virtual_in(hostile_broker, "broker", "client")
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -9,8 +9,8 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
-from tests.unit.client.test_transactions import with_transactions
 from tests.unit.client.transaction_broker import TransactionCluster
+from tests.unit.client.transaction_clients import with_transactions
 
 
 @with_transactions

@@ -12,8 +12,8 @@ import pytest
 import ledgermq
 from ledgermq import TopicPartition, errors
 from ledgermq.protocol import ledgermq_pb2 as pb
-from tests.unit.client.test_transactions import now_s, transaction_cluster
 from tests.unit.client.transaction_broker import TransactionCluster
+from tests.unit.client.transaction_clients import now_s, transaction_cluster
 from tests.virtual_time import virtual_in
 from tests.waiting import until
 

@@ -14,8 +14,8 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
-from tests.unit.client.test_transactions import transaction_cluster
 from tests.unit.client.transaction_broker import TransactionCluster
+from tests.unit.client.transaction_clients import transaction_cluster
 from tests.virtual_time import run_virtual
 
 METHODS = ("stage", "stage_offsets", "end_transaction", "transaction_outcome", "init_transactions")

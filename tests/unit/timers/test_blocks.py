@@ -15,7 +15,7 @@ from ledgermq.protocol.records import encode_batch
 from ledgermq_broker.timed.state.blocks import Ids, decode_block, effective_dues, encode_block, lowest_due_us
 from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from tests.property.timer_life import batch_of
+from tests.property.timer_log import batch_of
 from tests.worlds.batches import mutate
 
 TARGET = PartitionId(2**64 - 1, 2**32 - 1)

@@ -16,7 +16,7 @@ from ledgermq_broker.timed.state.memory.cut import batches, range_blocks
 from ledgermq_broker.timed.state.memory.rows import rows_of
 from ledgermq_broker.timed.state.places import Group, Range, RangeId
 from ledgermq_ledger.keys import PartitionId
-from tests.property.timer_life import batch_of
+from tests.property.timer_log import batch_of
 
 TARGETS = [PartitionId(5, 0), PartitionId(5, 1), PartitionId(9, 0)]
 Drawn = list[tuple[int, list[int]]]

@@ -19,7 +19,7 @@ from ledgermq_broker.timed.state.memory.waiting import Waiting
 from ledgermq_broker.timed.state.places import RangeId
 from ledgermq_broker.timed.state.sizes import BLOCK_BYTES
 from ledgermq_ledger.keys import PartitionId
-from tests.property.timer_life import batch_of, keys_of
+from tests.property.timer_log import batch_of, keys_of
 
 RANGE = RangeId(False, 3)
 
