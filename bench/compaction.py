@@ -32,8 +32,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from ledgermq.protocol.records import SCHEMA as RECORD_SCHEMA
-from ledgermq.protocol.records import encode_batch
+from ledgermq.protocol.batches.records import SCHEMA as RECORD_SCHEMA
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.metrics.store_metrics import DELETES, NOT_SENT, S3_PRICES, WRITES
 from ledgermq_ledger.blocking import RunBlocking, run_inline

@@ -28,7 +28,7 @@ from crc32c import crc32c
 
 from bench.compaction import TARGET_BYTES, Shape, batches
 from infra import java
-from ledgermq.protocol.records import encode_batch
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.sources import Sources
 from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.object_store.file import FileStore

@@ -31,8 +31,8 @@ from bench.load import DISTINCT_VALUES, values
 from bench.measures import Results
 from bench.ours import cpu_s_of
 from bench.percentiles import at
+from ledgermq.protocol.batches.records import Compression, decode_batch, encode_batch
 from ledgermq.protocol.limits import GRPC_OPTIONS
-from ledgermq.protocol.records import Compression, decode_batch, encode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.process.run import loop_factory
 from ledgermq_ledger.object_store.contract import ObjectStore

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from ledgermq.protocol.records import encode_batch
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.sources import Sources
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.log.segment import Batch

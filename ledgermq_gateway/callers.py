@@ -24,7 +24,7 @@ import ledgermq
 from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import LedgerMQError, Unauthenticated
-from ledgermq.protocol.tokens import BEARER
+from ledgermq.protocol.naming.tokens import BEARER
 from ledgermq.runtime.log import get_log
 from ledgermq.runtime.ports.turns import Turns
 from ledgermq.runtime.tasks import end, shared

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ledgermq.errors import InvalidTopicName
-from ledgermq.protocol.names import NAME_CHARS_MAX, is_new_name
+from ledgermq.protocol.naming.names import NAME_CHARS_MAX, is_new_name
 from ledgermq_ledger.object_store.contract import PASSING
 
 CLUSTER = "cluster.json"

@@ -44,7 +44,7 @@ from ledgermq.client.settings.values import (
 from ledgermq.client.tables.admin import TableAdmin
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.api import Connector
-from ledgermq.protocol.tokens import bearer
+from ledgermq.protocol.naming.tokens import bearer
 from ledgermq.sources import Sources
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledgermq.protocol.record_rules import rows_of_headers
-from ledgermq.protocol.records import FEW_ROWS_MAX
+from ledgermq.protocol.batches.record_rules import rows_of_headers
+from ledgermq.protocol.batches.records import FEW_ROWS_MAX
 
 TAGS = "TAGS"
 """The name under which an SQL filter reads a message's tag; RocketMQ's. Written in double quotes it is a header."""

@@ -53,7 +53,7 @@ from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import CommitGoesBack, LedgerMQError, StoreUnusable, Unavailable
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
 from ledgermq.offset_stores.rules import METADATA_BYTES_MAX, Row, RowKey, committed, fenced, key_of
-from ledgermq.protocol.names import NAME_CHARS_MAX
+from ledgermq.protocol.naming.names import NAME_CHARS_MAX
 from ledgermq.sources import Sources
 
 MYSQL = ("mysql", "mariadb")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import parse_qsl
 
-from ledgermq.protocol.tokens import BEARER, CREDENTIAL_CHARS_MAX
+from ledgermq.protocol.naming.tokens import BEARER, CREDENTIAL_CHARS_MAX
 from ledgermq_gateway.http.problems import Problem
 
 ONCE = (

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ledgermq.client.operating.unresolved import UnresolvedMessage
-from ledgermq.protocol.unresolved import SUFFIX
+from ledgermq.protocol.naming.unresolved import SUFFIX
 from ledgermq_gateway.http.call import Answer, Call
 from ledgermq_gateway.http.problems import Problem
 from ledgermq_gateway.records.bodies import decode

@@ -25,7 +25,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from ledgermq.client.messages.due import HORIZON
 from ledgermq.client.messages.record import Record, datetime_of, headers_of, row_of
 from ledgermq.errors import CorruptFrame, InvalidRecord
-from ledgermq.protocol.batch_header import check_uncompressed
+from ledgermq.protocol.batches.batch_header import check_uncompressed
 from ledgermq_gateway.http.problems import Problem
 
 RESERVED = "ledgermq."

@@ -9,8 +9,8 @@ from typing import Any
 
 from ledgermq.cli.output.report import Report, Rows
 from ledgermq.errors import CorruptFrame, MessageTooLarge
-from ledgermq.protocol.batch_header import check_crc
-from ledgermq.protocol.records import decode_batch, schema_prefix
+from ledgermq.protocol.batches.batch_header import check_crc
+from ledgermq.protocol.batches.records import decode_batch, schema_prefix
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.segment import SlotIndex, decode_tail

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ledgermq.cli.output.report import Report, Rows
-from ledgermq.protocol.names import DEAD_LETTER_SUFFIX
+from ledgermq.protocol.naming.names import DEAD_LETTER_SUFFIX
 from ledgermq.sources import Sources
 from ledgermq_broker.queues.state.records import Fate
 from ledgermq_broker.queues.stored.check import check_shares

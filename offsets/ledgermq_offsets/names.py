@@ -6,7 +6,7 @@ They allow the letters of topic names, so that a key of the log needs no escapes
 from __future__ import annotations
 
 from ledgermq.errors import InvalidGroupName, InvalidRequest
-from ledgermq.protocol.names import NAME_CHARS_MAX, is_name, is_new_name
+from ledgermq.protocol.naming.names import NAME_CHARS_MAX, is_name, is_new_name
 
 
 def check_group_name(name: str) -> str:

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from ledgermq.client.settings.tls import Tls
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import did_you_mean
-from ledgermq.protocol.names import is_host
-from ledgermq.protocol.tokens import bearer
+from ledgermq.protocol.naming.names import is_host
+from ledgermq.protocol.naming.tokens import bearer
 
 Parse = Callable[[str, str], Any]
 """A rule, called with (name, text). Returns the value. Raises InvalidConfig, naming the option."""

@@ -19,7 +19,7 @@ from ledgermq.client.connection.grpc_connection import GrpcConnector
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import Method
-from ledgermq.protocol.tokens import bearer
+from ledgermq.protocol.naming.tokens import bearer
 from tests.e2e.processes import QUICK, BrokerProcess, BrokerProcesses
 
 OPTIONS = (*QUICK, "--security", "rules", "--super-principals", "user:root")

@@ -20,7 +20,7 @@ from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import PRODUCE_ONCE
-from ledgermq.protocol.tokens import bearer
+from ledgermq.protocol.naming.tokens import bearer
 from tests.attacks.cluster import OPTIONS, SLOW_S, _prepared
 from tests.attacks.test_identities import values
 from tests.broker.cluster import frame_of

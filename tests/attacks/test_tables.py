@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq.protocol.frames import Frame
-from ledgermq.protocol.message_ids import MESSAGE_ID
 from ledgermq.protocol.methods import INIT_TRANSACTIONS, PRODUCE_ONCE, STAGE
-from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.protocol.naming.message_ids import MESSAGE_ID
 from ledgermq_broker.bundle.committing.new_producers import REFILL_S
 from tests.attacks.cluster import SLOW_S, Attacked, attacked, raw_channel, unary
 from tests.broker.cluster import batch_header, encoded

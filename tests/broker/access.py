@@ -14,7 +14,7 @@ from ledgermq.errors import LedgerMQError, Unauthorized
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.methods import Kind, Method
-from ledgermq.protocol.tokens import DrawnToken, bearer, draw_token
+from ledgermq.protocol.naming.tokens import DrawnToken, bearer, draw_token
 from ledgermq_broker.ports.in_process import InProcessConnector
 from tests.broker.cluster import Cluster, fetch_of, values_of
 from tests.virtual_time import virtual_sources

@@ -18,10 +18,10 @@ from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
+from ledgermq.protocol.batches.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
-from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
+from ledgermq.protocol.naming.tokens import bearer
 from ledgermq.protocol.status import error_from_proto
-from ledgermq.protocol.tokens import bearer
 from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_broker.filter_functions.judging import FilterFunctions
 from ledgermq_broker.ports.in_process import InProcessConnector

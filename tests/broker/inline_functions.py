@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ledgermq.filters.functions import FilterFunction, messages_of
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_broker.filter_functions.judging import BatchPlace, FilterFunctionCounts, Judgement, unknown
 from ledgermq_broker.filter_functions.processes import OUTCOME_OF
 from ledgermq_broker.filter_functions.worker import verdict

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.protocol.frames import ShareFetchFrame
-from ledgermq.protocol.records import decode_batch
 from ledgermq.protocol.status import error_from_proto
 from tests.broker.cluster import Cluster
 from tests.broker.groups import ask

@@ -12,9 +12,9 @@ from google.protobuf.message import Message
 
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.methods import METHODS, Kind, Method
+from ledgermq.protocol.naming.exclusive_ids import exclusive_id
 from ledgermq_broker.access.wrappers.authorized import GUARDS, AuthorizedService
 from tests.broker.access import RULES, call, change, codes_of, is_refused, message_of, token
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster

@@ -14,7 +14,7 @@ from joserfc.jwk import ECKey
 from ledgermq.errors import LedgerMQError, Unauthorized, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
-from ledgermq.protocol.tokens import DrawnToken, bearer
+from ledgermq.protocol.naming.tokens import DrawnToken, bearer
 from ledgermq_broker.access.identity.jwt import FETCHED_AGAIN_AFTER_S, Issuer, SignedTokens
 from ledgermq_broker.access.state.rules import Principal
 from ledgermq_broker.access.waiting_calls import waits

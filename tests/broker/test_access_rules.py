@@ -20,8 +20,8 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.naming.tokens import draw_token
 from ledgermq.protocol.status import error_from_proto
-from ledgermq.protocol.tokens import draw_token
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.paths.find_path import FindPath
 from ledgermq_ledger.topics.catalog import Topic

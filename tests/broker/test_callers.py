@@ -11,7 +11,7 @@ import pytest
 import ledgermq
 from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import Closed, DeadlineExceeded, InvalidConfig, Unauthenticated, Unauthorized
-from ledgermq.protocol.tokens import bearer
+from ledgermq.protocol.naming.tokens import bearer
 from ledgermq_broker.ports.in_process import InProcessConnector
 from tests.broker.access import RULES, change, token
 from tests.broker.cluster import Cluster, in_cluster

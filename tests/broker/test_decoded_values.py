@@ -10,9 +10,9 @@ import pytest
 
 from ledgermq.errors import CorruptFrame, InvalidRecord, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.batches.records import SCHEMA
 from ledgermq.protocol.frames import Frame, decode_produce, encode_frame
 from ledgermq.protocol.limits import DELAYED_BRANCH
-from ledgermq.protocol.records import SCHEMA
 from ledgermq_broker.paths import received_batches
 from ledgermq_broker.paths.values import Value, produce_frame, stage_frame
 from tests.broker.access import RULES, change, token

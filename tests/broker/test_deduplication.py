@@ -11,7 +11,7 @@ import pytest
 import ledgermq
 from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, InvalidRecord, ResourceExhausted
-from ledgermq.protocol.message_ids import MESSAGE_ID
+from ledgermq.protocol.naming.message_ids import MESSAGE_ID
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.test_client_takeover import client_of
 

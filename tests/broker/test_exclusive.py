@@ -23,8 +23,8 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
-from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.frames import Frame
+from ledgermq.protocol.naming.exclusive_ids import exclusive_id
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.exclusive.holders import EXCLUSIVE
 from ledgermq_broker.features import ANNOUNCED

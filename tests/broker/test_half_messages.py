@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from ledgermq.errors import DataDamaged, InvalidRequest, TransactionAborted, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_broker.transactions.coordinating import checker
 from ledgermq_broker.transactions.coordinating.term import Coordinating
 from ledgermq_broker.transactions.coordinating.unresolved import UnresolvedCopies

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.batch_header import walk_batch
+from ledgermq.protocol.batches.batch_header import walk_batch
+from ledgermq.protocol.batches.records import SCHEMA
 from ledgermq.protocol.frames import Frame, decode_produce, encode_frame
-from ledgermq.protocol.records import SCHEMA
 from ledgermq_broker.paths.received_batches import DECODED_BYTES_MAX, INLINE_BYTES_MAX, BatchChecks
 from tests.broker.cluster import Cluster, batch_header, encoded, in_cluster
 from tests.worlds.batches import BUFFERS, batch_of, get_pair, serialize

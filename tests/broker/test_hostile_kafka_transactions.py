@@ -12,7 +12,7 @@ import pytest
 from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.methods import Method
-from ledgermq.protocol.producer_ids import kafka_producer_id, producer_bytes
+from ledgermq.protocol.naming.producer_ids import kafka_producer_id, producer_bytes
 from ledgermq.protocol.status import error_from_proto, error_to_proto
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.ports.in_process import InProcessConnection

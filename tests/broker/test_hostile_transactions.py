@@ -12,7 +12,7 @@ import pytest
 
 from ledgermq.errors import DataDamaged, InvalidRequest, LedgerMQError, TransactionFenced, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.producer_ids import shown_producer_id
+from ledgermq.protocol.naming.producer_ids import shown_producer_id
 from ledgermq_broker.groups.partition import PartitionCoordinator
 from ledgermq_broker.transactions.participating.staged_log import StagedLog
 from ledgermq_broker.transactions.partition import TransactionPartition

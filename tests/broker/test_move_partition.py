@@ -14,7 +14,7 @@ import pytest
 import ledgermq
 from ledgermq.errors import InvalidRequest, PartitionBusy, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.exclusive_ids import exclusive_id
+from ledgermq.protocol.naming.exclusive_ids import exclusive_id
 from ledgermq_broker.bundle.moving import LEAVING_S
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.cluster.heartbeat import MOVES

@@ -6,8 +6,8 @@ import pytest
 
 from ledgermq.errors import OutOfOrderSequence
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.exclusive_ids import exclusive_id
-from ledgermq.protocol.producer_ids import shown_producer_id
+from ledgermq.protocol.naming.exclusive_ids import exclusive_id
+from ledgermq.protocol.naming.producer_ids import shown_producer_id
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.access.state.rules import hash_of
 from ledgermq_ledger.keys import PartitionId

@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 
 from ledgermq.errors import ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.exclusive_ids import exclusive_id
+from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq.protocol.frames import Frame
-from ledgermq.protocol.message_ids import MESSAGE_ID
-from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.protocol.naming.exclusive_ids import exclusive_id
+from ledgermq.protocol.naming.message_ids import MESSAGE_ID
 from ledgermq.protocol.status import error_to_proto
 from ledgermq_broker.exclusive.state.limits import HolderLimits
 from ledgermq_broker.metrics.features.quotas import QuotaMetrics

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from ledgermq.errors import LedgerMQError, NotOwner, RetriableError
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.batches.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.protocol.frames import Frame, ProduceFrame
-from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.settings.processes import BrokerConstants
 from ledgermq_broker.timed.partition import TimerPartition

@@ -17,7 +17,7 @@ import ledgermq
 from ledgermq import errors
 from ledgermq.client.messages.columns import rows_to_arrow
 from ledgermq.filters.functions import installed
-from ledgermq.protocol.records import encode_batch
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.filter_functions import processes
 from ledgermq_broker.filter_functions.judging import BatchPlace, FilterFunctionCounts

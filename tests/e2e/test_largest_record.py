@@ -11,8 +11,8 @@ import pytest
 from ledgermq.client.messages.columns import rows_to_arrow
 from ledgermq.client.messages.record import row_bytes, row_of
 from ledgermq.errors import MessageTooLarge
+from ledgermq.protocol.batches.records import Compression, encode_batch
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX, RECORD_BYTES_MAX
-from ledgermq.protocol.records import Compression, encode_batch
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.retrying import all_of
 from tests.e2e.test_client_takeover import client_of

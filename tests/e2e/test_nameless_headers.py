@@ -9,8 +9,8 @@ import ledgermq
 from ledgermq import Retry
 from ledgermq.errors import InvalidRecord
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.batches.records import SCHEMA, encode_batch, timestamps_of
 from ledgermq.protocol.frames import Frame
-from ledgermq.protocol.records import SCHEMA, encode_batch, timestamps_of
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.paths import received_batches
 from tests.broker.cluster import TIMESTAMP_US, Cluster, batch_header, in_cluster

@@ -15,7 +15,7 @@ import ledgermq
 from ledgermq import errors
 from ledgermq.buffers import Buffer
 from ledgermq.client.settings.partitioner import partition_of_key
-from ledgermq.protocol.batch_header import BatchInfo
+from ledgermq.protocol.batches.batch_header import BatchInfo
 from ledgermq_broker.paths import received_batches
 from tests.e2e.two_ways import Connect, a_topic, connect_two_ways, values_of
 

@@ -14,7 +14,7 @@ import ledgermq
 from ledgermq.client.operating.unresolved import UnresolvedMessage
 from ledgermq.errors import InvalidRequest, TransactionFenced, Unavailable, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.unresolved import CHECKS, ID, PARTITION, TOPIC
+from ledgermq.protocol.naming.unresolved import CHECKS, ID, PARTITION, TOPIC
 from ledgermq_broker.transactions.coordinating.unresolved import UnresolvedCopies
 from ledgermq_broker.transactions.partition import TransactionPartition
 from tests.broker.cluster import Cluster, in_cluster

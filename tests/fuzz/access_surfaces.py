@@ -19,7 +19,7 @@ from joserfc.jwk import RSAKey
 
 from ledgermq.errors import CorruptFrame, Unauthorized, Unavailable
 from ledgermq.protocol.methods import METHODS, Kind, Method
-from ledgermq.protocol.tokens import bearer
+from ledgermq.protocol.naming.tokens import bearer
 from ledgermq_broker.access.door import Door
 from ledgermq_broker.access.identity.broker_identity import BrokerCredentials
 from ledgermq_broker.access.identity.jwt import Issuer, SignedTokens

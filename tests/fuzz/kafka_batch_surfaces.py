@@ -10,7 +10,7 @@ from functools import partial
 from crc32c import crc32c
 
 from ledgermq.buffers import MIB
-from ledgermq.protocol.record_rules import check_records
+from ledgermq.protocol.batches.record_rules import check_records
 from ledgermq_broker.kafka.wire.batches.compression import decompress
 from ledgermq_broker.kafka.wire.batches.decoding import decode_records
 from ledgermq_broker.kafka.wire.batches.encoding import encode_records

@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import InvalidConfig
-from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq_ledger import keys, sinks
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keyed.version import KeyedFile, KeyedVersion, decode_version, encode_version

@@ -9,7 +9,7 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

@@ -21,8 +21,8 @@ from google.protobuf.message import Message
 from ledgermq.cli.arguments.options import OutputFormat
 from ledgermq.cli.output.report import Report, show
 from ledgermq.errors import LedgerMQError
-from ledgermq.protocol.exclusive_ids import exclusive_id
-from ledgermq.protocol.records import encode_batch
+from ledgermq.protocol.batches.records import encode_batch
+from ledgermq.protocol.naming.exclusive_ids import exclusive_id
 from ledgermq_broker.exclusive.state.records import Entry as HolderEntry
 from ledgermq_broker.exclusive.state.records import Holder
 from ledgermq_broker.exclusive.state.records import encode as encode_holder

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from ledgermq.cli.messages.formats import MessageFormat, formatter
 from ledgermq.client.consuming.message import decode_run, messages_of
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.batches.records import SCHEMA, decode_batch, timestamps_of
 from ledgermq.protocol.frames import Frame
-from ledgermq.protocol.records import SCHEMA, decode_batch, timestamps_of
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.fsck.check import check_root

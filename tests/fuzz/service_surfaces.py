@@ -19,7 +19,6 @@ from google.protobuf.message import Message
 from ledgermq.errors import CorruptFrame, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
-from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.protocol.methods import (
@@ -33,6 +32,7 @@ from ledgermq.protocol.methods import (
     Kind,
     Method,
 )
+from ledgermq.protocol.naming.exclusive_ids import exclusive_id
 from tests.broker.cluster import Cluster, batch_header, cluster_of, encoded, frame_of, read_all
 from tests.fuzz.mutation import filled, mutate_fields
 from tests.fuzz.surface import Surface, Untyped

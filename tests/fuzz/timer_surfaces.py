@@ -15,7 +15,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 
 from ledgermq.errors import LedgerMQError
-from ledgermq.protocol.records import encode_batch
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq_broker.timed.state.blocks import (
     START,
     Id,

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from joserfc.jwk import ECKey, RSAKey
 
 from ledgermq.errors import InvalidConfig
-from ledgermq.protocol.tokens import DrawnToken, bearer, draw_token, is_token_id, token_id_of
+from ledgermq.protocol.naming.tokens import DrawnToken, bearer, draw_token, is_token_id, token_id_of
 from ledgermq_broker.access.identity.jwt import SKEW_S, Issuer, SignedTokens
 from ledgermq_broker.access.state.records import StoredToken, encode_token, token_key
 from ledgermq_broker.access.state.rule_set import RuleSet, rule_set_of

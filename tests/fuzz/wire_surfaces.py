@@ -14,11 +14,11 @@ from ledgermq.client.delayed import merged
 from ledgermq.client.messages.descriptions import cluster_description, topic_description
 from ledgermq.client.messages.handles import handle_of, request_of
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.batch_header import walk_batch
+from ledgermq.protocol.batches.batch_header import walk_batch
+from ledgermq.protocol.batches.records import decode_batch, encode_batch, largest_record_bytes, timestamps_of
 from ledgermq.protocol.frames import Frame, decode_fetch, decode_produce, decode_stage, encode_frame
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.methods import METHODS
-from ledgermq.protocol.records import decode_batch, encode_batch, largest_record_bytes, timestamps_of
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.cluster.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from tests.fuzz.mutation import filled, mutate_fields

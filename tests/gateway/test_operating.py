@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ledgermq.client.groups.retry_topics import Failures, Origin, headers_of
-from ledgermq.protocol.unresolved import CHECKS, ID, PARTITION, TOPIC
+from ledgermq.protocol.naming.unresolved import CHECKS, ID, PARTITION, TOPIC
 from tests.broker.access import token
 from tests.gateway.test_callers import shared_client
 from tests.gateway.world import World, world

@@ -13,7 +13,7 @@ import httpx
 
 import ledgermq
 from ledgermq.client.settings.values import ClientSettings
-from ledgermq.protocol.tokens import bearer
+from ledgermq.protocol.naming.tokens import bearer
 from ledgermq.sources import Sources
 from ledgermq_broker.ports.in_process import InProcessConnector
 from ledgermq_broker.settings.processes import load_settings

@@ -15,7 +15,7 @@ import pytest
 from joserfc.jwk import RSAKey
 
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.tokens import draw_token
+from ledgermq.protocol.naming.tokens import draw_token
 from ledgermq.sources import Sources
 from ledgermq_broker.node import Node
 from ledgermq_broker.ports.tls import followed_certificates

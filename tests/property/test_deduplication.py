@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledgermq.errors import DuplicateMessage, ResourceExhausted, StoreFull
-from ledgermq.protocol.message_ids import NO_ID, count_ids, hash_of, split_ids
+from ledgermq.protocol.naming.message_ids import NO_ID, count_ids, hash_of, split_ids
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.recovery import advance_checkpoint

@@ -25,8 +25,8 @@ from ledgermq.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from ledgermq.protocol.message_ids import MESSAGE_ID, ids_of
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
+from ledgermq.protocol.naming.message_ids import MESSAGE_ID, ids_of
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.message_ids import MessageIds

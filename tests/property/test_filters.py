@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ledgermq.errors import InvalidFilter
 from ledgermq.filters.filter import CHARS_MAX, Filter, parse_filter
-from ledgermq.protocol.records import SCHEMA
+from ledgermq.protocol.batches.records import SCHEMA
 
 # Of each kind, headers that only have values of this kind, or none: between kinds SQLite has other rules.
 NUMBERS, TEXTS, FLAGS = ("n", "m"), ("t", "u"), ("f",)

@@ -14,7 +14,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
+from ledgermq.protocol.batches.records import SCHEMA, decode_batch, encode_batch
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.object_store.memory import MemoryStore

@@ -14,7 +14,7 @@ from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Row, row_bytes
 from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import Deliveries, Delivery, Place
 from ledgermq.client.producing.partition.compressor import Compressor
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 
 plain = st.builds(
     lambda value, moment: (None, value, None, moment, None), st.binary(max_size=20), st.integers(0, 10**15)

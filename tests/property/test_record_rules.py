@@ -17,7 +17,7 @@ from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.messages.record import row_of
 from ledgermq.client.producing.arrow_rows import pieces_of
 from ledgermq.errors import InvalidRecord
-from ledgermq.protocol.records import SCHEMA, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
+from ledgermq.protocol.batches.records import SCHEMA, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from ledgermq.sources import Sources
 from ledgermq_broker.paths.received_batches import BatchChecks, Received
 from ledgermq_ledger.topics.catalog import Topic

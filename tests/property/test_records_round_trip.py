@@ -14,7 +14,7 @@ from ledgermq.client.consuming.message import TABLE_SCHEMA, Message, decode_run,
 from ledgermq.client.messages.columns import rows_to_arrow
 from ledgermq.client.messages.record import Row, row_of
 from ledgermq.errors import CorruptFrame
-from ledgermq.protocol.records import Compression, encode_batch
+from ledgermq.protocol.batches.records import Compression, encode_batch
 
 BYTES = st.none() | st.binary(max_size=50)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from ledgermq.protocol.records import encode_batch
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq_broker.timed.state import blocks, records
 from ledgermq_broker.timed.state.blocks import Block, Key, Source, encode_block
 from ledgermq_broker.timed.state.bundle_timers import BundleTimers

@@ -15,7 +15,7 @@ from itertools import pairwise
 import pyarrow as pa
 
 from ledgermq.errors import ResourceExhausted
-from ledgermq.protocol.records import encode_batch
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq_broker.timed.state.blocks import Id, Key, Source, encode_block
 from ledgermq_broker.timed.state.bundle_timers import BundleTimers
 from ledgermq_broker.timed.state.limits import DAY_US, MINUTE_US, RECALLS_FREE_TIMES, SECOND_US, TimerLimits

@@ -17,8 +17,8 @@ from typing import Any
 
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.exclusive_ids import is_exclusive
 from ledgermq.protocol.methods import HOLD_PARTITIONS, Method
+from ledgermq.protocol.naming.exclusive_ids import is_exclusive
 from ledgermq_broker.exclusive.state.records import Holder, decode
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

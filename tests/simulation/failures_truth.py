@@ -39,7 +39,7 @@ from ledgermq.client.groups.retry_topics import (
     failures_of,
     retry_topic,
 )
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 from tests.judges.violation import Violation
 from tests.simulation.expiry_watch import EXPIRES_MS, Place, expires_us_of
 from tests.simulation.watch import WatchedStore

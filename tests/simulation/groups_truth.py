@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_offsets.state.records import Held, MemberEntry, OffsetEntry, OffsetValue, PendingEntry, decode
 from tests.judges.violation import Violation

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.tokens import bearer, draw_token
+from ledgermq.protocol.naming.tokens import bearer, draw_token
 from ledgermq_broker.settings.processes import BrokerSettings
 from tests.simulation.network import Network
 from tests.simulation.plan import RunPlan

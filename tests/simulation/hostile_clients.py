@@ -8,8 +8,8 @@ from typing import Any
 
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.exclusive_ids import is_exclusive
 from ledgermq.protocol.frames import Frame
+from ledgermq.protocol.naming.exclusive_ids import is_exclusive
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.access.state.rules import hash_of
 from tests.broker.cluster import frame_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ledgermq.client.admin.access import Access
 from ledgermq.client.client import Client
-from ledgermq.protocol.tokens import bearer
+from ledgermq.protocol.naming.tokens import bearer
 from ledgermq_broker.access.state.rules import Operation
 from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.guarded import ADMIN, first_token, guarded, rested

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ledgermq.errors import DuplicateMessage, LedgerMQError, ResourceExhausted
-from ledgermq.protocol.message_ids import NO_ID, hash_of, split_ids
+from ledgermq.protocol.naming.message_ids import NO_ID, hash_of, split_ids
 from ledgermq_ledger.keys import PartitionId
 from tests.judges.violation import Violation
 from tests.simulation.history import FinalLog, Outcome, Partition

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq_ledger import keys
 from ledgermq_ledger.garbage import topics
 from ledgermq_ledger.keys import PartitionId

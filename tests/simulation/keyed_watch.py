@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import KeyedName, PartitionId
 from tests.judges.violation import Violation

@@ -25,8 +25,8 @@ from ledgermq.errors import (
     ResourceExhausted,
     UnknownProducer,
 )
+from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq.protocol.limits import WINDOW_BATCHES
-from ledgermq.protocol.records import SCHEMA, encode_batch
 from ledgermq_ledger.log.segment import Batch
 from tests.judges.violation import Violation
 from tests.simulation.history import Outcome, Partition

@@ -12,8 +12,8 @@ from typing import Any
 
 from ledgermq.errors import Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol import unresolved
 from ledgermq.protocol.frames import ProduceFrame
+from ledgermq.protocol.naming import unresolved
 from ledgermq_broker.broker import Broker
 from tests.simulation.world import World
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.protocol.exclusive_ids import is_exclusive
+from ledgermq.protocol.naming.exclusive_ids import is_exclusive
 from ledgermq_broker.bundle.committing.exclusive_writers import ExclusiveWriters
 from ledgermq_broker.exclusive.partition import HeldPartitions
 from ledgermq_broker.exclusive.state.bundle_holders import BundleHolders, Claim, Standing

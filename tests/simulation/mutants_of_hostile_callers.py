@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.exclusive_ids import is_exclusive
+from ledgermq.protocol.naming.exclusive_ids import is_exclusive
 from ledgermq_broker.access.guards.declared import each_guard
 from ledgermq_broker.access.permissions import Permissions
 from ledgermq_broker.access.state.rules import Operation

@@ -13,7 +13,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledgermq.errors import LedgerMQError, LegalHold
-from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline

@@ -24,7 +24,7 @@ from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Outcome
 from ledgermq.client.producing.sessions import EncodedBatch, Session
-from ledgermq.protocol.records import SCHEMA
+from ledgermq.protocol.batches.records import SCHEMA
 from ledgermq_broker.cluster.heartbeat import Heartbeat, encode_heartbeat
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterDefaults, ClusterSettings, open_cluster

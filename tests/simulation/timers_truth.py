@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import ledgermq_broker.timed.state.places
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as stored
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

@@ -26,9 +26,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ledgermq.protocol import unresolved
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.protocol.limits import DELAYED_BRANCH
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.naming import unresolved
 from ledgermq_broker.transactions.state.format import ledgermq_transactions_pb2 as stored
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

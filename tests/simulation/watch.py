@@ -20,8 +20,8 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from ledgermq.protocol.batch_header import walk_batch
-from ledgermq.protocol.records import DECODED_BYTES_MAX, SCHEMA, schema_prefix
+from ledgermq.protocol.batches.batch_header import walk_batch
+from ledgermq.protocol.batches.records import DECODED_BYTES_MAX, SCHEMA, schema_prefix
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import CHECKSUM, GROWN_VERSION, checksum_of

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from ledgermq.protocol.records import encode_batch
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.sources import Sources
 from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.object_store.file import FileStore

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.protocol.records import encode_batch
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.timed.state.blocks import Id, Key, encode_block, end_of
 from ledgermq_broker.timed.state.limits import DAY_US, MINUTE_US

@@ -33,7 +33,8 @@ from ledgermq.client.settings.spill import Spill
 from ledgermq.client.transactions import half_messages, xid
 from ledgermq.filters import columns, grammar
 from ledgermq.filters import filter as filters
-from ledgermq.protocol import levels, message_ids
+from ledgermq.protocol import levels
+from ledgermq.protocol.naming import message_ids
 from ledgermq_broker.access import freshness
 from ledgermq_broker.access.identity import jwt
 from ledgermq_broker.access.wrappers import throttled

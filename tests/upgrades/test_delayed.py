@@ -17,7 +17,7 @@ import pytest
 
 import ledgermq
 from ledgermq.errors import FormatNotSupported, InvalidRequest
-from ledgermq.protocol.records import encode_batch
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.internal.feature import StoredRoot
 from ledgermq_broker.timed.state.blocks import encode_block

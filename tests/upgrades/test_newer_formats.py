@@ -19,7 +19,7 @@ from crc32c import crc32c
 import ledgermq
 from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.errors import FormatNotSupported, LedgerMQError
-from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.groups.offsets_topic import partition_of
 from ledgermq_ledger import keys

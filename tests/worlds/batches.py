@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from ledgermq.protocol.records import END_OF_STREAM, SCHEMA
+from ledgermq.protocol.batches.records import END_OF_STREAM, SCHEMA
 
 Path = tuple[int, ...]
 """Numbers of flatbuffer fields, from the Message inward."""

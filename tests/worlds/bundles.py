@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ledgermq.protocol.batch_header import check_crc
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.batch_header import check_crc
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits, BundleMetrics

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterDefaults, open_cluster

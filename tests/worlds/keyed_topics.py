@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.topics.catalog import Topic

@@ -8,7 +8,7 @@ import datetime as dt
 import pyarrow as pa
 from crc32c import crc32c
 
-from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
+from ledgermq.protocol.batches.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.log.history import read_history

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from ledgermq.protocol.batch_header import check_crc
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.batch_header import check_crc
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.stored_batch import StoredBatch

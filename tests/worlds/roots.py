@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from ledgermq.errors import DataDamaged
-from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
+from ledgermq.protocol.batches.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.metadata.topic_changes import move_ended, moved
 from ledgermq_ledger import keys

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from ledgermq.errors import CorruptFrame, MessageTooLarge
-from ledgermq.protocol.batch_header import check_crc
-from ledgermq.protocol.records import END_OF_STREAM, decode_batch, schema_prefix
+from ledgermq.protocol.batches.batch_header import check_crc
+from ledgermq.protocol.batches.records import END_OF_STREAM, decode_batch, schema_prefix
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.problem import Problems

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ledgermq.errors import CorruptFrame, MessageTooLarge, StoreError
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.fsck.problem import Problems

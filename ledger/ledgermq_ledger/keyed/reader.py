@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from ledgermq.errors import DataDamaged
-from ledgermq.protocol.records import SCHEMA, Compression, encode_batch
+from ledgermq.protocol.batches.records import SCHEMA, Compression, encode_batch
 from ledgermq.runtime.reread import Rereads
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge
-from ledgermq.protocol.batch_header import check_crc
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.batch_header import check_crc
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.checkpoint import newest_checkpoint

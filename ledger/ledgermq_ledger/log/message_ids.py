@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ledgermq.errors import DuplicateMessage, InvalidRecord, ResourceExhausted
-from ledgermq.protocol.message_ids import NO_ID, count_ids, split_ids
+from ledgermq.protocol.naming.message_ids import NO_ID, count_ids, split_ids
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares

@@ -22,7 +22,7 @@ from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from ledgermq.protocol.records import END_OF_STREAM, schema_prefix
+from ledgermq.protocol.batches.records import END_OF_STREAM, schema_prefix
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
@@ -61,7 +61,7 @@ class Batch:
     append_us: int = 0
     """The timestamp of its records, if the bundle's owner set it (LogAppendTime); 0: their producer did."""
     ids: bytes = b""
-    """Hashes of the ids of its records (`ledgermq.protocol.message_ids`); empty: it is not deduplicated."""
+    """Hashes of the ids of its records (`ledgermq.protocol.naming.message_ids`); empty: it is not deduplicated."""
     ids_us: int = 0
     """The time by which its ids are judged: that of its append."""
     ids_until_us: int = 0

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from ledgermq.protocol.records import FEW_ROWS_MAX
+from ledgermq.protocol.batches.records import FEW_ROWS_MAX
 
 KNOWN = 1 << 63
 BITS = 63

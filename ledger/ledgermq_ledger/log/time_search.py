@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.errors import InvalidRequest
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_ledger.object_store.contract import Buffer
 
 Candidate = int | tuple[int, int]

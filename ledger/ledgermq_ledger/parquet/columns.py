@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ledgermq.protocol.records import HEADERS
+from ledgermq.protocol.batches.records import HEADERS
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.parquet.footer_checksum import BLANK
 from ledgermq_ledger.parquet.new_file import FileSink, NewFile

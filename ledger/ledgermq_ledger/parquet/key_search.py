@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ledgermq.protocol.records import FEW_ROWS_MAX
+from ledgermq.protocol.batches.records import FEW_ROWS_MAX
 from ledgermq_ledger.parquet.columns import SCHEMA
 
 _KEY = SCHEMA.get_field_index("key")

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from ledgermq.buffers import Buffer
 from ledgermq.errors import CorruptFrame
-from ledgermq.protocol.batch_header import check_crc
-from ledgermq.protocol.records import SCHEMA, decode_batch
+from ledgermq.protocol.batches.batch_header import check_crc
+from ledgermq.protocol.batches.records import SCHEMA, decode_batch
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 
 LOST = "ledgermq.lost"

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from ledgermq.errors import DataDamaged, OffsetOutOfRange
-from ledgermq.protocol.records import Compression, encode_batch
+from ledgermq.protocol.batches.records import Compression, encode_batch
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ledgermq.errors import DataDamaged
-from ledgermq.protocol.records import SCHEMA
+from ledgermq.protocol.batches.records import SCHEMA
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 

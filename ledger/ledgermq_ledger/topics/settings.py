@@ -15,8 +15,8 @@ from typing import Any
 
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import did_you_mean
+from ledgermq.protocol.batches.record_rules import TIMESTAMP_AFTER_MS
 from ledgermq.protocol.levels import LEVELS_MAX
-from ledgermq.protocol.record_rules import TIMESTAMP_AFTER_MS
 from ledgermq_ledger.cluster import BUNDLES_MAX
 from ledgermq_ledger.topics.archive_location import check_archive_url
 from ledgermq_ledger.topics.deletion_times import ZONE, check_cron, check_zone

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from crc32c import crc32c
 
 from ledgermq.errors import CorruptFrame, DataDamaged, LedgerMQError
-from ledgermq.protocol.batch_header import check_crc
+from ledgermq.protocol.batches.batch_header import check_crc
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX
 from ledgermq_ledger import keys
 from ledgermq_ledger.log.segment import whose_damage

@@ -18,7 +18,7 @@ from functools import partial
 import pyarrow as pa
 
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge, OffsetOutOfRange
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

@@ -20,7 +20,7 @@ from operator import itemgetter
 import pyarrow as pa
 
 from ledgermq.errors import CorruptFrame, DataDamaged, MessageTooLarge, OffsetOutOfRange
-from ledgermq.protocol.records import SCHEMA, decode_batch
+from ledgermq.protocol.batches.records import SCHEMA, decode_batch
 from ledgermq.runtime.reread import Rereads
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking

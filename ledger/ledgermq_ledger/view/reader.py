@@ -19,7 +19,7 @@ from itertools import chain
 from types import MappingProxyType
 
 from ledgermq.errors import OffsetOutOfRange, Unavailable
-from ledgermq.protocol.records import Compression
+from ledgermq.protocol.batches.records import Compression
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

@@ -31,7 +31,7 @@ from ledgermq.cli.output.reporting import command
 from ledgermq.cli.output.terminal import confirm, notes
 from ledgermq.cli.session import connected
 from ledgermq.errors import InvalidConfig, InvalidRequest, TopicExists
-from ledgermq.protocol.names import NAME_CHARS_MAX
+from ledgermq.protocol.naming.names import NAME_CHARS_MAX
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topic)]
 NewName = Annotated[

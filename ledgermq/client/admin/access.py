@@ -12,7 +12,7 @@ from ledgermq.client.context import ClientContext
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
-from ledgermq.protocol.tokens import draw_token
+from ledgermq.protocol.naming.tokens import draw_token
 
 A = TypeVar("A")
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ledgermq.environment import PREFIX, from_settings_file
 from ledgermq.errors import InvalidConfig
-from ledgermq.protocol.tokens import CREDENTIAL_CHARS_MAX, bearer
+from ledgermq.protocol.naming.tokens import CREDENTIAL_CHARS_MAX, bearer
 
 Credential = Callable[[str], str]
 """Returns what calls to an address carry, "" for nothing."""

@@ -22,11 +22,11 @@ from ledgermq.client.connection.home import Home
 from ledgermq.client.connection.tls_probe import why_refused
 from ledgermq.client.settings.tls import Credentials, Tls
 from ledgermq.errors import TlsFailed, Unavailable, UsedElsewhere
-from ledgermq.protocol.client_ids import CLIENT_ID
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS, Calls, Kind, Method
+from ledgermq.protocol.naming.client_ids import CLIENT_ID
+from ledgermq.protocol.naming.tokens import AUTHORIZATION
 from ledgermq.protocol.status import NOT_CONNECTED, error_from_rpc
-from ledgermq.protocol.tokens import AUTHORIZATION
 from ledgermq.runtime.tasks import shared
 
 REQUEST_TIMEOUT_S = 30.0

@@ -28,10 +28,10 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connection
+from ledgermq.protocol.batches.record_rules import TimestampBounds
+from ledgermq.protocol.batches.records import Compression
 from ledgermq.protocol.levels import levels_of
 from ledgermq.protocol.limits import PARTITIONS_PER_CALL_MAX, RECORD_BYTES_MAX
-from ledgermq.protocol.record_rules import TimestampBounds
-from ledgermq.protocol.records import Compression
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.tasks import all_of, end, retrieve_error, shared
 

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from ledgermq.errors import CorruptFrame
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.batch_header import check_crc
+from ledgermq.protocol.batches.batch_header import check_crc
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 
 READ_S_MAX = 10.0

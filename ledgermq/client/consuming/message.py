@@ -20,9 +20,9 @@ from ledgermq.client.messages.record import Headers, datetime_of, value_of
 from ledgermq.client.settings.serializers import FromBytes, V
 from ledgermq.errors import BadValue, CorruptFrame, InvalidRequest, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.batch_header import check_crc
+from ledgermq.protocol.batches.batch_header import check_crc
+from ledgermq.protocol.batches.records import SCHEMA, decode_batch
 from ledgermq.protocol.levels import LEVELS_MAX, PRIORITY, nearest_level
-from ledgermq.protocol.records import SCHEMA, decode_batch
 
 MessageHeaders = tuple[tuple[str, bytes | None], ...]
 

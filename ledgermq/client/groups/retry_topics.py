@@ -17,7 +17,7 @@ from ledgermq.client.messages.expiry import EXPIRES_MS, header_of
 from ledgermq.client.messages.record import Outgoing
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.limits import OFFSET_MAX
-from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, NAME_CHARS_MAX, RETRY_SUFFIX
+from ledgermq.protocol.naming.names import DEAD_LETTER_SUFFIX, NAME_CHARS_MAX, RETRY_SUFFIX
 
 HEADER_PREFIX = "ledgermq.retry."
 GROUP = HEADER_PREFIX + "group"

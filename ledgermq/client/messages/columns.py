@@ -15,8 +15,8 @@ from typing import Self
 import pyarrow as pa
 
 from ledgermq.client.messages.record import Row
-from ledgermq.protocol.record_rules import PRODUCERS_TYPE
-from ledgermq.protocol.records import FEW_ROWS_MAX, HEADERS, SCHEMA
+from ledgermq.protocol.batches.record_rules import PRODUCERS_TYPE
+from ledgermq.protocol.batches.records import FEW_ROWS_MAX, HEADERS, SCHEMA
 
 
 class RecordColumns:

@@ -14,7 +14,7 @@ from typing import Any
 from ledgermq.client.messages.broker_clock import BrokerClock
 from ledgermq.client.messages.record import microseconds_of
 from ledgermq.errors import InvalidRecord
-from ledgermq.protocol.records import TIMESTAMP_MIN_US
+from ledgermq.protocol.batches.records import TIMESTAMP_MIN_US
 
 HORIZON = timedelta(days=366)
 """Longest time that a message may wait."""

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.errors import InvalidRecord
-from ledgermq.protocol.record_rules import rows_of_headers
-from ledgermq.protocol.records import TIMESTAMP_MAX_US
+from ledgermq.protocol.batches.record_rules import rows_of_headers
+from ledgermq.protocol.batches.records import TIMESTAMP_MAX_US
 
 EXPIRES_MS = "ledgermq.expires-ms"
 """Header with the time from which on a message is skipped: milliseconds since the epoch, as text."""

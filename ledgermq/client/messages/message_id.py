@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.limits import OFFSET_MAX
-from ledgermq.protocol.names import NAME_CHARS_MAX
+from ledgermq.protocol.naming.names import NAME_CHARS_MAX
 
 _ID = re.compile(rf"([A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}):([0-9]{{1,9}}):([0-9]{{1,19}})")
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from ledgermq.client.messages.expiry import with_ttl
 from ledgermq.errors import InvalidRecord
+from ledgermq.protocol.batches.record_rules import check_header_name, check_timestamp
 from ledgermq.protocol.levels import PRIORITY, check_priority
-from ledgermq.protocol.message_ids import MESSAGE_ID, check_id
-from ledgermq.protocol.record_rules import check_header_name, check_timestamp
+from ledgermq.protocol.naming.message_ids import MESSAGE_ID, check_id
 
 Bytes = bytes | bytearray | memoryview | str
 Headers = Mapping[str, Bytes | None] | Iterable[tuple[str, Bytes | None]]

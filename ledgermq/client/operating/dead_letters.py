@@ -45,7 +45,7 @@ from ledgermq.client.queues.admin import QueueAdmin
 from ledgermq.client.settings.values import ConsumerSettings
 from ledgermq.client.transactions.transactions import TransactionClient, Transactions
 from ledgermq.errors import InvalidRequest, UnknownGroup, UnknownTopic
-from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
+from ledgermq.protocol.naming.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 
 SETTLED = HEADER_PREFIX + "settled"
 How = Literal["redriven", "dropped"]

@@ -28,7 +28,7 @@ from ledgermq.client.operating.dead_letters import DeadLetterAdmin, LetterPlace
 from ledgermq.client.queues.admin import QueueAdmin, QueuePartition
 from ledgermq.client.settings.values import ConsumerSettings
 from ledgermq.errors import SearchStopped, Unauthorized, UnknownGroup, UnknownTopic
-from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
+from ledgermq.protocol.naming.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 
 COPIES_MAX = 1000
 """Copies of one topic with the message's key that are looked at."""

@@ -34,7 +34,7 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.settings.values import ConsumerSettings
 from ledgermq.client.transactions.transactions import TransactionClient
 from ledgermq.errors import InvalidRequest, TransactionUnknown, UnknownPartition, UnknownTopic
-from ledgermq.protocol.unresolved import CHECKS, DECISION, ID, PARTITION, SUFFIX, TOPIC
+from ledgermq.protocol.naming.unresolved import CHECKS, DECISION, ID, PARTITION, SUFFIX, TOPIC
 
 Decision = Literal["commit", "rollback"]
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.errors import InvalidRecord
-from ledgermq.protocol.records import HEADERS, SCHEMA
+from ledgermq.protocol.batches.records import HEADERS, SCHEMA
 
 OFFSET_END = 2**31
 VIEW_BYTES = 16

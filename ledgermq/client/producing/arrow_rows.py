@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from ledgermq.client.producing.arrow_columns import column_of, plain_bytes
 from ledgermq.errors import InvalidRecord, MessageTooLarge
+from ledgermq.protocol.batches.record_rules import PRODUCERS_TYPE, check_records
+from ledgermq.protocol.batches.records import SCHEMA, data_bytes_at_most
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.protocol.record_rules import PRODUCERS_TYPE, check_records
-from ledgermq.protocol.records import SCHEMA, data_bytes_at_most
 
 PIECE_ROWS_MAX = 65_536
 PIECE_BYTES_MAX = 16 * 1024 * 1024

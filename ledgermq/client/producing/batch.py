@@ -33,7 +33,7 @@ from ledgermq.client.producing.partition.compressor import Compressor
 from ledgermq.client.producing.sessions import EncodedBatch, Session
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.records import (
+from ledgermq.protocol.batches.records import (
     CONDITIONAL_SCHEMA_VERSION,
     SCHEMA_VERSION,
     decode_batch,

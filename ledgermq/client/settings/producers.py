@@ -23,13 +23,13 @@ from ledgermq.client.settings.partitioner import Keyless
 from ledgermq.client.settings.serializers import ToBytes
 from ledgermq.client.settings.spill import Spill
 from ledgermq.errors import InvalidConfig
+from ledgermq.protocol.batches.records import Compression
 from ledgermq.protocol.limits import (
     BATCH_BYTES_TYPICAL,
     FRAME_PAYLOAD_BYTES_MAX,
     PRODUCER_NAME_CHARS_MAX,
     WINDOW_BATCHES,
 )
-from ledgermq.protocol.records import Compression
 
 ChosenCompression = Literal["auto", Compression]
 

@@ -35,12 +35,12 @@ from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.filters.filter import parse_filter
 from ledgermq.hints import did_you_mean
 from ledgermq.offset_stores.contract import OffsetStore
-from ledgermq.protocol.client_ids import check_client_id
 from ledgermq.protocol.limits import (
     BATCH_BYTES_TYPICAL,
     FRAME_PAYLOAD_BYTES_MAX,
 )
-from ledgermq.protocol.names import NAME_CHARS_MAX
+from ledgermq.protocol.naming.client_ids import check_client_id
+from ledgermq.protocol.naming.names import NAME_CHARS_MAX
 
 MEMBER_TIMEOUT_S_MAX = 24 * 3600.0
 HEARTBEAT_WAIT_S, REVOKE_WAIT_S = 3.0, 30.0

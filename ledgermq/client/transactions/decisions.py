@@ -21,7 +21,7 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
-from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
+from ledgermq.protocol.naming.names import NAME_CHARS_MAX, is_name
 
 OutcomeState = Literal[
     "undecided", "committed", "aborted", "prepared", "committed_by_operator", "aborted_by_operator", "unresolved"

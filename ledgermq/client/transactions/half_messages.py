@@ -42,8 +42,8 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import RECORD_BYTES_MAX
-from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
-from ledgermq.protocol.unresolved import SUFFIX
+from ledgermq.protocol.naming.names import NAME_CHARS_MAX, is_name
+from ledgermq.protocol.naming.unresolved import SUFFIX
 from ledgermq.runtime.tasks import end
 
 GROUP_CHARS_MAX = NAME_CHARS_MAX - len(SUFFIX)

@@ -37,7 +37,7 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
-from ledgermq.protocol.names import NAME_CHARS_MAX
+from ledgermq.protocol.naming.names import NAME_CHARS_MAX
 from ledgermq.runtime.log import get_log
 from ledgermq.sources import Sources
 

@@ -33,7 +33,7 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import PRODUCER_ID_BYTES
-from ledgermq.protocol.producer_ids import shown_producer_id
+from ledgermq.protocol.naming.producer_ids import shown_producer_id
 from ledgermq.protocol.status import error_to_proto
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_offsets.committing.commits import (

@@ -12,7 +12,7 @@ import re2
 from ledgermq.errors import InvalidRequest
 from ledgermq.filters.filter import ALL, CHARS_MAX
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.names import NAME_CHARS_MAX
+from ledgermq.protocol.naming.names import NAME_CHARS_MAX
 from ledgermq_ledger.keys import check_topic_name
 from ledgermq_offsets.assignors.choose import ASSIGNORS, DEFAULT
 from ledgermq_offsets.limits import GroupLimits

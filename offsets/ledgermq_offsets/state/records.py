@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ledgermq.errors import DataDamaged
-from ledgermq.protocol.names import NAME_PATTERN
+from ledgermq.protocol.naming.names import NAME_PATTERN
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import NUMBER, LogRecord, RecordCodec

@@ -14,7 +14,7 @@ from ledgermq.client.connection.target import parse_addresses
 from ledgermq.client.setting_types import ProducerOptions
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import InvalidConfig
-from ledgermq.protocol.records import Compression
+from ledgermq.protocol.batches.records import Compression
 from ledgermq_spark.options import (
     ConnectionOptions,
     above_zero,

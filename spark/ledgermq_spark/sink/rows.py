@@ -25,7 +25,7 @@ from ledgermq.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from ledgermq.protocol.records import record_bytes
+from ledgermq.protocol.batches.records import record_bytes
 from ledgermq.sources import Sources
 from ledgermq_spark.sink.columns import PASSED_OVER
 from ledgermq_spark.sink.key_hash import partitions_of_keys

@@ -18,8 +18,8 @@ from crc32c import crc32c
 
 from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.errors import LedgerMQError, MessageTooLarge, Unavailable
+from ledgermq.protocol.batches.records import Compression, encode_batch, timestamps_of
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.protocol.records import Compression, encode_batch, timestamps_of
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt

@@ -28,7 +28,7 @@ from ledgermq.client.consuming.message import table_of
 from ledgermq.errors import InvalidConfig
 from ledgermq.filters.filter import parse_filter
 from ledgermq.hints import did_you_mean
-from ledgermq.protocol.records import SCHEMA
+from ledgermq.protocol.batches.records import SCHEMA
 from ledgermq_spark.source.options import SourceOptions
 
 BATCH_BYTES_MAX = 8 * 1024 * 1024

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 from ledgermq.errors import Unauthenticated, Unavailable
 from ledgermq.protocol.api import BrokerApi
-from ledgermq.protocol.client_ids import check_client_id
-from ledgermq.protocol.tokens import BEARER, CREDENTIAL_CHARS_MAX
+from ledgermq.protocol.naming.client_ids import check_client_id
+from ledgermq.protocol.naming.tokens import BEARER, CREDENTIAL_CHARS_MAX
 from ledgermq.sources import Sources
 from ledgermq_broker.access.audit.log import UNKNOWN, audit
 from ledgermq_broker.access.freshness import RulesInForce

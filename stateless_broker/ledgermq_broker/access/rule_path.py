@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ledgermq.errors import InvalidRequest, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import check_nonce
-from ledgermq.protocol.tokens import HASH_BYTES, is_token_id
+from ledgermq.protocol.naming.tokens import HASH_BYTES, is_token_id
 from ledgermq.sources import Sources
 from ledgermq_broker.access.freshness import Everywhere, RulesInForce
 from ledgermq_broker.access.state.records import (

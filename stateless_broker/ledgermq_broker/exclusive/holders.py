@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from ledgermq.errors import InvalidRequest, LedgerMQError, PublishNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.exclusive_ids import is_exclusive
 from ledgermq.protocol.limits import PARTITIONS_PER_CALL_MAX, PRODUCER_NAME_CHARS_MAX
+from ledgermq.protocol.naming.exclusive_ids import is_exclusive
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.exclusive.counts import HolderCounts, gauges
 from ledgermq_broker.exclusive.partition import HeldPartitions, HolderParts

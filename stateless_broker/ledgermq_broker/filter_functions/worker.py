@@ -15,7 +15,7 @@ import sys
 from typing import BinaryIO
 
 from ledgermq.filters.functions import FilterFunction, FilterMessage, installed, messages_of
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 
 REQUEST = struct.Struct("<II")
 READY, FAILED, BEGUN, KEPT, LEFT_OUT, RAISED = b"R", b"F", b"B", b"1", b"0", b"x"

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ledgermq.errors import NotOwner, Unavailable, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
+from ledgermq.protocol.naming.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 from ledgermq_broker.cluster.heartbeat import CLASSIC_GROUPS
 from ledgermq_broker.groups.ends import PartitionEnds
 from ledgermq_broker.groups.offsets_topic import CatalogView, partition_of

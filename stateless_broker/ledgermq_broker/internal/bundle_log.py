@@ -24,7 +24,7 @@ from crc32c import crc32c
 
 from ledgermq.buffers import Buffer
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted
-from ledgermq.protocol.records import FEW_ROWS_MAX, SCHEMA, encode_batch, serialized_batch
+from ledgermq.protocol.batches.records import FEW_ROWS_MAX, SCHEMA, encode_batch, serialized_batch
 from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.sources import Sources
 from ledgermq_broker.bundle.owner import BundleOwner

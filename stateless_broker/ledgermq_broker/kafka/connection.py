@@ -27,7 +27,7 @@ from ledgermq.errors import (
     Unauthorized,
     Unavailable,
 )
-from ledgermq.protocol.client_ids import check_client_id
+from ledgermq.protocol.naming.client_ids import check_client_id
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 from ledgermq_broker.access.door import Admitted, Door

@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Sequence
 
 from ledgermq.errors import Unauthenticated, Unavailable
-from ledgermq.protocol.tokens import BEARER
+from ledgermq.protocol.naming.tokens import BEARER
 from ledgermq.sources import Sources
 from ledgermq_broker.access.door import Admitted, Door
 from ledgermq_broker.kafka.wire.errors import Code

@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_for
 from ledgermq_broker.bundle.moving import LEAVING_S

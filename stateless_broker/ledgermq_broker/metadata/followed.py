@@ -15,9 +15,9 @@ from ledgermq.buffers import Buffer
 from ledgermq.errors import LedgerMQError, OffsetOutOfRange, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
-from ledgermq.protocol.batch_header import check_crc
+from ledgermq.protocol.batches.batch_header import check_crc
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.protocol.frames import FetchFrame
-from ledgermq.protocol.records import decode_batch
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.runtime.wait import wait_for

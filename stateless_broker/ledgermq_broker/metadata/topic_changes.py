@@ -20,7 +20,7 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.protocol.limits import check_nonce, with_nonce
-from ledgermq.protocol.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
+from ledgermq.protocol.naming.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 from ledgermq_broker.settings.processes import default_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.log.moves import MOVES_END

@@ -16,8 +16,8 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 
 from ledgermq.errors import LedgerMQError, ResourceExhausted
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.protocol.frames import Frame, H
-from ledgermq.protocol.records import decode_batch
 from ledgermq_broker.admission.fair_window import FairWindow
 from ledgermq_broker.admission.request_window import answered_in_order
 from ledgermq_broker.bundle.owner import BundleOwner

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from ledgermq.errors import InvalidRequest, NotOwner, ResourceExhausted, SubscribeNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX, OFFSET_MAX
-from ledgermq.protocol.producer_ids import shown_producer_id
-from ledgermq.protocol.records import encode_batch
+from ledgermq.protocol.naming.producer_ids import shown_producer_id
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.budgets import AnswerBudget, AnswerReader
 from ledgermq_broker.cluster.ownership import Ownership

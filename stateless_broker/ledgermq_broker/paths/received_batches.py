@@ -17,12 +17,9 @@ import pyarrow as pa
 
 from ledgermq.errors import CorruptFrame, InvalidRecord, InvalidRequest, MessageTooLarge, PublishNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.batch_header import BatchInfo, check_crc, walk_batch
-from ledgermq.protocol.frames import Frame, H
-from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.protocol.message_ids import ids_of
-from ledgermq.protocol.record_rules import TimestampBounds, check_records
-from ledgermq.protocol.records import (
+from ledgermq.protocol.batches.batch_header import BatchInfo, check_crc, walk_batch
+from ledgermq.protocol.batches.record_rules import TimestampBounds, check_records
+from ledgermq.protocol.batches.records import (
     CONDITIONAL_SCHEMA_VERSION,
     SCHEMA_VERSION,
     check_decoded,
@@ -30,6 +27,9 @@ from ledgermq.protocol.records import (
     decode_batch,
     largest_record_bytes,
 )
+from ledgermq.protocol.frames import Frame, H
+from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
+from ledgermq.protocol.naming.message_ids import ids_of
 from ledgermq_broker.metadata.followed import Lookup
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.log.producers import ProducerSession

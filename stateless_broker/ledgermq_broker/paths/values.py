@@ -14,8 +14,8 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.batches.records import SCHEMA_VERSION, Compression, encode_batch, timestamps_of
 from ledgermq.protocol.frames import Frame, ProduceFrame, StageFrame
-from ledgermq.protocol.records import SCHEMA_VERSION, Compression, encode_batch, timestamps_of
 
 
 @dataclass(frozen=True, slots=True)

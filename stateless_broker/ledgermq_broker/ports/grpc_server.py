@@ -32,7 +32,6 @@ from ledgermq.errors import (
     Unavailable,
 )
 from ledgermq.protocol.api import BrokerApi
-from ledgermq.protocol.client_ids import CLIENT_ID
 from ledgermq.protocol.limits import GRPC_OPTIONS, MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX
 from ledgermq.protocol.methods import (
     METHODS,
@@ -40,8 +39,9 @@ from ledgermq.protocol.methods import (
     Kind,
     Method,
 )
+from ledgermq.protocol.naming.client_ids import CLIENT_ID
+from ledgermq.protocol.naming.tokens import AUTHORIZATION
 from ledgermq.protocol.status import abort
-from ledgermq.protocol.tokens import AUTHORIZATION
 from ledgermq.runtime.ports.bounded_connections import at_most_half_of_files
 from ledgermq.runtime.tasks import end
 from ledgermq_broker.access.door import Door

@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ledgermq.buffers import KIB, MIB
-from ledgermq.protocol.names import HOST_PATTERN
+from ledgermq.protocol.naming.names import HOST_PATTERN
 from ledgermq_broker.bundle.loads import LoadTimes
 from ledgermq_broker.settings.sources import names_of, read_sources, settle
 from ledgermq_ledger.cluster import BUNDLES_MAX, ClusterDefaults

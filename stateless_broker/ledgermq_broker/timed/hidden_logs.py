@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from ledgermq.errors import CorruptFrame, DataDamaged, LedgerMQError, MessageTooLarge
-from ledgermq.protocol.batch_header import check_crc
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.batch_header import check_crc
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.internal.bundle_log import batch_of

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Sequence
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import BRANCH_BYTES_MAX, DELAYED_BRANCH, PRODUCER_ID_BYTES
-from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
+from ledgermq.protocol.naming.names import NAME_CHARS_MAX, is_name
 from ledgermq_broker.transactions.state.limits import NUMBER_MAX
 from ledgermq_broker.transactions.state.types import Kind, Part, State, Stream, Transaction
 

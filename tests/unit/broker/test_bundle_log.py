@@ -11,7 +11,7 @@ import pytest
 from crc32c import crc32c
 
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, StoreFull
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.context import BundleLimits

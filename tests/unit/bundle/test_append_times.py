@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from crc32c import crc32c
 
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.bundle.committing.append_times import AppendTimes
 from ledgermq_broker.bundle.shared.context import BundleLimits

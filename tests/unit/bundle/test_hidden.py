@@ -15,7 +15,7 @@ import pytest
 from crc32c import crc32c
 
 from ledgermq.errors import OffsetOutOfRange
-from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
+from ledgermq.protocol.batches.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from ledgermq.protocol.batch_header import check_crc
+from ledgermq.protocol.batches.batch_header import check_crc
 from ledgermq.sources import Sources
 from ledgermq_broker.bundle.shared.context import BundleLimits
 from ledgermq_ledger.object_store.memory import MemoryStore

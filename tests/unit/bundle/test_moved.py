@@ -13,7 +13,7 @@ import pytest
 from ledgermq.client.consuming.direct_reads import DirectReads
 from ledgermq.errors import NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger import keys

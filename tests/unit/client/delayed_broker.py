@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from ledgermq.errors import LedgerMQError, OutOfOrderSequence
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.protocol.frames import ProduceFrame
-from ledgermq.protocol.records import decode_batch
 from ledgermq.protocol.status import error_to_proto
 from tests.unit.client.hostile import ADDRESS, HostileBroker
 

@@ -18,8 +18,8 @@ from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection, Connector
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame
-from ledgermq.protocol.records import encode_batch
 from tests.virtual_time import virtual_in, virtual_sources
 
 ADDRESS = "hostile:1"

@@ -24,7 +24,7 @@ import mmap, json, resource, struct, sys
 import pyarrow as pa
 from ledgermq.client.producing.arrow_rows import Pieces, conform
 from ledgermq.errors import LedgerMQError
-from ledgermq.protocol.records import encode_batch
+from ledgermq.protocol.batches.records import encode_batch
 
 ROWS, TEXT_BYTES = {rows}, {text_bytes}
 CASE = {case!r}

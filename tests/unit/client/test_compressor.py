@@ -17,8 +17,8 @@ from ledgermq.client.producing.partition.compressor import (
     Compressor,
     TopicExperience,
 )
-from ledgermq.protocol.batch_header import walk_batch
-from ledgermq.protocol.records import Compression, decode_batch, encode_batch
+from ledgermq.protocol.batches.batch_header import walk_batch
+from ledgermq.protocol.batches.records import Compression, decode_batch, encode_batch
 from tests.worlds.batches import batch_of
 
 TEXT = batch_of([{"value": b"the order of names " * 20}] * 50)

@@ -19,7 +19,7 @@ from ledgermq.client.consuming.prefetch import DATA_BYTES_MIN, DECODED_BYTES_MAX
 from ledgermq.client.consuming.reading import FetchedRun, FlowStep, Reading
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.settings.values import ClientSettings
-from ledgermq.protocol.records import decode_batch, encode_batch
+from ledgermq.protocol.batches.records import decode_batch, encode_batch
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 from tests.unit.client.hostile import ADDRESS, HostileBroker, fetched

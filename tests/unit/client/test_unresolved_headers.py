@@ -6,7 +6,7 @@ import pytest
 
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.operating.unresolved import UnresolvedMessage, _take
-from ledgermq.protocol.unresolved import CHECKS, ID, PARTITION, TOPIC
+from ledgermq.protocol.naming.unresolved import CHECKS, ID, PARTITION, TOPIC
 
 
 def message(partition: bytes, checks: bytes) -> Message:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ledgermq.client.transactions.xid import FORMAT_ID_MAX, Xid, named, transactional_id_of, xid_from, xid_of
 from ledgermq.errors import InvalidRequest
-from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
+from ledgermq.protocol.naming.names import NAME_CHARS_MAX, is_name
 
 XID_CHARS_MAX = 190
 

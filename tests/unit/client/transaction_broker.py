@@ -25,9 +25,9 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection, Connector
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.protocol.frames import FetchFrame, StageFrame
 from ledgermq.protocol.limits import DELAYED_BRANCH
-from ledgermq.protocol.records import decode_batch
 from ledgermq.protocol.status import error_to_proto
 from tests.unit.client.groups.hostile_coordinator import HostileCoordinator
 from tests.unit.client.hostile import encoded, fetched

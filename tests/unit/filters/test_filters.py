@@ -9,7 +9,7 @@ from ledgermq.client.settings.values import ConsumerSettings, GroupSettings, Tab
 from ledgermq.errors import InvalidConfig, InvalidFilter
 from ledgermq.filters.columns import VALUE_BYTES_MAX
 from ledgermq.filters.filter import ALL, CHARS_MAX, filter_text, parse_filter
-from ledgermq.protocol.records import SCHEMA
+from ledgermq.protocol.batches.records import SCHEMA
 
 Headers = list[tuple[str | None, bytes | None]]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.errors import PartitionHeld, ProducerFenced, ResourceExhausted
-from ledgermq.protocol.exclusive_ids import exclusive_id, is_exclusive
+from ledgermq.protocol.naming.exclusive_ids import exclusive_id, is_exclusive
 from ledgermq_broker.exclusive.state.bundle_holders import BundleHolders, Claim, Standing
 from ledgermq_broker.exclusive.state.limits import HolderLimits
 from ledgermq_ledger.keys import PartitionId

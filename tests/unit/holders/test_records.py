@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from ledgermq.protocol.exclusive_ids import exclusive_id
 from ledgermq.protocol.limits import PRODUCER_NAME_CHARS_MAX
+from ledgermq.protocol.naming.exclusive_ids import exclusive_id
 from ledgermq_broker.exclusive.state.format import ledgermq_holders_pb2 as fmt
 from ledgermq_broker.exclusive.state.limits import NUMBER_MAX
 from ledgermq_broker.exclusive.state.records import Entry, Holder, decode, encode

@@ -10,8 +10,8 @@ from crc32c import crc32c
 
 from ledgermq.errors import DuplicateMessage, LedgerMQError, NotOwner, OffsetOutOfRange, StoreFull
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.batch_header import walk_batch
-from ledgermq.protocol.records import decode_batch, encode_batch
+from ledgermq.protocol.batches.batch_header import walk_batch
+from ledgermq.protocol.batches.records import decode_batch, encode_batch
 from ledgermq.protocol.status import error_to_proto
 from ledgermq_broker.kafka.wire import answers
 from ledgermq_broker.kafka.wire.answers import check_keys, fetched, produce_batch, produced, refused

@@ -13,8 +13,8 @@ from aiokafka.record import default_records
 from crc32c import crc32c
 
 from ledgermq.errors import LedgerMQError
-from ledgermq.protocol.append_time import with_append_time
-from ledgermq.protocol.records import SCHEMA, decode_batch, encode_batch
+from ledgermq.protocol.batches.append_time import with_append_time
+from ledgermq.protocol.batches.records import SCHEMA, decode_batch, encode_batch
 from ledgermq_broker.kafka.wire.batches import compiled, decoding
 from ledgermq_broker.kafka.wire.batches.compression import decompress
 from ledgermq_broker.kafka.wire.batches.decoding import decode_records

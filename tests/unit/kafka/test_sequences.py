@@ -23,7 +23,7 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import PRODUCER_ID_BYTES, WINDOW_BATCHES
-from ledgermq.protocol.producer_ids import kafka_producer_id, producer_bytes, unwrapped
+from ledgermq.protocol.naming.producer_ids import kafka_producer_id, producer_bytes, unwrapped
 from ledgermq.protocol.status import error_from_proto, error_to_proto
 from ledgermq_broker.kafka.wire.batches.head import read_head
 from ledgermq_broker.kafka.wire.errors import Area, Code, code_of

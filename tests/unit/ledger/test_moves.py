@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ledgermq.errors import DataDamaged, DuplicateMessage, NotOwner, UnknownProducer
-from ledgermq.protocol.message_ids import hash_of
+from ledgermq.protocol.naming.message_ids import hash_of
 from ledgermq.sources import Sources
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId

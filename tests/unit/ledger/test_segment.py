@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.segment import (

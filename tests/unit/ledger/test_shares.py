@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.errors import InvalidRecord, QuotaExceeded, ResourceExhausted
-from ledgermq.protocol.message_ids import hash_of
+from ledgermq.protocol.naming.message_ids import hash_of
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.message_ids import MessageIds

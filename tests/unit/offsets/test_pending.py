@@ -15,7 +15,7 @@ from ledgermq.errors import (
     UnknownMember,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.producer_ids import shown_producer_id
+from ledgermq.protocol.naming.producer_ids import shown_producer_id
 from ledgermq_offsets.limits import GroupLimits
 from ledgermq_offsets.state.records import PendingKey
 from tests.worlds.coordinators import Catalog, Consumer, Desk, settle, staged_in

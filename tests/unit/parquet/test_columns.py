@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ledgermq.errors import DataDamaged
-from ledgermq.protocol.records import SCHEMA as RECORD_SCHEMA
+from ledgermq.protocol.batches.records import SCHEMA as RECORD_SCHEMA
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.parquet import columns
 from ledgermq_ledger.parquet.columns import FooterNote, ParquetBuilder, empty_file, note_of_file

@@ -16,8 +16,8 @@ import pytest
 from crc32c import crc32c
 
 from ledgermq.errors import Unavailable
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.protocol.records import encode_batch
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.garbage.topics import remove as remove_topics

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ledgermq.errors import OffsetOutOfRange
-from ledgermq.protocol.batch_header import check_crc
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.batch_header import check_crc
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.log.checkpoint import partition_of

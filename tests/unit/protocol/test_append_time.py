@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.protocol.append_time import with_append_time
-from ledgermq.protocol.batch_header import walk_batch
-from ledgermq.protocol.records import DECODED_BYTES_MAX, SCHEMA, decode_batch, encode_batch
+from ledgermq.protocol.batches.append_time import with_append_time
+from ledgermq.protocol.batches.batch_header import walk_batch
+from ledgermq.protocol.batches.records import DECODED_BYTES_MAX, SCHEMA, decode_batch, encode_batch
 from tests.worlds.batches import BUFFERS, batch_of, get_pair, nulls_with_content, record_batches, serialize, with_pair
 
 Codec = Literal["none", "lz4", "zstd"]

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgermq.errors import CorruptFrame, MessageTooLarge
-from ledgermq.protocol.batch_header import BatchInfo, check_crc, walk_batch
-from ledgermq.protocol.records import END_OF_STREAM, SCHEMA, decode_batch, schema_prefix
+from ledgermq.protocol.batches.batch_header import BatchInfo, check_crc, walk_batch
+from ledgermq.protocol.batches.records import END_OF_STREAM, SCHEMA, decode_batch, schema_prefix
 from tests.worlds.batches import (
     BODY_LENGTH,
     BUFFERS,

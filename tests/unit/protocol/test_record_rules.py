@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ledgermq.protocol.record_rules import rows_of_headers
+from ledgermq.protocol.batches.record_rules import rows_of_headers
 
 PAIRS = pa.StructArray.from_arrays([pa.array(["a", "b", "c"]), pa.array([b"1", b"2", b"3"])], ["key", "value"])
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgermq.errors import CorruptFrame, InvalidRecord, MessageTooLarge
-from ledgermq.protocol.batch_header import walk_batch
-from ledgermq.protocol.records import (
+from ledgermq.protocol.batches.batch_header import walk_batch
+from ledgermq.protocol.batches.records import (
     END_OF_STREAM,
     SCHEMA,
     data_bytes_at_most,

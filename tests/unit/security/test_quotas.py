@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.errors import InvalidRequest
-from ledgermq.protocol.client_ids import CLIENT_ID_CHARS_MAX
+from ledgermq.protocol.naming.client_ids import CLIENT_ID_CHARS_MAX
 from ledgermq_broker.access.state.format import ledgermq_security_pb2 as fmt
 from ledgermq_broker.access.state.quotas import (
     LIMIT_MAX,

@@ -10,7 +10,7 @@ import re2
 from hypothesis import example, given
 
 from ledgermq.errors import InvalidRequest
-from ledgermq.protocol.tokens import bearer, draw_token, hash_of, token_id_of
+from ledgermq.protocol.naming.tokens import bearer, draw_token, hash_of, token_id_of
 from ledgermq_broker.access.state.format import ledgermq_security_pb2 as fmt
 from ledgermq_broker.access.state.records import (
     StoredRule,

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from ledgermq.errors import InvalidConfig, InvalidFilter
-from ledgermq.protocol.records import SCHEMA
+from ledgermq.protocol.batches.records import SCHEMA
 from ledgermq_spark.source.data_source import LedgerMQDataSource
 from ledgermq_spark.source.options import COLUMNS, parse_options
 from ledgermq_spark.source.rows import batches_of, columns_of, record_columns

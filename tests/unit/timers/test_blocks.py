@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from ledgermq.protocol.records import encode_batch
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq_broker.timed.state.blocks import Ids, decode_block, effective_dues, encode_block, lowest_due_us
 from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId

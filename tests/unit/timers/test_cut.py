@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq_broker.timed.state.blocks import START, Block, Key, Source, decode_block, encode_block
 from ledgermq_broker.timed.state.memory import cut
 from ledgermq_broker.timed.state.memory.cut import batches, range_blocks

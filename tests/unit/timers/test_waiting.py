@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledgermq.protocol.records import encode_batch
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq_broker.timed.state.blocks import START, Block, Id, Ids, Key, Source, decode_block, encode_block, end_of
 from ledgermq_broker.timed.state.memory import merged, waiting
 from ledgermq_broker.timed.state.memory.cut import batches

@@ -18,7 +18,7 @@ from ledgermq.errors import (
     UnknownProducer,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.producer_ids import KAFKA_EPOCH_MAX, kafka_producer_id, producer_bytes
+from ledgermq.protocol.naming.producer_ids import KAFKA_EPOCH_MAX, kafka_producer_id, producer_bytes
 from ledgermq_broker.transactions.state.added.producers import PLACES_MAX, Named, NotOpen
 from ledgermq_broker.transactions.state.added.records import LastEntry, LastValue, encode
 from ledgermq_broker.transactions.state.participating.completing import Completion

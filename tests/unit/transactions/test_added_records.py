@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.errors import DataDamaged, FormatNotSupported
-from ledgermq.protocol.producer_ids import producer_bytes
+from ledgermq.protocol.naming.producer_ids import producer_bytes
 from ledgermq_broker.transactions.state.added.records import (
     Entry,
     LastEntry,

@@ -29,7 +29,7 @@ from ledgermq.client.settings.serializers import V
 from ledgermq.client.settings.values import GroupSettings, settings_from
 from ledgermq.errors import InvalidConfig
 from ledgermq.hints import nearest
-from ledgermq.protocol.names import NAME_CHARS_MAX
+from ledgermq.protocol.naming.names import NAME_CHARS_MAX
 
 HandlerFunction = Callable[[GroupMessage[V]], Awaitable[object] | object]
 BatchFunction = Callable[[list[GroupMessage[V]]], Awaitable[object] | object]

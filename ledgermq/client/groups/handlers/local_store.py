@@ -21,7 +21,7 @@ from crc32c import crc32c
 from ledgermq.client.consuming.message import Message, messages_as
 from ledgermq.client.messages.columns import rows_to_arrow
 from ledgermq.errors import DataDamaged, InvalidConfig, InvalidRequest, ResourceExhausted
-from ledgermq.protocol.records import decode_batch, encode_batch
+from ledgermq.protocol.batches.records import decode_batch, encode_batch
 from ledgermq.runtime.sqlite_file import FileKind, SqliteFile
 from ledgermq.sources import Sources
 

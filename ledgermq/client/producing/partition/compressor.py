@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ledgermq.client.settings.producers import ChosenCompression
-from ledgermq.protocol.records import Compression, encode_batch
+from ledgermq.protocol.batches.records import Compression, encode_batch
 
 SMALL_BYTES_MAX = 1024
 WORTH_MAX = 0.9

@@ -26,6 +26,7 @@ from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.settings.partitioner import KeylessPartition, partition_of_key
 from ledgermq.client.settings.producers import ChosenCompression, ProducerSettings
 from ledgermq.errors import InvalidRecord, MessageTooLarge
+from ledgermq.protocol.batches.records import data_bytes_at_most, largest_record_bytes
 from ledgermq.protocol.levels import (
     PRIORITY,
     level_of,
@@ -35,8 +36,7 @@ from ledgermq.protocol.levels import (
     place_of,
     places_of,
 )
-from ledgermq.protocol.message_ids import MESSAGE_ID, check_id
-from ledgermq.protocol.records import data_bytes_at_most, largest_record_bytes
+from ledgermq.protocol.naming.message_ids import MESSAGE_ID, check_id
 
 SILENCE_LOOK_S = 0.1
 """How often partitions are looked through for owners that store nothing, while there are some."""

@@ -22,7 +22,7 @@ from enum import Enum
 
 from ledgermq.errors import InvalidRequest
 from ledgermq.hints import did_you_mean
-from ledgermq.protocol.client_ids import check_client_id
+from ledgermq.protocol.naming.client_ids import check_client_id
 from ledgermq_broker.access.state.rules import PRINCIPAL_CHARS_MAX
 
 ANONYMOUS = "anonymous"

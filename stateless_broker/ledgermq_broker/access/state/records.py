@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.limits import with_nonce
-from ledgermq.protocol.tokens import HASH_BYTES
+from ledgermq.protocol.naming.tokens import HASH_BYTES
 from ledgermq_broker.access.state.format import ledgermq_security_pb2 as fmt
 from ledgermq_broker.access.state.quotas import Limit, Quota, QuotaSet, StoredQuota, Subject, checked_subject
 from ledgermq_broker.access.state.rules import Principal, Rule, checked_rule

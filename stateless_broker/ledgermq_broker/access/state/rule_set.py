@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ledgermq.protocol.tokens import hash_of, token_id_of
+from ledgermq.protocol.naming.tokens import hash_of, token_id_of
 from ledgermq_broker.access.state.records import (
     PREFIXES,
     RULE_PREFIX,

@@ -20,8 +20,8 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame, Frame, ProduceFrame, StageFrame
 from ledgermq.protocol.methods import METHODS, Kind, Method, UnaryCalls
+from ledgermq.protocol.naming.unresolved import SUFFIX
 from ledgermq.protocol.status import error_to_proto
-from ledgermq.protocol.unresolved import SUFFIX
 from ledgermq_broker.access.audit.log import call_audit
 from ledgermq_broker.access.guards.declared import declared_guard
 from ledgermq_broker.access.guards.own import OWN_GUARDS

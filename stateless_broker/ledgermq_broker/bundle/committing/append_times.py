@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from crc32c import crc32c
 
-from ledgermq.protocol.append_time import with_append_time
+from ledgermq.protocol.batches.append_time import with_append_time
 from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.topics.catalog import Topic

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from ledgermq.errors import PartitionHeld, ProducerFenced, ResourceExhausted
-from ledgermq.protocol.exclusive_ids import is_exclusive
+from ledgermq.protocol.naming.exclusive_ids import is_exclusive
 from ledgermq_broker.exclusive.state.limits import FULL_RETRY_MS, HolderLimits
 from ledgermq_broker.exclusive.state.records import Entry, Holder, decode, encode
 from ledgermq_ledger.keys import PartitionId

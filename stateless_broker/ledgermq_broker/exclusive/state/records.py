@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass
 
 from ledgermq.errors import DataDamaged
-from ledgermq.protocol.exclusive_ids import is_exclusive
 from ledgermq.protocol.limits import PRODUCER_NAME_CHARS_MAX
+from ledgermq.protocol.naming.exclusive_ids import is_exclusive
 from ledgermq_broker.exclusive.state.format import ledgermq_holders_pb2 as fmt
 from ledgermq_broker.exclusive.state.limits import NUMBER_MAX
 from ledgermq_ledger import keys

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
-from ledgermq.protocol.records import decode_batch
+from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.kafka.wire.errors import Area, Code, code_of
 from ledgermq_broker.kafka.wire.generated import list_offsets_request as asked

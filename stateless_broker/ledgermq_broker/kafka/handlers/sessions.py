@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ledgermq.errors import LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
-from ledgermq.protocol.producer_ids import producer_bytes
+from ledgermq.protocol.naming.producer_ids import producer_bytes
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.kafka.wire.batches.head import BatchHead
 from ledgermq_broker.kafka.wire.sequences import RefusedBatches, session_of

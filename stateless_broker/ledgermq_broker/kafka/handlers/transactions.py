@@ -22,7 +22,7 @@ from ledgermq.errors import (
     Unauthorized,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.producer_ids import kafka_producer_id, producer_bytes
+from ledgermq.protocol.naming.producer_ids import kafka_producer_id, producer_bytes
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.sources import Sources
 from ledgermq_broker.kafka.handlers.asked import Asked, Handler

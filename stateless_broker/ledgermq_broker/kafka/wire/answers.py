@@ -20,9 +20,9 @@ from crc32c import crc32c
 from ledgermq.buffers import KIB, Buffer
 from ledgermq.errors import DataDamaged, DuplicateMessage, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.batch_header import check_crc
+from ledgermq.protocol.batches.batch_header import check_crc
+from ledgermq.protocol.batches.records import SCHEMA_VERSION, decode_batch, encode_batch, timestamps_of
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.protocol.records import SCHEMA_VERSION, decode_batch, encode_batch, timestamps_of
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.kafka.wire.batches.decoding import ProducedBatch
 from ledgermq_broker.kafka.wire.batches.encoding import BATCH_BYTES_MAX, empty_batch, encode_records

@@ -18,7 +18,7 @@ from ledgermq.errors import (
     UnknownProducer,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.producer_ids import ahead_of, producer_bytes, unwrapped
+from ledgermq.protocol.naming.producer_ids import ahead_of, producer_bytes, unwrapped
 from ledgermq_broker.kafka.wire.batches.head import BatchHead
 from ledgermq_broker.kafka.wire.errors import Area, Code, code_of
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.limits import OFFSET_MAX
-from ledgermq.protocol.names import NAME_PATTERN
+from ledgermq.protocol.naming.names import NAME_PATTERN
 from ledgermq_broker.queues.state.format import ledgermq_shares_pb2 as fmt
 from ledgermq_broker.queues.state.limits import CHUNK
 from ledgermq_ledger import keys

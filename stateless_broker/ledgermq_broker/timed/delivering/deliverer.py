@@ -14,7 +14,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledgermq.errors import LedgerMQError
-from ledgermq.protocol.records import Compression, encode_batch, timestamps_of
+from ledgermq.protocol.batches.records import Compression, encode_batch, timestamps_of
 from ledgermq.runtime.wait import wait_for
 from ledgermq_broker.timed.counts import TimerCounts
 from ledgermq_broker.timed.delivering.flow import Flow

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from ledgermq.buffers import Buffer
 from ledgermq.errors import CorruptFrame, DataDamaged, FormatNotSupported, InvalidRecord, MessageTooLarge
-from ledgermq.protocol.records import FEW_ROWS_MAX, decode_batch, timestamps_of
+from ledgermq.protocol.batches.records import FEW_ROWS_MAX, decode_batch, timestamps_of
 from ledgermq_broker.timed.state.columns import bytes_view
 from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as fmt
 from ledgermq_broker.timed.state.places import RangeId
@@ -85,7 +85,7 @@ class Ids:
 class Block:
     """Rows of one target partition, as they are stored.
 
-    `ids`: of the rows; None in the intake. `records`: validated, `ledgermq.protocol.records.SCHEMA`.
+    `ids`: of the rows; None in the intake. `records`: validated, `ledgermq.protocol.batches.records.SCHEMA`.
     `size_bytes`: of the stored message. `principal`: a hash of the name of the principal that sent the rows; 0: not
     known.
     """

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from ledgermq.errors import DataDamaged, TopicExists, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol import unresolved as names
 from ledgermq.protocol.api import BrokerApi
-from ledgermq.protocol.records import HEADERS, decode_batch
+from ledgermq.protocol.batches.records import HEADERS, decode_batch
+from ledgermq.protocol.naming import unresolved as names
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.internal.bundle_calls import BundleCalls
 from ledgermq_broker.metadata.at_controller import AtController

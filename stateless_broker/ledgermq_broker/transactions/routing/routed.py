@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from ledgermq.errors import InvalidRequest, TransactionUnknown, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.producer_ids import kafka_producer_id
+from ledgermq.protocol.naming.producer_ids import kafka_producer_id
 from ledgermq_broker.groups.groups import Groups
 from ledgermq_broker.internal.core import CoreKind
 from ledgermq_broker.internal.feature import Serving

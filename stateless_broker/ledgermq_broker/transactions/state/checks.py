@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.limits import BRANCH_BYTES_MAX, PRODUCER_ID_BYTES
-from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
-from ledgermq.protocol.unresolved import SUFFIX
+from ledgermq.protocol.naming.names import NAME_CHARS_MAX, is_name
+from ledgermq.protocol.naming.unresolved import SUFFIX
 from ledgermq_broker.transactions.state.limits import NUMBER_MAX, TransactionLimits
 from ledgermq_broker.transactions.state.types import Kind, Part, Transaction
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.protocol.limits import PRODUCER_ID_BYTES
-from ledgermq.protocol.names import NAME_PATTERN
+from ledgermq.protocol.naming.names import NAME_PATTERN
 from ledgermq_broker.transactions.state.format import ledgermq_transactions_pb2 as fmt
 from ledgermq_broker.transactions.state.types import Kind, Part, Reference, State, Stream, Transaction
 from ledgermq_ledger import keys

@@ -6,7 +6,7 @@ from typing import cast
 
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.producer_ids import shown_producer_id
+from ledgermq.protocol.naming.producer_ids import shown_producer_id
 from ledgermq_broker.transactions.state.types import Part, State, Stream, Transaction
 
 

@@ -9,7 +9,7 @@ import base64
 import binascii
 
 from ledgermq.errors import InvalidGroupName
-from ledgermq.protocol.names import NAME_CHARS_MAX, is_name
+from ledgermq.protocol.naming.names import NAME_CHARS_MAX, is_name
 
 PREFIX = "__kafka."
 

@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 
 from ledgermq.buffers import Buffer
 from ledgermq.errors import InvalidRecord
+from ledgermq.protocol.batches.record_rules import PRODUCERS_TYPE
+from ledgermq.protocol.batches.records import HEADERS, SCHEMA, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, Compression
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.protocol.record_rules import PRODUCERS_TYPE
-from ledgermq.protocol.records import HEADERS, SCHEMA, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, Compression
 from ledgermq_broker.kafka.wire.batches.columns import encode_columns
 from ledgermq_broker.kafka.wire.batches.compiled import encode_rows, unchecked_records
 from ledgermq_broker.kafka.wire.batches.compression import decompress

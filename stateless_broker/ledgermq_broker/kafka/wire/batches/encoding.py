@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.buffers import MIB, Buffer
-from ledgermq.protocol.record_rules import PRODUCERS_TYPE
-from ledgermq.protocol.records import SCHEMA, record_bytes
+from ledgermq.protocol.batches.record_rules import PRODUCERS_TYPE
+from ledgermq.protocol.batches.records import SCHEMA, record_bytes
 from ledgermq_broker.kafka.wire.batches.columns import Numbers, encode_columns
 from ledgermq_broker.kafka.wire.batches.compiled import encode_rows
 from ledgermq_broker.kafka.wire.batches.decoding import COLUMNS_FROM, TAG_HEADER, pairs_column

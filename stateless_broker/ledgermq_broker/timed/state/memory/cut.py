@@ -13,7 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledgermq.protocol.records import SCHEMA, serialized_batch
+from ledgermq.protocol.batches.records import SCHEMA, serialized_batch
 from ledgermq_broker.timed.state.blocks import Block, encode_block
 from ledgermq_broker.timed.state.memory.rows import Rows
 from ledgermq_broker.timed.state.places import Group, Range, RangeId

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledgermq.protocol.records import record_bytes
+from ledgermq.protocol.batches.records import record_bytes
 from ledgermq_broker.timed.state.blocks import OFFSET_END, Block, Ids, Key, Source, effective_dues
 from ledgermq_broker.timed.state.columns import int64_view
 from ledgermq_broker.timed.state.sizes import INTAKE_ROW_BYTES, RANGE_ROW_BYTES

@@ -11,7 +11,7 @@ nothing: the Arrow bytes of another broker may differ.
 from __future__ import annotations
 
 from ledgermq.errors import LedgerMQError, OutOfOrderSequence, SequencePassed, UnknownProducer
-from ledgermq.protocol.producer_ids import nearest
+from ledgermq.protocol.naming.producer_ids import nearest
 from ledgermq_broker.transactions.state.checks import check_transaction, describe
 from ledgermq_broker.transactions.state.participating.intake import Intake, Staging, ToStage
 from ledgermq_broker.transactions.state.participating.served_bundle import ServedBundle

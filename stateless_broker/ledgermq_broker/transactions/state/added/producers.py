@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ledgermq.errors import InvalidRequest, TransactionFenced, TransactionTooLarge, TransactionUnknown
-from ledgermq.protocol.producer_ids import KAFKA_EPOCH_MAX, kafka_producer_id, new_producer
+from ledgermq.protocol.naming.producer_ids import KAFKA_EPOCH_MAX, kafka_producer_id, new_producer
 from ledgermq_broker.transactions.state.added.ids import AddedIds
 from ledgermq_broker.transactions.state.added.records import OpenEntry, OpenValue, encode
 from ledgermq_broker.transactions.state.checks import check_transactional_id

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.limits import PRODUCER_ID_BYTES
-from ledgermq.protocol.names import NAME_PATTERN
+from ledgermq.protocol.naming.names import NAME_PATTERN
 from ledgermq_broker.transactions.state.format import ledgermq_transactions_pb2 as fmt
 from ledgermq_broker.transactions.state.types import Transaction
 from ledgermq_ledger import keys

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from ledgermq.protocol.producer_ids import kafka_producer_id
+from ledgermq.protocol.naming.producer_ids import kafka_producer_id
 from ledgermq_broker.transactions.state.checks import check_parts, check_transaction
 from ledgermq_broker.transactions.state.coordinating.served_ids import Asked, ServedIds
 from ledgermq_broker.transactions.state.records import IdValue

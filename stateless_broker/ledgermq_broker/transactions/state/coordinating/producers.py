@@ -28,7 +28,7 @@ from ledgermq.errors import (
     TransactionUnknown,
 )
 from ledgermq.protocol.limits import check_nonce
-from ledgermq.protocol.producer_ids import kafka_producer_id, shown_producer_id
+from ledgermq.protocol.naming.producer_ids import kafka_producer_id, shown_producer_id
 from ledgermq_broker.transactions.state.checks import (
     about_copy,
     check_group,

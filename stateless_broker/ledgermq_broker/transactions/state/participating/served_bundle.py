@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from ledgermq.errors import DataDamaged
-from ledgermq.protocol.producer_ids import kafka_producer_id
+from ledgermq.protocol.naming.producer_ids import kafka_producer_id
 from ledgermq_broker.transactions.state.added.records import LAST, LastEntry, LastValue
 from ledgermq_broker.transactions.state.added.records import decode as decode_added
 from ledgermq_broker.transactions.state.added.records import encode as encode_added

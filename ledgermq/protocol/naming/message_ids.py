@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.errors import InvalidRecord
-from ledgermq.protocol.record_rules import rows_of_headers
+from ledgermq.protocol.batches.record_rules import rows_of_headers
 
 MESSAGE_ID = "ledgermq.message-id"
 """Header with the id. Of several, the first one counts."""

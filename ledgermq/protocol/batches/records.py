@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ledgermq.buffers import Buffer
 from ledgermq.errors import CorruptFrame, InvalidRecord
-from ledgermq.protocol.batch_header import BatchInfo, walk_batch
+from ledgermq.protocol.batches.batch_header import BatchInfo, walk_batch
 
 Compression = Literal["none", "lz4", "zstd"]
 

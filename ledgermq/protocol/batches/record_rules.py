@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.errors import InvalidRecord
-from ledgermq.protocol.records import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, timestamps_of
+from ledgermq.protocol.batches.records import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, timestamps_of
 
 PRODUCERS_TYPE = 0
 """`timestampType` of records whose timestamp is their producer's."""

@@ -17,8 +17,8 @@ from itertools import chain
 import pyarrow as pa
 
 from ledgermq.buffers import Buffer
-from ledgermq.protocol.batch_header import ALIGNMENT, HeaderPlaces, header_places, read_layout
-from ledgermq.protocol.records import SCHEMA, Compression, encode_batch
+from ledgermq.protocol.batches.batch_header import ALIGNMENT, HeaderPlaces, header_places, read_layout
+from ledgermq.protocol.batches.records import SCHEMA, Compression, encode_batch
 
 BROKERS_TYPE = 1
 """`timestampType` of records whose timestamp is the broker's."""

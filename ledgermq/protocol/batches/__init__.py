@@ -1,0 +1,1 @@
+"""Batches of records as they travel and are stored."""

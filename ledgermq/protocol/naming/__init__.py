@@ -1,0 +1,1 @@
+"""Names and ids: of topics, groups, clients, producers and messages; tokens."""
