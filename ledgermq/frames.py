@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ledgermq.client.consuming.message import TABLE_SCHEMA, Message
 from ledgermq.errors import InvalidConfig
-from ledgermq.runtime.missing_modules import what_to_do
+from ledgermq.runtime.process.missing_modules import what_to_do
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,8 +25,8 @@ from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import LedgerMQError, Unauthenticated
 from ledgermq.protocol.naming.tokens import BEARER
-from ledgermq.runtime.log import get_log
 from ledgermq.runtime.ports.turns import Turns
+from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.tasks import end, shared
 from ledgermq_gateway.http.problems import Problem
 from ledgermq_gateway.settings import GatewaySettings

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
-from ledgermq.runtime.log import get_log
 from ledgermq.runtime.ports.bounded_connections import Bounds, at_most_half_of_files
+from ledgermq.runtime.process.log import get_log
 from ledgermq_gateway.http import problems
 from ledgermq_gateway.http.problems import Problem
 from ledgermq_gateway.settings import GatewaySettings

@@ -22,7 +22,7 @@ from ledgermq.cli.output.exit_codes import EPILOG, ExitCode
 from ledgermq.cli.output.help import WIDTH_MAX, Root
 from ledgermq.cli.output.terminal import notes
 from ledgermq.environment import add_loader
-from ledgermq.runtime.missing_modules import what_to_do
+from ledgermq.runtime.process.missing_modules import what_to_do
 
 COMMANDS_GROUP = "ledgermq.commands"
 COMPLETE = "_LEDGERMQ_COMPLETE"

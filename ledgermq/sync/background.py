@@ -13,8 +13,8 @@ from typing import Any, ParamSpec, TypeVar
 from ledgermq.client.connection.home import Home
 from ledgermq.client.groups.handlers.retry import Retry
 from ledgermq.errors import Closed, LedgerMQError, UsedElsewhere
-from ledgermq.runtime.log import ask_levels
-from ledgermq.runtime.loop_thread import LoopThread
+from ledgermq.runtime.process.log import ask_levels
+from ledgermq.runtime.process.loop_thread import LoopThread
 from ledgermq.runtime.tasks import called_in_thread
 
 T = TypeVar("T")

@@ -34,8 +34,8 @@ from ledgermq.client.settings.serializers import S, V
 from ledgermq.client.settings.values import ClientSettings, settings_from
 from ledgermq.client.transactions.checks import CheckedMessage, Resolution
 from ledgermq.errors import LedgerMQError, UsedElsewhere
-from ledgermq.runtime.log import get_log
-from ledgermq.runtime.stop_signals import stop_signals
+from ledgermq.runtime.process.log import get_log
+from ledgermq.runtime.process.stop_signals import stop_signals
 from ledgermq.runtime.tasks import called_in_thread
 from ledgermq.sources import Sources
 from ledgermq.sync.access import Access

@@ -23,9 +23,9 @@ from typing import Any
 from aiohttp import http_parser, web
 
 from ledgermq.errors import InvalidConfig, LedgerMQError
-from ledgermq.runtime.log import get_log
 from ledgermq.runtime.ports.bounded_connections import BoundedConnections, host_of
 from ledgermq.runtime.ports.turns import Place
+from ledgermq.runtime.process.log import get_log
 from ledgermq_gateway.api.route import Route, Routes, check_query, check_type
 from ledgermq_gateway.callers import Callers
 from ledgermq_gateway.connections import SAFE, Connections, Pieces, bounds_of

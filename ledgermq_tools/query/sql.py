@@ -24,7 +24,7 @@ from ledgermq.cli.output.reporting import command
 from ledgermq.cli.output.terminal import notes
 from ledgermq.errors import InvalidConfig, InvalidRequest
 from ledgermq.json_records import time_text
-from ledgermq.runtime.missing_modules import what_to_do
+from ledgermq.runtime.process.missing_modules import what_to_do
 from ledgermq.sources import Sources
 from ledgermq_ledger.open_root import opened
 from ledgermq_tools.ledger.root import Root

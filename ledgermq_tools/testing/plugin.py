@@ -59,7 +59,7 @@ def ledgermq_cluster(request: pytest.FixtureRequest) -> Iterator[LedgermqCluster
     try:
         from ledgermq_tools.testing.cluster import LedgermqCluster
     except ImportError as error:
-        from ledgermq.runtime.missing_modules import what_to_do
+        from ledgermq.runtime.process.missing_modules import what_to_do
 
         advice = what_to_do(error, 'pip install "ledgermq[broker]"')
         pytest.fail(f"{CLUSTER} needs the broker: {advice}", pytrace=False)

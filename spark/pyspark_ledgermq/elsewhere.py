@@ -39,7 +39,7 @@ def source_that_refuses(error: ImportError | AttributeError) -> type[DataSource]
 def _hidden(error: ImportError | AttributeError) -> str | None:
     """Return which file of the user's hides a module; None: none does, or LedgerMQ is not there to look."""
     try:
-        from ledgermq.runtime.missing_modules import hiding
+        from ledgermq.runtime.process.missing_modules import hiding
     except ImportError:
         return None
     hidden = hiding(error)

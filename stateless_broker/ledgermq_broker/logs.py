@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 import structlog
 
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 
 # What this process is (its broker id), and below it the call that is being served. Every line
 # that is logged meanwhile carries both.

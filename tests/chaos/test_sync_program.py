@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.runtime.loop_thread import LoopThread
+from ledgermq.runtime.process.loop_thread import LoopThread
 from ledgermq.sources import Sources
 from ledgermq_broker.node import Node
 from ledgermq_broker.settings.processes import load_settings

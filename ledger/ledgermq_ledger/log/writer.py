@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ledgermq.errors import ConditionFailed, DuplicateMessage, LedgerMQError, NotOwner, ProducerError
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId

@@ -34,7 +34,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 from ledgermq_ledger import keys
 from ledgermq_ledger.log.checkpoint import decode_checkpoint
 from ledgermq_ledger.log.plan_chain import decode_plan

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ledgermq.errors import InvalidConfig
-from ledgermq.runtime.missing_modules import what_to_do
+from ledgermq.runtime.process.missing_modules import what_to_do
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.file import FileStore

@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from ledgermq.errors import InvalidRequest
-from ledgermq.runtime.missing_modules import what_to_do
+from ledgermq.runtime.process.missing_modules import what_to_do
 from ledgermq.sources import Sources
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from ledgermq.cli.output.terminal import notes
 from ledgermq.cli.session import chosen_token_file
 from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.hints import nearest
-from ledgermq.runtime.stop_signals import OnStop, stop_signals
+from ledgermq.runtime.process.stop_signals import OnStop, stop_signals
 from ledgermq.runtime.tasks import first_of
 
 DRAIN_TIMEOUT_S = 30.0

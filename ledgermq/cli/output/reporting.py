@@ -30,7 +30,7 @@ from ledgermq.cli.output.help import Command, examples_text
 from ledgermq.cli.output.terminal import forget_output, notes
 from ledgermq.environment import check_variables
 from ledgermq.errors import InvalidRequest, LedgerMQError
-from ledgermq.runtime.stop_signals import stop_signals
+from ledgermq.runtime.process.stop_signals import stop_signals
 
 Function = Callable[..., Any]
 

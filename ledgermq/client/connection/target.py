@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from ledgermq.errors import Closed, InvalidConfig
 from ledgermq.protocol.api import Connection, Connector
-from ledgermq.runtime.missing_modules import what_to_do
+from ledgermq.runtime.process.missing_modules import what_to_do
 from ledgermq.runtime.shared_start import SharedStart
 
 EMBEDDED_GROUP = "ledgermq.embedded"

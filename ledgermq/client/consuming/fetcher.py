@@ -31,7 +31,7 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.protocol.levels import level_of
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.wait import wait_until
 
 _log = get_log("ledgermq.consumer")

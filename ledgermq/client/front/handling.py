@@ -35,7 +35,7 @@ from ledgermq.client.setting_types import (
 from ledgermq.client.settings.serializers import V
 from ledgermq.client.transactions.handling import TransactionalRunner
 from ledgermq.errors import InvalidConfig
-from ledgermq.runtime.stop_signals import stop_signals
+from ledgermq.runtime.process.stop_signals import stop_signals
 from ledgermq.runtime.tasks import first_of
 
 

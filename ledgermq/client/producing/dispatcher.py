@@ -34,7 +34,7 @@ from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import LedgerMQError, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX
 from ledgermq.protocol.status import error_from_proto
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.wait import wait_until
 
 _log = get_log("ledgermq.producer")

@@ -29,7 +29,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.naming.exclusive_ids import exclusive_id
 from ledgermq.protocol.status import error_from_proto
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.tasks import retrieve_error
 
 R = TypeVar("R", pb.PartitionHolder, pb.ReleasedPartition)

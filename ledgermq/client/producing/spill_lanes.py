@@ -37,7 +37,7 @@ from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.spill import Spill, SpillState
 from ledgermq.errors import LedgerMQError, ResourceExhausted, StoreUnusable
 from ledgermq.protocol.limits import WINDOW_BATCHES
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 
 LOADED_BATCHES, LOADED_BYTES = 64, 8 * 1024 * 1024
 """Batches of one lane that are in memory at a time, and about their size."""

@@ -18,7 +18,7 @@ from ledgermq.client.queues.words import Word, Words
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import InvalidRecord, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 
 REFUSED_PAUSE_MS = 5000
 """Wait before a message comes again whose dead letter could not be stored."""

@@ -32,7 +32,7 @@ from ledgermq.errors import Closed, DeadlineExceeded, InvalidRequest, LedgerMQEr
 from ledgermq.filters.filter import filter_text, parse_filter
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.tasks import end
 from ledgermq.runtime.wait import wait_until
 

@@ -26,7 +26,7 @@ from ledgermq.client.settings.serializers import V
 from ledgermq.client.settings.values import QueueSettings, settings_from
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, RetriableError
 from ledgermq.hints import did_you_mean
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.tasks import called_in_thread, end, own_cancellation_as_error, retrieve_error
 from ledgermq.sources import Sources
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 from google.protobuf.message import Message as ProtobufMessage
 
 from ledgermq.errors import InvalidConfig, InvalidRecord
-from ledgermq.runtime.missing_modules import what_to_do
+from ledgermq.runtime.process.missing_modules import what_to_do
 
 if TYPE_CHECKING:  # `Serializer` alone means Serializer[Any] (PEP 696)
     from typing_extensions import TypeVar

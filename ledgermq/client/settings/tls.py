@@ -21,7 +21,7 @@ import grpc
 from ledgermq.environment import PREFIX, TLS, from_settings_file
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.naming.names import is_host
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 
 LOOK_S = 1.0
 """Time between two looks at the files, while calls are made."""

@@ -22,7 +22,7 @@ from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letter
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.record import Outgoing, readable_again
 from ledgermq.errors import InvalidRecord
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.tasks import called_in_thread, own_cancellation_as_error
 
 _log = get_log("ledgermq.handlers")

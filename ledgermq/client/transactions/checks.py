@@ -21,7 +21,7 @@ from ledgermq.client.transactions.decisions import Decisions
 from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batches.records import DECODED_BYTES_MAX
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.tasks import end, own_cancellation_as_error, raise_end
 
 POLL_S_MAX = 20.0

@@ -37,7 +37,7 @@ from ledgermq.errors import (
     TransactionOutcomeUnknown,
     TransactionUnknown,
 )
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 

@@ -38,7 +38,7 @@ from ledgermq.errors import (
 )
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
 from ledgermq.protocol.naming.names import NAME_CHARS_MAX
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 from ledgermq.sources import Sources
 
 MOVES_MAX, MOVED_BYTES_MAX = 1_000, 8 * MIB

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from ledgermq.errors import DeadlineExceeded, RetriableError
-from ledgermq.runtime.loop_thread import LoopThread
+from ledgermq.runtime.process.loop_thread import LoopThread
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.root.open import open_store

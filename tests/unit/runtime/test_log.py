@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ledgermq.runtime.log import ask_levels, get_log
+from ledgermq.runtime.process.log import ask_levels, get_log
 
 
 class Raising(logging.Handler):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ledgermq.errors import DeadlineExceeded
-from ledgermq.runtime.loop_thread import LoopThread
+from ledgermq.runtime.process.loop_thread import LoopThread
 
 
 def test_a_coroutine_runs_in_the_other_thread_and_its_result_or_error_comes_back() -> None:

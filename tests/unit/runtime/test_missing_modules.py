@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.runtime.missing_modules import OWN, what_to_do
+from ledgermq.runtime.process.missing_modules import OWN, what_to_do
 
 INSTALL = 'pip install "ledgermq[broker]"'
 
@@ -18,7 +18,7 @@ def failed(code: str, folder: Path) -> str:
     """Run an import in a separate process, where `folder` comes first, and return the advice about its error."""
     program = (
         f"import sys; sys.path.insert(0, {str(folder)!r})\n"
-        "from ledgermq.runtime.missing_modules import what_to_do\n"
+        "from ledgermq.runtime.process.missing_modules import what_to_do\n"
         f"try:\n    {code}\nexcept (ImportError, AttributeError) as error:\n    print(what_to_do(error, {INSTALL!r}))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

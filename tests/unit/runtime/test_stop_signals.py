@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ledgermq.runtime.stop_signals import StopSignals
+from ledgermq.runtime.process.stop_signals import StopSignals
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ def test_other_threads_do_not_touch_it() -> None:
 def test_the_second_signal_ends_the_process() -> None:
     source = """
 import os, signal
-from ledgermq.runtime.stop_signals import stop_signals
+from ledgermq.runtime.process.stop_signals import stop_signals
 with stop_signals.stopping(lambda: print("stopping", flush=True)):
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)

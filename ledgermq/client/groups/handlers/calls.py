@@ -12,7 +12,7 @@ from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.middleware import around
 from ledgermq.client.groups.handlers.retry import Then
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.tasks import called_in_thread, own_cancellation_as_error
 
 M = TypeVar("M", bound=Message)

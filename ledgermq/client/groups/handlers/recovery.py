@@ -21,7 +21,7 @@ from ledgermq.client.groups.handlers.retry import MetaQ
 from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letters
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, ResourceExhausted, RetriableError, StoreUnusable
 from ledgermq.runtime.backoff import Backoff
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 
 _PASSING = (ResourceExhausted, StoreUnusable)
 """Errors of the store that may pass: no room, no space, a disk that cannot be written."""

@@ -25,7 +25,7 @@ from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import DeadlineExceeded, GroupError, LedgerMQError, RetriableError
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.tasks import end, first_of
 from ledgermq.sources import Sources
 

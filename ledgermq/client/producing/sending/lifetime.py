@@ -26,7 +26,7 @@ from ledgermq.client.producing.spilling import Spilling
 from ledgermq.client.producing.topics import ProducerTopics
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError, Unavailable
-from ledgermq.runtime.log import get_log
+from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.tasks import all_of, end, ended_by, first_of
 
 DRAINED = "the producer is drained and takes no further records: make another one"

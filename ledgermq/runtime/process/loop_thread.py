@@ -17,7 +17,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, ParamSpec, TypeVar
 
 from ledgermq.errors import DeadlineExceeded
-from ledgermq.runtime.log import report
+from ledgermq.runtime.process.log import report
 from ledgermq.runtime.tasks import end
 
 T = TypeVar("T")
