@@ -92,19 +92,19 @@ TWINS = (
     Twin(
         "Access",
         "admin.access",
-        "access",
+        "admin.access",
         "The methods of `client.access`. Every call ends within the client's `timeout_s`.",
     ),
     Twin(
         "Quotas",
         "admin.quotas",
-        "quotas",
+        "admin.quotas",
         "The methods of `client.quotas`. Every call ends within the client's `timeout_s`.",
     ),
     Twin(
         "GroupAdmin",
         "groups.admin.group_admin",
-        "group_admin",
+        "admin.group_admin",
         "Administration of consumer groups, as `client.groups`. Every call ends within the client's `timeout_s`.",
     ),
     Twin(
@@ -134,21 +134,27 @@ TWINS = (
     Twin(
         "TransactionAdmin",
         "transactions.admin",
-        "transaction_admin",
+        "transactions.transaction_admin",
         "The methods of `client.transactions` for operators. Every call ends within the client's `timeout_s`.",
     ),
     Twin(
         "TransactionClient",
         "transactions.transactions",
-        "transaction_admin",
+        "transactions.transaction_admin",
         "See `ledgermq.TransactionClient`.",
         needs_sources=True,
     ),
-    Twin("Transactions", "transactions.transactions", "transactions", attributes=("closed",), needs_sources=True),
+    Twin(
+        "Transactions",
+        "transactions.transactions",
+        "transactions.transactions",
+        attributes=("closed",),
+        needs_sources=True,
+    ),
     Twin(
         "Transaction",
         "transactions.transaction",
-        "transactions",
+        "transactions.transactions",
         attributes=("state", "failure"),
         inner=("TransactionRecords[S]",),
         in_loop=("name",),
@@ -157,7 +163,7 @@ TWINS = (
     Twin(
         "TwoPhase",
         "transactions.two_phase",
-        "transactions",
+        "transactions.transactions",
         attributes=("closed",),
         inner=("TransactionRecords[S]",),
         direct=("xid",),
@@ -171,7 +177,7 @@ TWINS = (
         "See `ledgermq.HalfMessage`.",
         attributes=("topic", "key", "state"),
     ),
-    Twin("HalfMessages", "transactions.half_messages", "half_messages", attributes=("group", "closed")),
+    Twin("HalfMessages", "transactions.half_messages", "transactions.half_messages", attributes=("group", "closed")),
     Twin(
         "Producer",
         "producing.producer",

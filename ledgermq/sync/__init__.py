@@ -23,13 +23,13 @@ from ledgermq.sync.generated.operating import DeadLetterAdmin, UnresolvedAdmin
 from ledgermq.sync.generated.queues import QueueAdmin
 from ledgermq.sync.generated.table_admin import TableAdmin
 from ledgermq.sync.generated.topics import TopicAdmin
-from ledgermq.sync.half_messages import HalfMessages
 from ledgermq.sync.listening import Listener
 from ledgermq.sync.producing import Delivery, Producer
 from ledgermq.sync.queues import Queue
 from ledgermq.sync.tables import Table
-from ledgermq.sync.transaction_admin import TransactionClient
-from ledgermq.sync.transactions import Transaction, Transactions, TwoPhase
+from ledgermq.sync.transactions.half_messages import HalfMessages
+from ledgermq.sync.transactions.transaction_admin import TransactionClient
+from ledgermq.sync.transactions.transactions import Transaction, Transactions, TwoPhase
 
 __all__ = [
     "Client",

@@ -38,19 +38,19 @@ from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.process.stop_signals import stop_signals
 from ledgermq.runtime.tasks import called_in_thread
 from ledgermq.sources import Sources
-from ledgermq.sync.access import Access
+from ledgermq.sync.admin.access import Access
+from ledgermq.sync.admin.group_admin import GroupAdmin
+from ledgermq.sync.admin.quotas import Quotas
 from ledgermq.sync.background import Background, Callers, as_coroutine, in_threads
 from ledgermq.sync.generated.client import ClientCalls
 from ledgermq.sync.generated.operating import DeadLetterAdmin, UnresolvedAdmin
 from ledgermq.sync.generated.queues import QueueAdmin
 from ledgermq.sync.generated.table_admin import TableAdmin
 from ledgermq.sync.generated.topics import TopicAdmin
-from ledgermq.sync.group_admin import GroupAdmin
-from ledgermq.sync.half_messages import HalfMessages
 from ledgermq.sync.listening import Listener, run_until
 from ledgermq.sync.producing import Producer
-from ledgermq.sync.quotas import Quotas
-from ledgermq.sync.transaction_admin import TransactionClient
+from ledgermq.sync.transactions.half_messages import HalfMessages
+from ledgermq.sync.transactions.transaction_admin import TransactionClient
 
 _log = get_log("ledgermq.sync")
 _open: set[Client] = set()

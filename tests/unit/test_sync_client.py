@@ -17,7 +17,8 @@ from infra.internal_names import INTERNAL, ONLY_ASYNC
 from infra.sync_methods import ClassWriter, Module, NotGenerated, Twin
 from ledgermq.client.admin.access import Access
 from ledgermq.client.transactions.admin import TransactionAdmin
-from ledgermq.sync import access, transaction_admin
+from ledgermq.sync.admin import access
+from ledgermq.sync.transactions.transactions import transaction_admin
 
 HEAD = """
 import asyncio
@@ -82,7 +83,7 @@ def test_a_changed_module_is_outdated(tmp_path: Path, monkeypatch: pytest.Monkey
     for path, text in made.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    changed = "ledgermq/sync/quotas.py"
+    changed = "ledgermq/sync/admin/quotas.py"
     (tmp_path / changed).write_text(made[changed].replace("unset", "reset"))
     monkeypatch.setattr(sync_client, "CLONE", tmp_path)
     monkeypatch.setattr(sync_client, "modules", lambda: made)

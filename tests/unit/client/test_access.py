@@ -14,7 +14,7 @@ from ledgermq.client.admin.access import NewToken
 from ledgermq.client.connection.credentials import LOOKED_AGAIN_AFTER_S, credential_of
 from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import InvalidConfig, InvalidRequest
-from ledgermq.sync.access import Access
+from ledgermq.sync.admin.access import Access
 from tests.virtual_time import run_virtual
 
 SECRET = "lmq_0123456789ab_" + "s" * 43

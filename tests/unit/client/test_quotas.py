@@ -6,7 +6,7 @@ import pytest
 
 import ledgermq
 from ledgermq.errors import InvalidRequest
-from ledgermq.sync.quotas import Quotas
+from ledgermq.sync.admin.quotas import Quotas
 
 
 def test_without_asyncio() -> None:

@@ -16,7 +16,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources
 from ledgermq.sync import Client
 from ledgermq.sync.background import Background
-from ledgermq.sync.transaction_admin import TransactionAdmin
+from ledgermq.sync.transactions.transaction_admin import TransactionAdmin
 from tests.unit.client.transaction_broker import ADDRESSES, MemoryBroker, TransactionCluster
 
 

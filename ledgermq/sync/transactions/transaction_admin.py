@@ -14,7 +14,7 @@ from ledgermq.client.transactions.transactions import TransactionClient as Async
 from ledgermq.client.transactions.xid import XidLike
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
-from ledgermq.sync.transactions import Transactions, TwoPhase
+from ledgermq.sync.transactions.transactions import Transactions, TwoPhase
 
 
 class TransactionAdmin:
