@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import ledgermq
-from ledgermq.client.consuming.lanes import Lanes
-from ledgermq.client.consuming.prefetch import DecodeAhead
+from ledgermq.client.consuming.fetching.lanes import Lanes
+from ledgermq.client.consuming.fetching.prefetch import DecodeAhead
 from ledgermq.client.consuming.reading import FetchedRun, Reading
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import InvalidConfig, InvalidRecord

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
+from ledgermq.client.consuming.fetching.direct_reads import CannotRead, DirectReads
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources

@@ -10,7 +10,7 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.consuming.prefetch import Prefetch
+from ledgermq.client.consuming.fetching.prefetch import Prefetch
 from ledgermq.client.consuming.reading import FetchedRun
 from ledgermq.client.producing.partition.topic_queues import TAGS_OPEN_MAX
 from ledgermq.protocol.batches.records import decode_batch

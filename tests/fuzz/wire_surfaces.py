@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from google.protobuf.message import Message
 
-from ledgermq.client.consuming.direct_reads import ranges_of
+from ledgermq.client.consuming.fetching.direct_reads import ranges_of
 from ledgermq.client.consuming.message import messages_of
 from ledgermq.client.delayed import merged
 from ledgermq.client.messages.descriptions import cluster_description, topic_description

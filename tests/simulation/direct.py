@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ledgermq.client.consuming import direct_reads
+from ledgermq.client.consuming.fetching import direct_reads
 from ledgermq_ledger.object_store.contract import ObjectMissing
 from tests.simulation.s3 import is_expired
 from tests.simulation.trace import Coverage

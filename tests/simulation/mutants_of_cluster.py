@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
+from ledgermq.client.consuming.fetching.direct_reads import CannotRead, DirectReads
 from ledgermq.client.producing.partition.phases import Phase
 from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.errors import DataDamaged

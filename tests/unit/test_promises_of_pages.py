@@ -18,8 +18,8 @@ import pytest
 
 from ledgermq.client import finding, requests
 from ledgermq.client.client import Client
-from ledgermq.client.consuming import lanes
 from ledgermq.client.consuming.consumer import Consumer
+from ledgermq.client.consuming.fetching import lanes
 from ledgermq.client.front import consumers
 from ledgermq.client.groups import refusals, retry_creation, retry_topics
 from ledgermq.client.groups.group_consumer import GroupConsumer

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.client.consuming.expiring import Expired, ExpiringRun
-from ledgermq.client.consuming.fetch_stream import ALL_RECORDS, AtBrokers
-from ledgermq.client.consuming.fetcher import Fetcher
-from ledgermq.client.consuming.lanes import Lanes
+from ledgermq.client.consuming.fetching.fetch_stream import ALL_RECORDS, AtBrokers
+from ledgermq.client.consuming.fetching.fetcher import Fetcher
+from ledgermq.client.consuming.fetching.lanes import Lanes
+from ledgermq.client.consuming.fetching.prefetch import DecodeAhead
 from ledgermq.client.consuming.message import TABLE_SCHEMA, M
-from ledgermq.client.consuming.prefetch import DecodeAhead
 from ledgermq.client.consuming.reading import DecodedRun, FetchedRun, FlowStep, MessagesOf, Reading, Reports, go_past
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.client.consuming.direct_reads import DirectReads
+from ledgermq.client.consuming.fetching.direct_reads import DirectReads
 from ledgermq.errors import NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batches.records import decode_batch

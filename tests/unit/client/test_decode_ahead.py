@@ -15,7 +15,13 @@ from crc32c import crc32c
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.consuming.prefetch import DATA_BYTES_MIN, DECODED_BYTES_MAX, RUNS_MAX, DecodeAhead, Prefetch
+from ledgermq.client.consuming.fetching.prefetch import (
+    DATA_BYTES_MIN,
+    DECODED_BYTES_MAX,
+    RUNS_MAX,
+    DecodeAhead,
+    Prefetch,
+)
 from ledgermq.client.consuming.reading import FetchedRun, FlowStep, Reading
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.settings.values import ClientSettings

@@ -17,8 +17,8 @@ import pytest
 from crc32c import crc32c
 
 import ledgermq
-from ledgermq.client.consuming import direct_reads
-from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads, ranges_of
+from ledgermq.client.consuming.fetching import direct_reads
+from ledgermq.client.consuming.fetching.direct_reads import CannotRead, DirectReads, ranges_of
 from ledgermq.client.settings.declared import check_place
 from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import CorruptFrame, InvalidConfig

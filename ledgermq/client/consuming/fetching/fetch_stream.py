@@ -15,8 +15,8 @@ from itertools import islice
 from typing import Any, NamedTuple, cast
 
 from ledgermq.client.connection.routing import SUSPICION_S, ask_at_s
-from ledgermq.client.consuming.direct_reads import DirectReads
-from ledgermq.client.consuming.prefetch import Prefetch
+from ledgermq.client.consuming.fetching.direct_reads import DirectReads
+from ledgermq.client.consuming.fetching.prefetch import Prefetch
 from ledgermq.client.consuming.reading import FetchedRun, Reading
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import CorruptFrame, LedgerMQError, Unavailable

@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 import pyarrow as pa
 
-from ledgermq.client.consuming.prefetch import DecodeAhead, Prefetch
+from ledgermq.client.consuming.fetching.prefetch import DecodeAhead, Prefetch
 from ledgermq.client.consuming.reading import FetchedRun
 from ledgermq.protocol.levels import Turns
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ledgermq.client.connection.routing import UNKNOWN_TOPIC_GRACE_S
-from ledgermq.client.consuming.direct_reads import CannotRead, DirectReads
-from ledgermq.client.consuming.fetch_stream import ALL_RECORDS, AtBrokersOf, FetchStream
-from ledgermq.client.consuming.lanes import Lanes
-from ledgermq.client.consuming.prefetch import Prefetch
+from ledgermq.client.consuming.fetching.direct_reads import CannotRead, DirectReads
+from ledgermq.client.consuming.fetching.fetch_stream import ALL_RECORDS, AtBrokersOf, FetchStream
+from ledgermq.client.consuming.fetching.lanes import Lanes
+from ledgermq.client.consuming.fetching.prefetch import Prefetch
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.context import ClientContext
 from ledgermq.client.offsets import At

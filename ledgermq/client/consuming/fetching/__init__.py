@@ -1,0 +1,1 @@
+"""Batches from brokers, or straight from the store."""
