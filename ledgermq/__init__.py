@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ledgermq.client.client import Client
     from ledgermq.client.connecting import connect
     from ledgermq.client.consuming.consumer import Consumer
+    from ledgermq.client.consuming.frames import to_pandas, to_polars
     from ledgermq.client.consuming.message import Message, MessageDescription, StoredBy
     from ledgermq.client.consuming.reader import FilterCounts
     from ledgermq.client.delayed import DelayedBundle, DelayedList, DelayedMessage, DelayedRange, RecallOutcome
@@ -105,7 +106,6 @@ if TYPE_CHECKING:
     from ledgermq.client.transactions.xid import Xid
     from ledgermq.errors import LedgerMQError
     from ledgermq.filters.functions import FilterMessage
-    from ledgermq.frames import to_pandas, to_polars
     from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
 
     __version__: str
@@ -315,7 +315,7 @@ _MODULES = {
     "client.transactions.xid": ("Xid",),
     "errors": ("LedgerMQError",),
     "filters.functions": ("FilterMessage",),
-    "frames": ("to_pandas", "to_polars"),
+    "client.consuming.frames": ("to_pandas", "to_polars"),
     "offset_stores.contract": ("GivenPartition", "OffsetEntry", "OffsetStore", "StoredOffset"),
 }
 """Where the public names are. A name is imported when a program first uses it, so a command that needs no client
