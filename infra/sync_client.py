@@ -162,7 +162,7 @@ TWINS = (
     ),
     Twin(
         "TwoPhase",
-        "transactions.two_phase",
+        "transactions.two_phase.two_phase",
         "transactions.transactions",
         attributes=("closed",),
         inner=("TransactionRecords[S]",),

@@ -102,8 +102,8 @@ if TYPE_CHECKING:
     from ledgermq.client.transactions.half_messages import HalfMessage, HalfMessages
     from ledgermq.client.transactions.transaction import Transaction
     from ledgermq.client.transactions.transactions import TransactionClient, Transactions
-    from ledgermq.client.transactions.two_phase import TwoPhase
-    from ledgermq.client.transactions.xid import Xid
+    from ledgermq.client.transactions.two_phase.two_phase import TwoPhase
+    from ledgermq.client.transactions.two_phase.xid import Xid
     from ledgermq.errors import LedgerMQError
     from ledgermq.filters.functions import FilterMessage
     from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, OffsetStore, StoredOffset
@@ -311,8 +311,8 @@ _MODULES = {
     "client.transactions.half_messages": ("HalfMessage", "HalfMessages"),
     "client.transactions.transaction": ("Transaction",),
     "client.transactions.transactions": ("TransactionClient", "Transactions"),
-    "client.transactions.two_phase": ("TwoPhase",),
-    "client.transactions.xid": ("Xid",),
+    "client.transactions.two_phase.two_phase": ("TwoPhase",),
+    "client.transactions.two_phase.xid": ("Xid",),
     "errors": ("LedgerMQError",),
     "filters.functions": ("FilterMessage",),
     "client.consuming.frames": ("to_pandas", "to_polars"),

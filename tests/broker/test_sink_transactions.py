@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.client.producing.arrow_rows import conform
 from ledgermq.client.settings.producers import ProducerSettings
-from ledgermq.client.transactions.branch import SharedTransaction, parts_of
+from ledgermq.client.transactions.two_phase.branch import SharedTransaction, parts_of
 from ledgermq.errors import (
     InvalidConfig,
     InvalidRequest,

@@ -12,7 +12,7 @@ from ledgermq.client.groups.holding import Event, Holding
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.moves import Move, MovePolicy, Moves
 from ledgermq.client.groups.retry_topics import earlier_failures, retry_topic
-from ledgermq.client.transactions.moving import TransactionalMoves
+from ledgermq.client.transactions.handling.moving import TransactionalMoves
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.offset_stores.contract import OffsetEntry
 from tests.simulation.failures_truth import failures_plan_of

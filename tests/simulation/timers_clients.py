@@ -17,7 +17,7 @@ from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings.values import ClientSettings
 from ledgermq.client.transactions.transaction import Transaction
-from ledgermq.client.transactions.two_phase import TwoPhase
+from ledgermq.client.transactions.two_phase.two_phase import TwoPhase
 from ledgermq.errors import InvalidRecord, LedgerMQError, ResourceExhausted, TopicExists, UnknownTopic
 from ledgermq_ledger import keys
 from tests.judges.violation import Violation

@@ -22,7 +22,7 @@ from ledgermq.client.transactions.sending.lane import Lane
 from ledgermq.client.transactions.sending.staging import Staging
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.transactions import Transactions
-from ledgermq.client.transactions.two_phase import TwoPhase
+from ledgermq.client.transactions.two_phase.two_phase import TwoPhase
 from ledgermq.errors import (
     LedgerMQError,
     StaleAssignment,

@@ -30,7 +30,8 @@ from ledgermq.client.producing.partition import topic_queues
 from ledgermq.client.queues import message as queue_message
 from ledgermq.client.queues import queue
 from ledgermq.client.settings.spill import Spill
-from ledgermq.client.transactions import half_messages, xid
+from ledgermq.client.transactions import half_messages
+from ledgermq.client.transactions.two_phase.two_phase import xid
 from ledgermq.filters import columns, grammar
 from ledgermq.filters import filter as filters
 from ledgermq.protocol import levels

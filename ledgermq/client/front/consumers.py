@@ -40,7 +40,7 @@ from ledgermq.client.settings.values import (
     settings_from,
 )
 from ledgermq.client.tables.table import Table
-from ledgermq.client.transactions.moving import TransactionalMoves, moving_id
+from ledgermq.client.transactions.handling.moving import TransactionalMoves, moving_id
 from ledgermq.errors import InvalidConfig, ResourceExhausted
 
 READ_BYTES_MAX = 2**30

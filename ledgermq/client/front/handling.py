@@ -33,7 +33,7 @@ from ledgermq.client.setting_types import (
     QueueHandlerOptions,
 )
 from ledgermq.client.settings.serializers import V
-from ledgermq.client.transactions.handling import TransactionalRunner
+from ledgermq.client.transactions.handling.handling import TransactionalRunner
 from ledgermq.errors import InvalidConfig
 from ledgermq.runtime.process.stop_signals import stop_signals
 from ledgermq.runtime.tasks import first_of

@@ -6,7 +6,7 @@ from ledgermq.client.admin.topics import Admin
 from ledgermq.client.context import ClientContext, Made
 from ledgermq.client.requests import Requests
 from ledgermq.client.transactions.transactions import TransactionClient, Transactions
-from ledgermq.client.transactions.two_phase import TwoPhase
+from ledgermq.client.transactions.two_phase.two_phase import TwoPhase
 
 
 class Making:

@@ -17,12 +17,12 @@ from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.serializers import S
 from ledgermq.client.settings.values import settings_from
 from ledgermq.client.transactions.admin import TransactionAdmin
-from ledgermq.client.transactions.branch import SharedTransactions
 from ledgermq.client.transactions.decisions import Decisions, TransactionOutcome
 from ledgermq.client.transactions.sending.lane import Lane
 from ledgermq.client.transactions.transaction import Transaction
-from ledgermq.client.transactions.two_phase import TwoPhase
-from ledgermq.client.transactions.xid import XidLike, named, transactional_id_of
+from ledgermq.client.transactions.two_phase.branch import SharedTransactions
+from ledgermq.client.transactions.two_phase.two_phase import TwoPhase
+from ledgermq.client.transactions.two_phase.xid import XidLike, named, transactional_id_of
 from ledgermq.durations import parse_duration_ms
 from ledgermq.errors import Closed, InvalidConfig, TransactionError
 

@@ -9,8 +9,8 @@ from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.transaction import Transaction as AsyncTransaction
 from ledgermq.client.transactions.transaction import TransactionStatus
 from ledgermq.client.transactions.transactions import Transactions as AsyncTransactions
-from ledgermq.client.transactions.two_phase import TwoPhase as AsyncTwoPhase
-from ledgermq.client.transactions.xid import Xid, XidLike
+from ledgermq.client.transactions.two_phase.two_phase import TwoPhase as AsyncTwoPhase
+from ledgermq.client.transactions.two_phase.xid import Xid, XidLike
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine

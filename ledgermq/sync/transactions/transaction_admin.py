@@ -11,7 +11,7 @@ from ledgermq.client.transactions.admin import TransactionAdmin as AsyncTransact
 from ledgermq.client.transactions.admin import TransactionDescription, TransactionList
 from ledgermq.client.transactions.decisions import TransactionOutcome
 from ledgermq.client.transactions.transactions import TransactionClient as AsyncTransactionClient
-from ledgermq.client.transactions.xid import XidLike
+from ledgermq.client.transactions.two_phase.xid import XidLike
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
 from ledgermq.sync.transactions.transactions import Transactions, TwoPhase

@@ -11,8 +11,8 @@ from ledgermq.client.groups.staged_offsets import WhatToStage
 from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.transaction import Transaction as AsyncTransaction
 from ledgermq.client.transactions.transaction import check_consumer
-from ledgermq.client.transactions.two_phase import TwoPhase as AsyncTwoPhase
-from ledgermq.client.transactions.xid import XidLike
+from ledgermq.client.transactions.two_phase.two_phase import TwoPhase as AsyncTwoPhase
+from ledgermq.client.transactions.two_phase.xid import XidLike
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
 from ledgermq.sync.consuming import GroupConsumer

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import WriterCommitMessage
 
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.client.transactions.branch import BranchCounts, SharedTransaction
+from ledgermq.client.transactions.two_phase.branch import BranchCounts, SharedTransaction
 from ledgermq.errors import Unavailable
 
 

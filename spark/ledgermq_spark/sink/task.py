@@ -19,7 +19,7 @@ from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import BatchDelivery
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.transactions.branch import Branch
+from ledgermq.client.transactions.two_phase.branch import Branch
 from ledgermq.sources import Sources
 from ledgermq_spark.sink.cluster import Place, opened
 from ledgermq_spark.sink.collecting import PART_BYTES, Collector

@@ -20,7 +20,7 @@ import ledgermq
 from ledgermq.client.client import Client
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.values import settings_from
-from ledgermq.client.transactions.branch import SharedTransaction
+from ledgermq.client.transactions.two_phase.branch import SharedTransaction
 from ledgermq.errors import InvalidConfig, InvalidRequest, LedgerMQError, TransactionTooLarge, Unavailable
 from ledgermq.sources import Sources
 from ledgermq_ledger.garbage.staged_rows import remove_done

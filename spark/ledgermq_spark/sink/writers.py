@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ledgermq.client.transactions.branch import SharedTransaction
+from ledgermq.client.transactions.two_phase.branch import SharedTransaction
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq_spark.sink import transactional

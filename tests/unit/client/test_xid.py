@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.client.transactions.xid import FORMAT_ID_MAX, Xid, named, transactional_id_of, xid_from, xid_of
+from ledgermq.client.transactions.two_phase.xid import FORMAT_ID_MAX, Xid, named, transactional_id_of, xid_from, xid_of
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.naming.names import NAME_CHARS_MAX, is_name
 

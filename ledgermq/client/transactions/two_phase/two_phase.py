@@ -22,10 +22,10 @@ from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.decisions import Decisions
-from ledgermq.client.transactions.preparable import Branch
 from ledgermq.client.transactions.sending.lane import Lane
 from ledgermq.client.transactions.sending.records import TransactionRecords
-from ledgermq.client.transactions.xid import Xid, XidLike, transactional_id_of, xid_from, xid_of
+from ledgermq.client.transactions.two_phase.preparable import Branch
+from ledgermq.client.transactions.two_phase.xid import Xid, XidLike, transactional_id_of, xid_from, xid_of
 from ledgermq.errors import Closed, LedgerMQError, TransactionError, TransactionOutcomeUnknown
 from ledgermq.protocol import ledgermq_pb2 as pb
 

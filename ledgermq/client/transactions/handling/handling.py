@@ -23,7 +23,7 @@ from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.record import Outgoing
-from ledgermq.client.transactions.calling import Calls, MessageFailed
+from ledgermq.client.transactions.handling.calling import Calls, MessageFailed
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.transactions import TransactionClient, Transactions
 from ledgermq.errors import (

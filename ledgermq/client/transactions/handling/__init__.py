@@ -1,0 +1,1 @@
+"""Transactions of handlers and of group members."""

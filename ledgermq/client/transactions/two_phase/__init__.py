@@ -1,0 +1,1 @@
+"""Transactions with two phases, and with branches in several processes."""
