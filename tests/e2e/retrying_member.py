@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import ledgermq
-from ledgermq.client.groups.handlers.local_store import LocalStore
+from ledgermq.client.groups.handlers.recovering.local_store import LocalStore
 
 SESSION_TIMEOUT_S = 3.0
 """How long a killed member's partitions wait for the next one."""

@@ -15,8 +15,8 @@ from ledgermq.client.groups.assignment import Topics
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.calls import HandlerCalls
 from ledgermq.client.groups.handlers.handler import BatchFunction, Handler, HandlerFunction, handler_settings
-from ledgermq.client.groups.handlers.local_store import LocalStore
-from ledgermq.client.groups.handlers.recovery import Recovery
+from ledgermq.client.groups.handlers.recovering.local_store import LocalStore
+from ledgermq.client.groups.handlers.recovering.recovery import Recovery
 from ledgermq.client.groups.handlers.retry import MetaQ
 from ledgermq.client.groups.handlers.runner import HandlerRunner
 from ledgermq.client.groups.holdings import LettingGo

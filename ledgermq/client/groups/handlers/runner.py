@@ -19,7 +19,7 @@ from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.calls import HandlerCalls, text_of
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes
 from ledgermq.client.groups.handlers.pace import Pace
-from ledgermq.client.groups.handlers.recovery import Recovery
+from ledgermq.client.groups.handlers.recovering.recovery import Recovery
 from ledgermq.client.groups.handlers.retry import InOrder, Levels
 from ledgermq.client.groups.holdings import LettingGo
 from ledgermq.client.groups.message import GroupMessage

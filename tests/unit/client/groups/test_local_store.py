@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ledgermq.client.consuming.message import Message
-from ledgermq.client.groups.handlers.local_store import APPLICATION_ID, LocalStore, MessageKey
+from ledgermq.client.groups.handlers.recovering.local_store import APPLICATION_ID, LocalStore, MessageKey
 from ledgermq.errors import (
     DataDamaged,
     FormatNotSupported,
@@ -104,7 +104,7 @@ async def test_the_bounds_hold_and_removing_makes_room(path: Path) -> None:
 OPEN_IN_ANOTHER = """
 import asyncio, sys
 from pathlib import Path
-from ledgermq.client.groups.handlers.local_store import LocalStore
+from ledgermq.client.groups.handlers.recovering.local_store import LocalStore
 from ledgermq.errors import UsedElsewhere
 from ledgermq.sources import Sources
 store = LocalStore(Path(sys.argv[1]), 10, 10**6, Sources())

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from ledgermq.client.consuming.message import made_as, opened
 from ledgermq.client.context import Replier
 from ledgermq.client.groups.handlers.calls import HandlerCalls, place_of
-from ledgermq.client.groups.handlers.local_store import LocalStore, MessageKey, StoredMessage
+from ledgermq.client.groups.handlers.recovering.local_store import LocalStore, MessageKey, StoredMessage
 from ledgermq.client.groups.handlers.retry import MetaQ
 from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letters
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, ResourceExhausted, RetriableError, StoreUnusable

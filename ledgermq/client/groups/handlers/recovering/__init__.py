@@ -1,0 +1,1 @@
+"""Failed messages in a local file, handed to the handler again."""
