@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from ledgermq.client.connection.connections import Connections
-from ledgermq.client.groups.coordinator import Coordinator
+from ledgermq.client.groups.membership.coordinator import Coordinator
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.offset_stores.contract import GivenPartition, LoadedInPart, OffsetEntry, StoredOffset

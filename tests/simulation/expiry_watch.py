@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from ledgermq.client.consuming.reading import Reading
-from ledgermq.client.groups.handing_out import HandingOut
+from ledgermq.client.groups.holding.handing_out import HandingOut
 from ledgermq.client.groups.message import GroupMessage
 from tests.judges.violation import Violation
 from tests.simulation.loop import current_process

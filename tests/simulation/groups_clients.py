@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ledgermq.client.client import Client
-from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.group_consumer import GroupConsumer
+from ledgermq.client.groups.membership.coordinator import Coordinator
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import GroupError, LedgerMQError

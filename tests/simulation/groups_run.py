@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ledgermq.client.groups.coordinator import Coordinator
-from ledgermq.client.groups.refusals import CARRY_AFTER_S
+from ledgermq.client.groups.membership.coordinator import Coordinator
+from ledgermq.client.groups.retries.refusals import CARRY_AFTER_S
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.methods import Method
 from ledgermq_ledger import keys

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.client.groups.progress import Progress
+from ledgermq.client.groups.holding.progress import Progress
 from ledgermq_broker.internal.bundle_log import BundleLog
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_ledger.keys import PartitionId

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ledgermq.client.groups.handing_out import HandingOut
-from ledgermq.client.groups.holding import Event, Holding
+from ledgermq.client.groups.holding.handing_out import HandingOut
+from ledgermq.client.groups.holding.holding import Event, Holding
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.moves import Move, MovePolicy, Moves
+from ledgermq.client.groups.retries.moves import Move, MovePolicy, Moves
 from ledgermq.client.groups.retry_topics import earlier_failures, retry_topic
 from ledgermq.client.transactions.handling.moving import TransactionalMoves
 from ledgermq.client.transactions.transaction import Transaction

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from ledgermq.client.client import Client
 from ledgermq.client.groups.group_consumer import GroupConsumer
-from ledgermq.client.groups.holding import Holding
+from ledgermq.client.groups.holding.holding import Holding
+from ledgermq.client.groups.membership.staged_offsets import StagedOffsets
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.staged_offsets import StagedOffsets
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.record import row_bytes, row_of
 from ledgermq.client.producing.producer import Producer

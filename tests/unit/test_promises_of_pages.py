@@ -21,9 +21,10 @@ from ledgermq.client.client import Client
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.fetching import lanes
 from ledgermq.client.front import consumers
-from ledgermq.client.groups import refusals, retry_creation, retry_topics
+from ledgermq.client.groups import retry_topics
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import handler_settings
+from ledgermq.client.groups.retries import refusals, retry_creation
 from ledgermq.client.messages.due import HORIZON
 from ledgermq.client.producing import arrow_rows, dispatcher, resend_queue, spill_file
 from ledgermq.client.producing.partition import topic_queues

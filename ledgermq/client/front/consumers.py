@@ -15,10 +15,10 @@ from ledgermq.client.groups.assignment import GivenRule, Topics, check_rule, sub
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.retry import Levels, check_consumer_retry, check_levels
-from ledgermq.client.groups.holdings import LettingGo
-from ledgermq.client.groups.moves import MovePolicy
-from ledgermq.client.groups.refusals import Refusals
-from ledgermq.client.groups.retry_creation import RetryTopics
+from ledgermq.client.groups.membership.holdings import LettingGo
+from ledgermq.client.groups.retries.moves import MovePolicy
+from ledgermq.client.groups.retries.refusals import Refusals
+from ledgermq.client.groups.retries.retry_creation import RetryTopics
 from ledgermq.client.messages.expiry import Expiry
 from ledgermq.client.offsets import At
 from ledgermq.client.paging.pages import BYTES_MAX as PAGE_BYTES_MAX

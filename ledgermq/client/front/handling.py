@@ -19,7 +19,7 @@ from ledgermq.client.groups.handlers.recovering.local_store import LocalStore
 from ledgermq.client.groups.handlers.recovering.recovery import Recovery
 from ledgermq.client.groups.handlers.retry import MetaQ
 from ledgermq.client.groups.handlers.runner import HandlerRunner
-from ledgermq.client.groups.holdings import LettingGo
+from ledgermq.client.groups.membership.holdings import LettingGo
 from ledgermq.client.queues.runner import (
     QueueBatchFunction,
     QueueFunction,

@@ -21,14 +21,14 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.groups.assignment import Subscription
 from ledgermq.client.groups.committing.commit_first import CommitFirst
 from ledgermq.client.groups.committing.commits import Committable
-from ledgermq.client.groups.handing_out import Drained
-from ledgermq.client.groups.holdings import LettingGo
+from ledgermq.client.groups.holding.handing_out import Drained
 from ledgermq.client.groups.lag import Lag
-from ledgermq.client.groups.member import Member
+from ledgermq.client.groups.membership.holdings import LettingGo
+from ledgermq.client.groups.membership.member import Member
+from ledgermq.client.groups.membership.moving import MovingStore
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.moving import MovingStore
 from ledgermq.client.groups.positions import Positions, moment_of
-from ledgermq.client.groups.refusals import Refusals
+from ledgermq.client.groups.retries.refusals import Refusals
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.offsets import At
 from ledgermq.client.settings.serializers import V

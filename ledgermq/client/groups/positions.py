@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.consuming.start import Wanted, check_position
 from ledgermq.client.context import ClientContext
-from ledgermq.client.groups.holding import Holding, Start
-from ledgermq.client.groups.holdings import Holdings
+from ledgermq.client.groups.holding.holding import Holding, Start
 from ledgermq.client.groups.lag import Lag, Lags
+from ledgermq.client.groups.membership.holdings import Holdings
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import InvalidConfig, UnknownPartition

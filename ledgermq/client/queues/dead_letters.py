@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ledgermq.client.consuming.message import partition_of
 from ledgermq.client.context import ClientContext
-from ledgermq.client.groups.retry_creation import RetryTopics
+from ledgermq.client.groups.retries.retry_creation import RetryTopics
 from ledgermq.client.groups.retry_topics import ERROR_BYTES_MAX, Failures, copy_of, cut, dead_letter_topic, origin_of
 from ledgermq.client.messages.expiry import Expiry
 from ledgermq.client.producing.producer import Producer

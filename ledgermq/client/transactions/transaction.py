@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from ledgermq.client.groups.group_consumer import GroupConsumer
-from ledgermq.client.groups.staged_offsets import Staged, StagedOffsets, WhatToStage
+from ledgermq.client.groups.membership.staged_offsets import Staged, StagedOffsets, WhatToStage
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.queuing import Queuing

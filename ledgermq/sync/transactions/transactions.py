@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from ledgermq.client.groups.group_consumer import GroupConsumer as AsyncGroupConsumer
-from ledgermq.client.groups.staged_offsets import WhatToStage
+from ledgermq.client.groups.membership.staged_offsets import WhatToStage
 from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.transaction import Transaction as AsyncTransaction
 from ledgermq.client.transactions.transaction import check_consumer

@@ -11,7 +11,7 @@ import pytest
 
 from ledgermq.client.consuming.message import Message, messages_of
 from ledgermq.client.groups.handlers.retry import Levels, Retry
-from ledgermq.client.groups.moves import Move, MovePolicy
+from ledgermq.client.groups.retries.moves import Move, MovePolicy
 from ledgermq.client.groups.retry_topics import DEAD_EXPIRES_MS, copy_of
 from ledgermq.client.messages.columns import rows_to_arrow
 from ledgermq.client.messages.expiry import EXPIRES_MS, NEVER_US, Expiry, TopicTtl, expiries_of, ttl_in_force, with_ttl

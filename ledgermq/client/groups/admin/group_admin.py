@@ -18,8 +18,8 @@ from ledgermq.client.groups.admin.descriptions import (
     group_summary,
 )
 from ledgermq.client.groups.admin.resets import Bounds, Like, PlannedReset, Where, check_where, plan
-from ledgermq.client.groups.coordinator import Coordinator
 from ledgermq.client.groups.lag import Lag, Lags
+from ledgermq.client.groups.membership.coordinator import Coordinator
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import (
     DeadlineExceeded,

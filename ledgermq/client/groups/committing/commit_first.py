@@ -9,7 +9,7 @@ from ledgermq.client.consuming.message import partition_of
 from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.groups.committing.commits import Commits
 from ledgermq.client.groups.committing.committer import Wish
-from ledgermq.client.groups.holding import Holding
+from ledgermq.client.groups.holding.holding import Holding
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import (

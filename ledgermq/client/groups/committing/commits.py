@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from ledgermq.client.consuming.message import Message, partition_of
 from ledgermq.client.groups.committing.committer import Committer, Refused, Wish
-from ledgermq.client.groups.holding import Holding
+from ledgermq.client.groups.holding.holding import Holding
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import (

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ledgermq.client.groups.holding import Holding
+from ledgermq.client.groups.holding.holding import Holding
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import (
     GroupError,

@@ -21,7 +21,7 @@ from ledgermq.client.groups.handlers.lanes import Lane, Lanes
 from ledgermq.client.groups.handlers.pace import Pace
 from ledgermq.client.groups.handlers.recovering.recovery import Recovery
 from ledgermq.client.groups.handlers.retry import InOrder, Levels
-from ledgermq.client.groups.holdings import LettingGo
+from ledgermq.client.groups.membership.holdings import LettingGo
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import DeadlineExceeded, GroupError, LedgerMQError, RetriableError

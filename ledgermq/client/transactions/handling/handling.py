@@ -19,7 +19,7 @@ from ledgermq.client.consuming.message import partition_of
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.pace import Pace
-from ledgermq.client.groups.holdings import LettingGo
+from ledgermq.client.groups.membership.holdings import LettingGo
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.record import Outgoing

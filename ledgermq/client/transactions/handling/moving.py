@@ -17,10 +17,10 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from ledgermq.buffers import MIB
-from ledgermq.client.groups.holding import Holding
-from ledgermq.client.groups.moves import Move, MovePolicy, size_of
+from ledgermq.client.groups.holding.holding import Holding
+from ledgermq.client.groups.membership.staged_offsets import StagedOffsets
+from ledgermq.client.groups.retries.moves import Move, MovePolicy, size_of
 from ledgermq.client.groups.retry_topics import ERROR_BYTES_MAX, copy_of
-from ledgermq.client.groups.staged_offsets import StagedOffsets
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.transactions import TransactionClient, Transactions
@@ -70,7 +70,7 @@ class Part(NamedTuple):
 
 
 class TransactionalMoves:
-    """See `ledgermq.client.groups.moving.MovingStore`. `create`: creates the topics. `moved`: called with
+    """See `ledgermq.client.groups.membership.moving.MovingStore`. `create`: creates the topics. `moved`: called with
     the numbers of messages that were moved to the retry topic and to the dead-letter topic.
     """
 

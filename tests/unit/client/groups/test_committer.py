@@ -12,7 +12,7 @@ import pytest
 
 from ledgermq import errors
 from ledgermq.client.groups.committing.committer import Committer, Wish
-from ledgermq.client.groups.holding import Holding
+from ledgermq.client.groups.holding.holding import Holding
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset
 from tests.virtual_time import virtual_in

@@ -5,7 +5,7 @@ it said.
 from __future__ import annotations
 
 from ledgermq.client.consuming.reading import Reading
-from ledgermq.client.groups.holding import Event, Holding
+from ledgermq.client.groups.holding.holding import Event, Holding
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.offset_stores.contract import GivenPartition
 from ledgermq.runtime.backoff import Backoff

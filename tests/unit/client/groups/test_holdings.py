@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledgermq.client.groups.holding import Phase
-from ledgermq.client.groups.holdings import Holdings
+from ledgermq.client.groups.holding.holding import Phase
+from ledgermq.client.groups.membership.holdings import Holdings
 
 
 class Disturbing:

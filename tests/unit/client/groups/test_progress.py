@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ledgermq.client.groups.progress import Progress
+from ledgermq.client.groups.holding.progress import Progress
 
 
 def test_only_the_contiguous_prefix_is_finished() -> None:

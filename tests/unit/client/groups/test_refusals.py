@@ -9,10 +9,10 @@ import pytest
 
 from ledgermq.client.consuming.reading import Reading
 from ledgermq.client.groups.handlers.retry import Retry
-from ledgermq.client.groups.holding import Event, Holding
+from ledgermq.client.groups.holding.holding import Event, Holding
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.moves import MovePolicy
-from ledgermq.client.groups.refusals import CARRY_AFTER_S, Refusals
+from ledgermq.client.groups.retries.moves import MovePolicy
+from ledgermq.client.groups.retries.refusals import CARRY_AFTER_S, Refusals
 from ledgermq.client.groups.retry_topics import ERROR_BYTES_MAX, Failures, Origin, headers_of
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.expiry import Expiry

@@ -14,8 +14,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.groups.holdings import Holdings
-from ledgermq.client.groups.membership import Assigner
+from ledgermq.client.groups.membership.holdings import Holdings
+from ledgermq.client.groups.membership.membership import Assigner
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError, RetriableError, StaleAssignment, UnknownTopic
 from ledgermq.offset_stores.contract import GivenPartition

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from ledgermq.client.groups.holding import Holding
-from ledgermq.client.groups.staged_offsets import StagedOffsets
+from ledgermq.client.groups.holding.holding import Holding
+from ledgermq.client.groups.membership.staged_offsets import StagedOffsets
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.offset_stores.contract import OffsetStore
 

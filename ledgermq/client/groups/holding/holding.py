@@ -29,10 +29,10 @@ from typing import Protocol
 
 from ledgermq.client.consuming.message import made_as
 from ledgermq.client.consuming.reading import Reading
+from ledgermq.client.groups.holding.progress import Progress
 from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letters
-from ledgermq.client.groups.moves import Move, Moves
-from ledgermq.client.groups.progress import Progress
-from ledgermq.client.groups.refusals import CARRY_AFTER_S, Refusals, Waiting
+from ledgermq.client.groups.retries.moves import Move, Moves
+from ledgermq.client.groups.retries.refusals import CARRY_AFTER_S, Refusals, Waiting
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError
 from ledgermq.offset_stores.contract import GivenPartition, OffsetEntry, StoredOffset

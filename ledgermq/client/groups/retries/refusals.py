@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ledgermq.buffers import MIB
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.moves import MovePolicy, size_of
+from ledgermq.client.groups.retries.moves import MovePolicy, size_of
 
 CARRY_AFTER_S = 30.0
 """So long may copies that wait for their time hold up the commit of what is behind them."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ledgermq.client.consuming.message import messages_as
 from ledgermq.client.consuming.reading import Reading, stretches
-from ledgermq.client.groups.holding import Holding, Phase
+from ledgermq.client.groups.holding.holding import Holding, Phase
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.client.groups.retry_topics import due_ms_of
 from ledgermq.client.messages.descriptions import TopicPartition

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.groups.committing.commits import Commits
 from ledgermq.client.groups.committing.committer import Committer, Wish
-from ledgermq.client.groups.coordinator import Coordinator
-from ledgermq.client.groups.holding import Holding, OpenTransaction
-from ledgermq.client.groups.holdings import Holdings
+from ledgermq.client.groups.holding.holding import Holding, OpenTransaction
+from ledgermq.client.groups.membership.coordinator import Coordinator
+from ledgermq.client.groups.membership.holdings import Holdings
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import TransactionError, Unavailable
 from ledgermq.offset_stores.contract import OffsetEntry

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.groups.assignment import StartRule, begin_at
-from ledgermq.client.groups.holding import Holding, Start
+from ledgermq.client.groups.holding.holding import Holding, Start
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.offset_stores.contract import LoadedInPart, OffsetStore, StoredOffset

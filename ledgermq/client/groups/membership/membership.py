@@ -13,9 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from ledgermq.client.groups.assignment import Subscription, given_from_proto, given_to_proto
-from ledgermq.client.groups.coordinator import Coordinator
-from ledgermq.client.groups.handing_out import Polling
-from ledgermq.client.groups.holdings import Holdings
+from ledgermq.client.groups.holding.handing_out import Polling
+from ledgermq.client.groups.membership.coordinator import Coordinator
+from ledgermq.client.groups.membership.holdings import Holdings
 from ledgermq.client.settings.values import GroupSettings
 from ledgermq.errors import LedgerMQError, RetriableError, Unavailable, UnknownMember
 from ledgermq.protocol import ledgermq_pb2 as pb

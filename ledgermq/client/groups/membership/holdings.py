@@ -19,10 +19,10 @@ from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.context import Replier
 from ledgermq.client.groups.assignment import reconcile
 from ledgermq.client.groups.committing.committer import Committer, Wish
-from ledgermq.client.groups.holding import Event, Holding, Phase, Start
-from ledgermq.client.groups.loading import Loading
+from ledgermq.client.groups.holding.holding import Event, Holding, Phase, Start
+from ledgermq.client.groups.membership.loading import Loading
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.refusals import Refusals
+from ledgermq.client.groups.retries.refusals import Refusals
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.settings.values import GroupSettings, PartitionsCallback
 from ledgermq.errors import GroupError, LedgerMQError, StaleAssignment, Unavailable

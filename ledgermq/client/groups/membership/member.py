@@ -13,20 +13,20 @@ from ledgermq.client.consuming.reader import Reader
 from ledgermq.client.consuming.reading import Reports
 from ledgermq.client.context import ClientContext
 from ledgermq.client.groups.assignment import Subscription
-from ledgermq.client.groups.broadcast import Broadcast
 from ledgermq.client.groups.committing.commits import Commits
 from ledgermq.client.groups.committing.committer import Committer
-from ledgermq.client.groups.coordinator import Coordinator
-from ledgermq.client.groups.handing_out import HandingOut, Polling
-from ledgermq.client.groups.holding import Holding, Start
-from ledgermq.client.groups.holdings import Holdings, LettingGo
-from ledgermq.client.groups.loading import Loading
-from ledgermq.client.groups.membership import Assigner, Membership
+from ledgermq.client.groups.holding.handing_out import HandingOut, Polling
+from ledgermq.client.groups.holding.holding import Holding, Start
+from ledgermq.client.groups.membership.broadcast import Broadcast
+from ledgermq.client.groups.membership.coordinator import Coordinator
+from ledgermq.client.groups.membership.holdings import Holdings, LettingGo
+from ledgermq.client.groups.membership.loading import Loading
+from ledgermq.client.groups.membership.membership import Assigner, Membership
+from ledgermq.client.groups.membership.moving import MovingStore
+from ledgermq.client.groups.membership.staged_offsets import StagedOffsets
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.groups.moving import MovingStore
-from ledgermq.client.groups.refusals import Refusals
+from ledgermq.client.groups.retries.refusals import Refusals
 from ledgermq.client.groups.retry_topics import retry_topic
-from ledgermq.client.groups.staged_offsets import StagedOffsets
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.expiry import Expiry
 from ledgermq.client.offsets import At

@@ -1,0 +1,1 @@
+"""A member: its heartbeats, its partitions and its offsets in transactions."""
