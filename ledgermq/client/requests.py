@@ -25,8 +25,8 @@ from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.record import Bytes, Headers, pairs_of, value_of
-from ledgermq.client.producing.batch import SHARED_OF_TIME
 from ledgermq.client.producing.delivery import Delivery, SendResult, again
+from ledgermq.client.producing.partition.batch import SHARED_OF_TIME
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings.values import ConsumerSettings
 from ledgermq.errors import (

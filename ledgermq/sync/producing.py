@@ -20,14 +20,14 @@ from ledgermq.client.messages.record import (
     headers_of,
     row_bytes,
 )
-from ledgermq.client.producing.arrow_rows import ArrowData, table_of
+from ledgermq.client.producing.arrow.rows import ArrowData, table_of
+from ledgermq.client.producing.buffering.preparing import prepared
+from ledgermq.client.producing.buffering.queuing import Queuing
+from ledgermq.client.producing.buffering.timeouts import deadline_of, timeout_of
 from ledgermq.client.producing.delivery import BatchDelivery, BatchResult, OnDelivery, SendResult
 from ledgermq.client.producing.delivery import Delivery as AsyncDelivery
-from ledgermq.client.producing.preparing import prepared
 from ledgermq.client.producing.producer import Producer as AsyncProducer
-from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.producing.sending.lifetime import DRAINED
-from ledgermq.client.producing.sending.timeouts import deadline_of, timeout_of
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.serializers import S
 from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from ledgermq.client.messages.descriptions import TopicDescription
-from ledgermq.client.producing.sessions import EncodedBatch
+from ledgermq.client.producing.partition.sessions import EncodedBatch
 from ledgermq.errors import DataDamaged, MessageTooLarge, OutcomeUnknown, TopicBeingDeleted, Unavailable, UnknownTopic
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import Buffer, StoreUncertain

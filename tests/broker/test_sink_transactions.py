@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ledgermq.client.producing.arrow_rows import conform
+from ledgermq.client.producing.arrow.rows import conform
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.transactions.two_phase.branch import SharedTransaction, parts_of
 from ledgermq.errors import (

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import ledgermq
-from ledgermq.client.producing.spill_file import SpillFile
+from ledgermq.client.producing.spilling.spill_file import SpillFile
 
 PARTITIONS = 2
 DELIVERY_TIMEOUT_S = 1.0

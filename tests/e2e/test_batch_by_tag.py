@@ -12,7 +12,7 @@ import ledgermq
 from ledgermq import errors
 from ledgermq.client.consuming.fetching.prefetch import Prefetch
 from ledgermq.client.consuming.reading import FetchedRun
-from ledgermq.client.producing.partition.topic_queues import TAGS_OPEN_MAX
+from ledgermq.client.producing.routing.topic_queues import TAGS_OPEN_MAX
 from ledgermq.protocol.batches.records import decode_batch
 from tests.broker.cluster import Cluster, fetch_of, in_cluster
 from tests.e2e.test_client_takeover import client_of

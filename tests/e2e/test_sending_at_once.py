@@ -13,7 +13,7 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.producing import queuing, send_buffer
+from ledgermq.client.producing.buffering import queuing, send_buffer
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.test_client_takeover import client_of
 from tests.waiting import until

@@ -15,7 +15,7 @@ import pytest
 
 import ledgermq
 from ledgermq import Spill, Spilled
-from ledgermq.client.producing.spilling import Spilling
+from ledgermq.client.producing.spilling.spilling import Spilling
 from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.tasks import end
 from tests.broker.cluster import Cluster, cluster_of

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ledgermq.client.messages.columns import rows_to_arrow
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Row, row_bytes
-from ledgermq.client.producing.batch import Batch
 from ledgermq.client.producing.delivery import Deliveries, Delivery, Place
+from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.compressor import Compressor
 from ledgermq.protocol.batches.records import decode_batch
 

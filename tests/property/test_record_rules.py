@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.messages.record import row_of
-from ledgermq.client.producing.arrow_rows import pieces_of
+from ledgermq.client.producing.arrow.rows import pieces_of
 from ledgermq.errors import InvalidRecord
 from ledgermq.protocol.batches.records import SCHEMA, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from ledgermq.sources import Sources

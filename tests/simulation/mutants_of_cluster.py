@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ledgermq.client.consuming.fetching.direct_reads import CannotRead, DirectReads
+from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.partition.phases import Phase
-from ledgermq.client.producing.partition_queue import PartitionQueue
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.bundle.committing.group_commit import GroupCommit

@@ -23,7 +23,7 @@ from ledgermq.client.client import Client
 from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Outcome
-from ledgermq.client.producing.sessions import EncodedBatch, Session
+from ledgermq.client.producing.partition.sessions import EncodedBatch, Session
 from ledgermq.protocol.batches.records import SCHEMA
 from ledgermq_broker.cluster.heartbeat import Heartbeat, encode_heartbeat
 from ledgermq_ledger import keys

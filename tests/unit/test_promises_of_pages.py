@@ -26,8 +26,11 @@ from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import handler_settings
 from ledgermq.client.groups.retries import refusals, retry_creation
 from ledgermq.client.messages.due import HORIZON
-from ledgermq.client.producing import arrow_rows, dispatcher, resend_queue, spill_file
-from ledgermq.client.producing.partition import topic_queues
+from ledgermq.client.producing.arrow import rows as arrow_rows
+from ledgermq.client.producing.dispatching import dispatcher
+from ledgermq.client.producing.partition import resend_queue
+from ledgermq.client.producing.routing import topic_queues
+from ledgermq.client.producing.spilling.spilling import spill_file
 from ledgermq.client.queues import message as queue_message
 from ledgermq.client.queues import queue
 from ledgermq.client.settings.spill import Spill

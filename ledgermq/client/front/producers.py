@@ -12,9 +12,9 @@ from ledgermq.client.messages.descriptions import (
 )
 from ledgermq.client.messages.record import Bytes, Headers
 from ledgermq.client.producing.delivery import Delivery
+from ledgermq.client.producing.partition.sessions import Session, open_sessions
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.publishing import Producing
-from ledgermq.client.producing.sessions import Session, open_sessions
 from ledgermq.client.setting_types import (
     ProducerOptions,
 )

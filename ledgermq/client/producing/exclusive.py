@@ -22,7 +22,7 @@ from ledgermq.client.connection.routing import AtOwners
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import PartitionHolder, TopicPartition
 from ledgermq.client.producing.delivery import again
-from ledgermq.client.producing.sessions import Session
+from ledgermq.client.producing.partition.sessions import Session
 from ledgermq.client.settings.producers import AccessMode
 from ledgermq.errors import LedgerMQError, PartitionHeld, ProducerFenced, Unavailable, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb

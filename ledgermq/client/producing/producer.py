@@ -14,12 +14,12 @@ from threading import get_ident
 from typing import Generic, Self
 
 from ledgermq.client.messages.record import Bytes, Headers, Record
-from ledgermq.client.producing.arrow_rows import ArrowData, Pieces, table_of
+from ledgermq.client.producing.arrow.rows import ArrowData, Pieces, table_of
+from ledgermq.client.producing.buffering.queuing import Queuing
+from ledgermq.client.producing.buffering.timeouts import deadline_of, timeout_of
+from ledgermq.client.producing.buffering.works import ArrowRows, ManyRecords
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, OnDelivery
-from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.producing.sending.adding import Adding, calling
-from ledgermq.client.producing.sending.timeouts import deadline_of, timeout_of
-from ledgermq.client.producing.sending.works import ArrowRows, ManyRecords
 from ledgermq.client.settings.serializers import S
 from ledgermq.client.settings.spill import SpillState
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, InvalidRecord

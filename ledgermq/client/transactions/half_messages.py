@@ -23,7 +23,7 @@ from typing import Generic, Literal, Self
 from ledgermq.client.connection.connections import Connections
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.record import Bytes, Headers, Row, row_bytes
-from ledgermq.client.producing.preparing import prepared
+from ledgermq.client.producing.buffering.preparing import prepared
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.serializers import S

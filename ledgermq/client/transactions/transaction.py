@@ -16,9 +16,9 @@ from typing import Any, Generic, Literal, Self, TypeVar
 
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.membership.staged_offsets import Staged, StagedOffsets, WhatToStage
+from ledgermq.client.producing.buffering.queuing import Queuing
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.sending.lane import Lane

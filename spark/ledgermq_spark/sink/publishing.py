@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Mapping
 from ledgermq.client.client import Client
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Outcome
+from ledgermq.client.producing.partition.sessions import Session
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.producing.sessions import Session
 from ledgermq.errors import (
     DataDamaged,
     LedgerMQError,

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ledgermq.client.connection.routing import TopicRoute
-from ledgermq.client.producing.arrow_rows import conform
+from ledgermq.client.producing.arrow.rows import conform
 from ledgermq.errors import (
     InvalidRecord,
     InvalidTopicName,

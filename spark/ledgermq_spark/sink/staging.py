@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from ledgermq.client.producing.sessions import EncodedBatch
+from ledgermq.client.producing.partition.sessions import EncodedBatch
 from ledgermq.errors import LedgerMQError, MessageTooLarge, Unavailable
 from ledgermq.protocol.batches.records import Compression, encode_batch, timestamps_of
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX

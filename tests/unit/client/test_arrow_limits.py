@@ -22,7 +22,7 @@ MEMORY_BYTES_MAX = 1_500_000_000
 PROGRAM = """
 import mmap, json, resource, struct, sys
 import pyarrow as pa
-from ledgermq.client.producing.arrow_rows import Pieces, conform
+from ledgermq.client.producing.arrow.rows import Pieces, conform
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.batches.records import encode_batch
 

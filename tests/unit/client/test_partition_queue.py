@@ -10,10 +10,10 @@ import grpc
 import pytest
 
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.compressor import Compressor
+from ledgermq.client.producing.partition.partition_queue import PartitionQueue, Session
 from ledgermq.client.producing.partition.phases import Numbering
-from ledgermq.client.producing.partition_queue import PartitionQueue, Session
 from ledgermq.errors import (
     DeadlineExceeded,
     NotOwner,

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from ledgermq.client.producing.delivery import Outcome
-from ledgermq.client.producing.produce_stream import Answer, ProduceStream, SentFrame
+from ledgermq.client.producing.dispatching.produce_stream import Answer, ProduceStream, SentFrame
 from ledgermq.client.producing.publishing import Producing
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable

@@ -9,11 +9,11 @@ import random
 import pytest
 
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.compressor import Compressor
+from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.partition.phases import NEXT, Event, Numbering, Phase
-from ledgermq.client.producing.partition_queue import PartitionQueue
-from ledgermq.client.producing.sessions import Session
+from ledgermq.client.producing.partition.sessions import Session
 from ledgermq.errors import InvalidRecord, OutcomeUnknown, Unavailable, UnknownProducer
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources

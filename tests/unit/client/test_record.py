@@ -14,7 +14,7 @@ import pytest
 
 from ledgermq.client.messages.columns import rows_to_arrow
 from ledgermq.client.messages.record import datetime_of, row_bytes, row_of
-from ledgermq.client.producing.arrow_rows import PIECE_ROWS_MAX, conform, pieces_of
+from ledgermq.client.producing.arrow.rows import PIECE_ROWS_MAX, conform, pieces_of
 from ledgermq.errors import InvalidRecord
 from ledgermq.protocol.batches.records import HEADERS, SCHEMA, record_bytes
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from ledgermq.client.producing import send_buffer
-from ledgermq.client.producing.send_buffer import SendBuffer
+from ledgermq.client.producing.buffering import send_buffer
+from ledgermq.client.producing.buffering.send_buffer import SendBuffer
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, ResourceExhausted
 from tests.virtual_time import virtual

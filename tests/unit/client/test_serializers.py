@@ -13,7 +13,7 @@ from pydantic import BaseModel
 import ledgermq
 from ledgermq import Serializer
 from ledgermq.client.consuming.message import Message, made_as, opened
-from ledgermq.client.producing.preparing import prepared
+from ledgermq.client.producing.buffering.preparing import prepared
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.values import ConsumerSettings, TableSettings, settings_from
 from ledgermq.errors import BadValue, InvalidConfig, InvalidRecord

@@ -17,8 +17,8 @@ import pytest
 from crc32c import crc32c
 
 from ledgermq import Spill
-from ledgermq.client.producing.sessions import EncodedBatch, Session
-from ledgermq.client.producing.spill_file import (
+from ledgermq.client.producing.partition.sessions import EncodedBatch, Session
+from ledgermq.client.producing.spilling.spill_file import (
     RESERVE_BYTES,
     LaneKey,
     NewBatch,
@@ -97,7 +97,7 @@ async def test_a_change_is_durable_when_its_call_returns(path: Path) -> None:
 OPEN_IN_ANOTHER = """
 import asyncio, sys
 from pathlib import Path
-from ledgermq.client.producing.spill_file import SpillFile
+from ledgermq.client.producing.spilling.spill_file import SpillFile
 from ledgermq.errors import UsedElsewhere
 try:
     asyncio.run(SpillFile(Path(sys.argv[1])).open())

@@ -16,7 +16,7 @@ from ledgermq import sync
 from ledgermq.cli.main import build
 from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.client.connection.credentials import credential_of
-from ledgermq.client.producing.spill_file import SpillFile
+from ledgermq.client.producing.spilling.spill_file import SpillFile
 from ledgermq_broker.access.audit.log import open_audit_file
 
 

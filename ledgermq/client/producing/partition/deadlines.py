@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import count
 
-from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, OutcomeUnknown, ResourceExhausted, StoreFull
 
 

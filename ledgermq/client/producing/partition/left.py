@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ledgermq.client.producing.batch import Batch
-from ledgermq.client.producing.sessions import Session
+from ledgermq.client.producing.partition.batch import Batch
+from ledgermq.client.producing.partition.sessions import Session
 from ledgermq.errors import LedgerMQError
 
 

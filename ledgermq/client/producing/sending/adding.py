@@ -25,16 +25,16 @@ from ledgermq.client.messages.record import (
     headers_of,
     row_bytes,
 )
-from ledgermq.client.producing.arrow_rows import Piece
-from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.arrow.rows import Piece
+from ledgermq.client.producing.buffering.preparing import prepared
+from ledgermq.client.producing.buffering.timeouts import deadline_of, timeout_of
+from ledgermq.client.producing.buffering.works import Adds, Prepared
 from ledgermq.client.producing.delivery import BatchDelivery, Delivery, OnDelivery, Outcome, Place, Refused
-from ledgermq.client.producing.partition.topic_queues import TopicQueues
-from ledgermq.client.producing.preparing import prepared
+from ledgermq.client.producing.partition.batch import Batch
+from ledgermq.client.producing.partition.sessions import EncodedBatch
+from ledgermq.client.producing.routing.topic_queues import TopicQueues
+from ledgermq.client.producing.routing.unrouted import typed
 from ledgermq.client.producing.sending.lifetime import Lifetime
-from ledgermq.client.producing.sending.timeouts import deadline_of, timeout_of
-from ledgermq.client.producing.sending.works import Adds, Prepared
-from ledgermq.client.producing.sessions import EncodedBatch
-from ledgermq.client.producing.unrouted import typed
 from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import InvalidRecord, UnknownPartition, UnknownTopic
 

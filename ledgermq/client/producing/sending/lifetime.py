@@ -13,17 +13,17 @@ from types import TracebackType
 from typing import Self
 
 from ledgermq.client.context import ClientContext
-from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.buffering.queuing import Calls
+from ledgermq.client.producing.buffering.send_buffer import OnFailure, SendBuffer
 from ledgermq.client.producing.delivery import SendResult, again
-from ledgermq.client.producing.discovery import Discovery
-from ledgermq.client.producing.dispatcher import Dispatcher
+from ledgermq.client.producing.dispatching.discovery import Discovery
+from ledgermq.client.producing.dispatching.dispatcher import Dispatcher
 from ledgermq.client.producing.exclusive import Exclusive
-from ledgermq.client.producing.partition_queue import PartitionQueue
+from ledgermq.client.producing.partition.batch import Batch
+from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.publishing import Producing, Publishing
-from ledgermq.client.producing.queuing import Calls
-from ledgermq.client.producing.send_buffer import OnFailure, SendBuffer
-from ledgermq.client.producing.spilling import Spilling
-from ledgermq.client.producing.topics import ProducerTopics
+from ledgermq.client.producing.routing.topics import ProducerTopics
+from ledgermq.client.producing.spilling.spilling import Spilling
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.runtime.process.log import get_log

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
 from ledgermq.client.messages.record import Bytes, Headers, Record, Row
-from ledgermq.client.producing.arrow_rows import ArrowData
+from ledgermq.client.producing.arrow.rows import ArrowData
+from ledgermq.client.producing.buffering.queuing import Queuing
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery, OnDelivery
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.settings.serializers import S
 from ledgermq.errors import GroupError, InvalidRecord, LedgerMQError, ProducerError, TransactionAborted
 

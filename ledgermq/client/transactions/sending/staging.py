@@ -19,10 +19,10 @@ from typing import Any
 from ledgermq.buffers import Buffer
 from ledgermq.client.messages.broker_clock import BrokerClock
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.phases import Numbering
+from ledgermq.client.producing.partition.sessions import BatchNumbers, Session
 from ledgermq.client.producing.publishing import Publishing, Response
-from ledgermq.client.producing.sessions import BatchNumbers, Session
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import Frame

@@ -22,10 +22,10 @@ from typing import NamedTuple, Self
 
 from ledgermq.client.connection.connections import Connections
 from ledgermq.client.context import ClientContext
-from ledgermq.client.producing.arrow_rows import ArrowData
+from ledgermq.client.producing.arrow.rows import ArrowData
+from ledgermq.client.producing.buffering.queuing import Queuing
 from ledgermq.client.producing.delivery import BatchDelivery
 from ledgermq.client.producing.producer import Producer
-from ledgermq.client.producing.queuing import Queuing
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.decisions import Decisions, TransactionOutcome

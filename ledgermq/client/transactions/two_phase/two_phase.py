@@ -17,7 +17,7 @@ from typing import Generic, Self
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Delivery, Refused
-from ledgermq.client.producing.unrouted import typed
+from ledgermq.client.producing.routing.unrouted import typed
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.admin import TransactionAdmin

@@ -15,14 +15,14 @@ from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition, check_partition
 from ledgermq.client.messages.record import Given, Outgoing, PartitionAt, Row, rows_of, value_of
-from ledgermq.client.producing.arrow_rows import Piece, by_tag, split
-from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.arrow.rows import Piece, by_tag, split
 from ledgermq.client.producing.delivery import Delivery, again
+from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.compressor import Compressor, TopicExperience
+from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.partition.phases import Numbering
-from ledgermq.client.producing.partition_queue import PartitionQueue
+from ledgermq.client.producing.partition.sessions import EncodedBatch
 from ledgermq.client.producing.publishing import Publishing
-from ledgermq.client.producing.sessions import EncodedBatch
 from ledgermq.client.settings.partitioner import KeylessPartition, partition_of_key
 from ledgermq.client.settings.producers import ChosenCompression, ProducerSettings
 from ledgermq.errors import InvalidRecord, MessageTooLarge

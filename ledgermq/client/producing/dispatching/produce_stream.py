@@ -15,7 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.publishing import Response
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.protocol.api import Connection

@@ -12,10 +12,10 @@ from typing import Protocol
 
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Row
-from ledgermq.client.producing.arrow_rows import Piece
-from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.arrow.rows import Piece
+from ledgermq.client.producing.buffering.send_buffer import SendBuffer
 from ledgermq.client.producing.delivery import BatchDelivery, Delivery, Outcome, Refused, SendResult
-from ledgermq.client.producing.send_buffer import SendBuffer
+from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import check_topic_text
-from ledgermq.client.producing.batch import Batch
-from ledgermq.client.producing.partition.topic_queues import TopicQueues
-from ledgermq.client.producing.partition_queue import PartitionQueue
+from ledgermq.client.producing.buffering.send_buffer import SendBuffer
+from ledgermq.client.producing.partition.batch import Batch
+from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.publishing import Publishing
-from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.producing.unrouted import Unrouted
+from ledgermq.client.producing.routing.topic_queues import TopicQueues
+from ledgermq.client.producing.routing.unrouted import Unrouted
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import LedgerMQError, UnknownTopic
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledgermq.client.producing.arrow_columns import column_of, plain_bytes
+from ledgermq.client.producing.arrow.columns import column_of, plain_bytes
 from ledgermq.errors import InvalidRecord, MessageTooLarge
 from ledgermq.protocol.batches.record_rules import PRODUCERS_TYPE, check_records
 from ledgermq.protocol.batches.records import SCHEMA, data_bytes_at_most

@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import Sequence
 
 from ledgermq.client.context import ClientContext
+from ledgermq.client.producing.buffering.send_buffer import SendBuffer
 from ledgermq.client.producing.exclusive import Exclusive
-from ledgermq.client.producing.partition_queue import PartitionQueue
+from ledgermq.client.producing.partition.partition_queue import PartitionQueue
+from ledgermq.client.producing.partition.sessions import Session, ask_time, open_new_sessions
 from ledgermq.client.producing.publishing import Publishing
-from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.producing.sessions import Session, ask_time, open_new_sessions
-from ledgermq.client.producing.spilling import Spilling
-from ledgermq.client.producing.topics import ProducerTopics
-from ledgermq.client.producing.unrouted import Unrouted
+from ledgermq.client.producing.routing.topics import ProducerTopics
+from ledgermq.client.producing.routing.unrouted import Unrouted
+from ledgermq.client.producing.spilling.spilling import Spilling
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import (
     InvalidRequest,

@@ -18,8 +18,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
 
-from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.producing.sending.works import RECORDS_PER_STEP, Work
+from ledgermq.client.producing.buffering.send_buffer import SendBuffer
+from ledgermq.client.producing.buffering.works import RECORDS_PER_STEP, Work
 from ledgermq.errors import DeadlineExceeded, ResourceExhausted
 from ledgermq.runtime.tasks import own_cancellation_as_error, retrieve_error
 

@@ -17,14 +17,15 @@ from pathlib import Path
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.buffering.send_buffer import SendBuffer
+from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.compressor import Compressor
 from ledgermq.client.producing.partition.left import Left
-from ledgermq.client.producing.partition_queue import PartitionQueue
-from ledgermq.client.producing.resend_queue import ResendQueue
-from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.producing.sessions import Session
-from ledgermq.client.producing.spill_file import (
+from ledgermq.client.producing.partition.partition_queue import PartitionQueue
+from ledgermq.client.producing.partition.resend_queue import ResendQueue
+from ledgermq.client.producing.partition.sessions import Session
+from ledgermq.client.producing.routing.topics import ProducerTopics
+from ledgermq.client.producing.spilling.spill_file import (
     ADD_BYTES_MAX,
     LaneKey,
     NewBatch,
@@ -32,7 +33,6 @@ from ledgermq.client.producing.spill_file import (
     SpillFile,
     StoredLane,
 )
-from ledgermq.client.producing.topics import ProducerTopics
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.spill import Spill, SpillState
 from ledgermq.errors import LedgerMQError, ResourceExhausted, StoreUnusable

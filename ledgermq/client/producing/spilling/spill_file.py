@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from ledgermq.client.producing.sessions import EncodedBatch, Session
+from ledgermq.client.producing.partition.sessions import EncodedBatch, Session
 from ledgermq.errors import InvalidConfig, StoreFull, StoreUnusable
 from ledgermq.runtime.sqlite_file import FileKind, SqliteFile
 

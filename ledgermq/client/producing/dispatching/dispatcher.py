@@ -21,15 +21,15 @@ from typing import Any
 
 from ledgermq.client.connection.routing import UNKNOWN_TOPIC_GRACE_S, ask_at_s
 from ledgermq.client.context import ClientContext
-from ledgermq.client.producing.batch import Batch, DuplicateOf
-from ledgermq.client.producing.discovery import Discovery
+from ledgermq.client.producing.buffering.send_buffer import SendBuffer
+from ledgermq.client.producing.dispatching.discovery import Discovery
+from ledgermq.client.producing.dispatching.produce_stream import Answer, ProduceStream, SentFrame
 from ledgermq.client.producing.exclusive import Exclusive
-from ledgermq.client.producing.partition_queue import PartitionQueue
-from ledgermq.client.producing.produce_stream import Answer, ProduceStream, SentFrame
+from ledgermq.client.producing.partition.batch import Batch, DuplicateOf
+from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.publishing import Publishing, Result, encoding_error
-from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.producing.spilling import Spilling
-from ledgermq.client.producing.topics import ProducerTopics
+from ledgermq.client.producing.routing.topics import ProducerTopics
+from ledgermq.client.producing.spilling.spilling import Spilling
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import LedgerMQError, Unavailable, UnknownPartition, UnknownTopic
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX

@@ -30,7 +30,7 @@ from ledgermq.client.producing.delivery import (
     SpilledBatch,
 )
 from ledgermq.client.producing.partition.compressor import Compressor
-from ledgermq.client.producing.sessions import EncodedBatch, Session
+from ledgermq.client.producing.partition.sessions import EncodedBatch, Session
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batches.records import (

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Headers, Record, Row
-from ledgermq.client.producing.arrow_rows import Piece
-from ledgermq.client.producing.batch import Batch
+from ledgermq.client.producing.arrow.rows import Piece
+from ledgermq.client.producing.buffering.send_buffer import SendBuffer
+from ledgermq.client.producing.buffering.timeouts import deadline_of
 from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delivery
-from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.producing.sending.timeouts import deadline_of
+from ledgermq.client.producing.partition.batch import Batch
 
 RECORDS_PER_STEP = 1000
 """Number of records after which a call lets other tasks run."""

@@ -34,11 +34,11 @@ from dataclasses import replace
 from typing import ClassVar
 
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.client.producing.batch import Batch, DuplicateOf
+from ledgermq.client.producing.partition.batch import Batch, DuplicateOf
 from ledgermq.client.producing.partition.deadlines import Deadlines, expired, leaves_doubt, unanswered
 from ledgermq.client.producing.partition.left import Left
 from ledgermq.client.producing.partition.phases import NEXT, Event, Numbering, Phase
-from ledgermq.client.producing.sessions import Session
+from ledgermq.client.producing.partition.sessions import Session
 from ledgermq.errors import (
     ConditionFailed,
     DeadlineExceeded,

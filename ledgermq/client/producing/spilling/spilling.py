@@ -24,14 +24,14 @@ from typing import Any
 
 from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.context import ClientContext
-from ledgermq.client.producing.batch import Batch
-from ledgermq.client.producing.partition_queue import PartitionQueue
+from ledgermq.client.producing.buffering.send_buffer import SendBuffer
+from ledgermq.client.producing.partition.batch import Batch
+from ledgermq.client.producing.partition.partition_queue import PartitionQueue
+from ledgermq.client.producing.partition.sessions import open_sessions
 from ledgermq.client.producing.publishing import encoding_error
-from ledgermq.client.producing.send_buffer import SendBuffer
-from ledgermq.client.producing.sessions import open_sessions
-from ledgermq.client.producing.spill_file import LaneKey, RememberedTopic, check_cluster
-from ledgermq.client.producing.spill_lanes import PASSING, Lane, Lanes
-from ledgermq.client.producing.topics import ProducerTopics
+from ledgermq.client.producing.routing.topics import ProducerTopics
+from ledgermq.client.producing.spilling.spill_file import LaneKey, RememberedTopic, check_cluster
+from ledgermq.client.producing.spilling.spill_lanes import PASSING, Lane, Lanes
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.spill import Spill, SpillState
 from ledgermq.errors import LedgerMQError, RetriableError, StoreUnusable

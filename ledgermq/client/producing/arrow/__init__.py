@@ -1,0 +1,1 @@
+"""Rows and columns of Arrow as records."""

@@ -1,0 +1,1 @@
+"""Records that calls hand over, in the bounds of the buffer."""

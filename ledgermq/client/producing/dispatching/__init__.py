@@ -1,0 +1,1 @@
+"""Batches on their way to brokers, and where the brokers are."""

@@ -1,0 +1,1 @@
+"""Batches that wait in a local file until a broker takes them."""
