@@ -81,7 +81,7 @@ class Twin:
     @property
     def file(self) -> str:
         """The generated module, in ledgermq.sync."""
-        return self.home if self.is_whole else f"generated.{self.home}"
+        return self.home if self.is_whole else f"generated.{self.home.rpartition('.')[2]}"
 
 
 @dataclass
