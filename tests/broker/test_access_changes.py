@@ -9,7 +9,7 @@ import pytest
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.methods import LIST_OFFSETS, LIST_RULES, PRODUCE_ONCE
-from ledgermq.protocol.tokens import bearer
+from ledgermq.protocol.naming.tokens import bearer
 from ledgermq_broker.access.freshness import LEASE_S, Everywhere, RulesInForce
 from ledgermq_broker.ports.in_process import InProcessConnector
 from ledgermq_ledger import keys

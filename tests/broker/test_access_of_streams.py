@@ -15,7 +15,7 @@ from ledgermq.errors import Unauthenticated, Unauthorized
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame
-from ledgermq.protocol.tokens import bearer
+from ledgermq.protocol.naming.tokens import bearer
 from ledgermq_broker.access.permissions import Permissions
 from ledgermq_broker.access.state.rules import Principal
 from ledgermq_broker.access.wrappers.authorized import AuthorizedService

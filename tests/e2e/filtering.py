@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import ledgermq
-from ledgermq.client.consuming.prefetch import Prefetch
+from ledgermq.client.consuming.fetching.prefetch import Prefetch
 from ledgermq.client.consuming.reading import FetchedRun
 from tests.broker.cluster import Cluster
 from tests.e2e.group_clients import committed

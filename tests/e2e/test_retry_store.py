@@ -11,7 +11,7 @@ import pytest
 
 import ledgermq
 from ledgermq import Retry, errors
-from ledgermq.client.groups.handlers.local_store import LocalStore
+from ledgermq.client.groups.handlers.recovering.local_store import LocalStore
 from ledgermq.errors import StoreFull
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.group_clients import committed, fill

@@ -11,7 +11,7 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
-from ledgermq.client.producing.arrow_rows import PIECE_ROWS_MAX
+from ledgermq.client.producing.arrow.rows import PIECE_ROWS_MAX
 from ledgermq.client.settings.partitioner import partition_of_key
 from tests.e2e.two_ways import Connect, a_topic, connect_two_ways, values_of
 

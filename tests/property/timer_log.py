@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ledgermq.protocol.records import SCHEMA
+from ledgermq.protocol.batches.records import SCHEMA
 from ledgermq_broker.timed.state.blocks import Block, Id, Key, Source, decode_block
 from ledgermq_broker.timed.state.limits import DAY_US, MINUTE_US, SECOND_US
 from ledgermq_broker.timed.state.places import PLACES, RangeId

@@ -6,8 +6,8 @@ import asyncio
 from contextlib import suppress
 
 from ledgermq.client.client import Client
-from ledgermq.client.transactions.two_phase import TwoPhase
-from ledgermq.client.transactions.xid import transactional_id_of
+from ledgermq.client.transactions.two_phase.two_phase import TwoPhase
+from ledgermq.client.transactions.two_phase.xid import transactional_id_of
 from ledgermq.errors import (
     InvalidRequest,
     LedgerMQError,

@@ -11,8 +11,8 @@ from ledgermq import errors
 from ledgermq.client.messages.columns import rows_to_arrow
 from ledgermq.client.messages.record import row_of
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.protocol.frames import FetchFrame, Frame
-from ledgermq.protocol.records import encode_batch
 from tests.unit.client.hostile import (
     ADDRESS,
     NOW_US,
