@@ -28,6 +28,7 @@ from tests.broker.shared_delayed import (
     ended,
     message,
     one_delayed,
+    one_delayed_that_is_committed,
     one_delayed_that_is_staged,
     staged,
 )
@@ -188,6 +189,33 @@ async def test_what_moves_to_ranges_counts_until_it_is_delivered(cluster: Cluste
     assert await used(cluster, tokens) == dict.fromkeys(TABLES, 0)
     assert await one_delayed(again, 0) is None
     assert len(await read_all(again.line, "mine", 0)) == taken + more
+
+
+@INDEX
+async def test_ranges_of_one_principal_that_are_due_at_once_keep_out_no_other(cluster: Cluster) -> None:
+    """What waits for later leaves the index, and all of it comes back before its minute: more than the bound."""
+    tokens = await tokens_of(cluster)
+    await made_topics(cluster, tokens)
+    mallory, victim = await callers(cluster, "a:1", tokens)
+    due_s = now_s() + 700
+    taken = 0
+    for _ in range(3):
+        while await refusal(mallory.line.produce_delayed_once(timed_frame("mine", 0, [(b"x", due_s)] * 100))) is None:
+            taken += 100
+        await asyncio.sleep(150)
+    [part] = served(cluster).values()
+    assert part.held.waiting.rows == 0, "all of it is in ranges"
+    await asyncio.sleep(due_s - now_s() - 2)
+    assert part.held.waiting.rows == taken
+    assert part.held.waiting.index_bytes > MOST_INDEX
+    assert (error := await one_delayed(mallory, 0)) is not None
+    assert error.limit == "delayed_index_bytes", "its own share is more than taken"
+    assert await one_delayed(victim, 0) is None
+    assert await one_delayed_that_is_committed(victim, 1) is None
+    await asyncio.sleep(AHEAD_S + 10)
+    assert await used(cluster, tokens) == dict.fromkeys(TABLES, 0)
+    assert len(await read_all(mallory.line, "mine", 0)) == taken
+    assert len(await read_all(victim.line, "orders", 0)) == 2
 
 
 @INDEX

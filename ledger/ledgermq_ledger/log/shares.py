@@ -92,3 +92,7 @@ class SharedSum:
     def of(self, principal: int) -> int:
         """Return what a principal has; 0 for callers without one."""
         return self.shares.of(principal)
+
+    def above(self, most: int) -> int:
+        """Return what principals have above `most` each."""
+        return sum(own - most for own in self.shares._held.values() if own > most) if self.total > most else 0

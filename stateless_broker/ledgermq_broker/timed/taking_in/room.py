@@ -7,6 +7,9 @@ as many bytes of each as are free (`ledgermq_ledger.log.shares`). These count:
     coming                    blocks that were appended, and are not in memory yet
     staged                    delayed batches of open transactions, which will wait from the commit on
 
+Ranges come into memory before they are due, whatever there is: they cannot be refused. What one principal has of the
+index above half of the bound counts for itself, and not for others.
+
 So a batch of a transaction is judged when it is staged, and its completion is refused to no principal alone: a
 committed transaction that cannot be completed would keep others waiting.
 """
@@ -80,7 +83,7 @@ class Room:
         held, coming = self._held, self._coming.total
         staged, own_staged = self._staged(principal)
         stored_bytes = held.size_bytes + coming.stored_bytes + staged.stored_bytes
-        index_bytes = held.waiting.index_bytes + coming.index_bytes + staged.index_bytes
+        index_bytes = self._index_bytes() + coming.index_bytes + staged.index_bytes
         self._check_bounds(stored_bytes, size.stored_bytes, index_bytes)
         if principal == NO_PRINCIPAL:
             return
@@ -98,7 +101,12 @@ class Room:
         """Raise ResourceExhausted if blocks of a committed transaction may not wait in the bundle now. They were
         counted when they were staged, so this happens only if what was moved to ranges came back into memory.
         """
-        self._check_bounds(self._held.size_bytes, size_bytes, self._held.waiting.index_bytes)
+        self._check_bounds(self._held.size_bytes, size_bytes, self._index_bytes())
+
+    def _index_bytes(self) -> int:
+        """Return what the index takes, of each principal no more than half of the bound."""
+        index = self._held.waiting.sizes.index
+        return index.total - index.above(self._held.limits.index_bytes // 2)
 
     def _check_bounds(self, stored_bytes: int, more_bytes: int, index_bytes: int) -> None:
         held = self._held
