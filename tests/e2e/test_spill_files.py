@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq import Spill, Spilled
+from ledgermq.client.producing.spilling import spill_lanes
 from ledgermq.client.producing.spilling.spill_file import SpillFile
-from ledgermq.client.producing.spilling.spilling import spill_lanes
 from ledgermq.errors import DataDamaged, InvalidConfig, OutcomeUnknown, ResourceExhausted, StoreUnusable, UsedElsewhere
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.own_network import OwnNetwork

@@ -21,8 +21,8 @@ import pytest
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.settings.producers import ProducerSettings
+from ledgermq.client.transactions.two_phase import branch
 from ledgermq.client.transactions.two_phase.branch import Branch, SharedTransaction
-from ledgermq.client.transactions.two_phase.two_phase import branch
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectStore

@@ -10,7 +10,7 @@ from ledgermq.client.consuming.expiring import ExpiringRun
 from ledgermq.client.groups.holding.holding import Holding
 from ledgermq.client.groups.holding.progress import Progress
 from ledgermq.client.groups.message import GroupMessage
-from ledgermq.client.transactions.handling.handling import moving
+from ledgermq.client.transactions.handling import moving
 from tests.simulation.failures_truth import failures_plan_of
 from tests.simulation.groups_clients import groups_plan_of
 from tests.simulation.mutants import mutant

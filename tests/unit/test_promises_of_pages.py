@@ -30,12 +30,12 @@ from ledgermq.client.producing.arrow import rows as arrow_rows
 from ledgermq.client.producing.dispatching import dispatcher
 from ledgermq.client.producing.partition import resend_queue
 from ledgermq.client.producing.routing import topic_queues
-from ledgermq.client.producing.spilling.spilling import spill_file
+from ledgermq.client.producing.spilling import spill_file
 from ledgermq.client.queues import message as queue_message
 from ledgermq.client.queues import queue
 from ledgermq.client.settings.spill import Spill
 from ledgermq.client.transactions import half_messages
-from ledgermq.client.transactions.two_phase.two_phase import xid
+from ledgermq.client.transactions.two_phase import xid
 from ledgermq.filters import columns, grammar
 from ledgermq.filters import filter as filters
 from ledgermq.protocol import levels

@@ -18,7 +18,7 @@ from infra.sync_methods import ClassWriter, Module, NotGenerated, Twin
 from ledgermq.client.admin.access import Access
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.sync.admin import access
-from ledgermq.sync.transactions.transactions import transaction_admin
+from ledgermq.sync.transactions import transaction_admin
 
 HEAD = """
 import asyncio

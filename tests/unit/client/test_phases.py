@@ -10,7 +10,8 @@ import pytest
 
 from ledgermq.client.consuming import reading
 from ledgermq.client.consuming.reading import FLOWS, Flow, FlowStep, Reading
-from ledgermq.client.groups.holding.holding import TRANSITIONS, Event, Holding, Phase, holding
+from ledgermq.client.groups.holding import holding
+from ledgermq.client.groups.holding.holding import TRANSITIONS, Event, Holding, Phase
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.offset_stores.contract import GivenPartition
 from ledgermq.runtime.backoff import Backoff
