@@ -11,7 +11,7 @@ import ledgermq_ledger.log.checkpoint as checkpoints
 from ledgermq_broker.bundle.moving import Moving
 from ledgermq_broker.bundle.reading import former
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage import parquet_files, sweep, versions
+from ledgermq_ledger.garbage import cleaned_files, expired_files, sweep, unreferenced_files, versions
 from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.keyed import round as keyed_round
 from ledgermq_ledger.keys import PartitionId
@@ -153,7 +153,7 @@ def collected_by_lists_of_different_moments(patch: Patch) -> None:
     """A Parquet file goes that no list named, although they were read one after another, while the partition went from
     one that was read later to one that was read earlier.
     """
-    patch.setattr(parquet_files, "is_in_charge", lambda checkpoint, topic_id, partition: True)
+    patch.setattr(unreferenced_files, "is_in_charge", lambda checkpoint, topic_id, partition: True)
 
 
 @mutant("transactions")
@@ -174,7 +174,7 @@ def cleaned_between_two_bundles(patch: Patch) -> None:
         finally:
             facts.is_in_charge = patched
 
-    for module in (keyed_round, parquet_files, sweep, versions):
+    for module in (keyed_round, expired_files, cleaned_files, sweep, versions):
         patch.setattr(module, "may_remove", may_remove)
 
 
@@ -183,8 +183,8 @@ def log_of_a_keyed_partition_deleted_in_the_old_bundle(patch: Patch) -> None:
     """The log is deleted up to the end of an old version, wherever it begins by the list."""
 
     async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: PartitionId) -> list[str]:
-        gate = Gate(checkpoint=await parquet_files.newest_checkpoint(ledger.store, ledger.bundle))
+        gate = Gate(checkpoint=await cleaned_files.newest_checkpoint(ledger.store, ledger.bundle))
         end = await versions.aged_end(ledger.store, ledger.cluster, place)
-        return await parquet_files._delete_below(ledger.store, gate, topic, place, end)
+        return await cleaned_files._delete_below(ledger.store, gate, topic, place, end)
 
-    patch.setattr(parquet_files, "remove_cleaned", remove_cleaned)
+    patch.setattr(cleaned_files, "remove_cleaned", remove_cleaned)

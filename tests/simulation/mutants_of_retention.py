@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-import ledgermq_ledger.garbage.parquet_files
+import ledgermq_ledger.garbage.cleaned_files
+import ledgermq_ledger.garbage.expired_files
 import ledgermq_ledger.garbage.retention
 import ledgermq_ledger.garbage.sweep
 import ledgermq_ledger.parquet.archive
@@ -39,10 +40,17 @@ def _sweeps(seed: int) -> bool:
     return rounds_plan_of(seed).sweeps > 0
 
 
+_REMOVING = (
+    ledgermq_ledger.garbage.cleaned_files,
+    ledgermq_ledger.garbage.expired_files,
+    ledgermq_ledger.garbage.retention,
+)
+
+
 @mutant("rounds", likely=_holds)
 def hold_ignored(patch: Patch) -> None:
     """Log starts move and files go whatever is held."""
-    for module in (ledgermq_ledger.garbage.parquet_files, ledgermq_ledger.garbage.retention):
+    for module in _REMOVING:
         patch.setattr(module, "may_remove", lambda checkpoint, topic, partition: True)
     patch.setattr(ledgermq_ledger.garbage.retention, "is_held", lambda checkpoint, topic_id: False)
     patch.setattr(ledgermq_ledger.garbage.retention, "refuse_held", lambda checkpoint, topic: None)
@@ -61,7 +69,7 @@ def settings_that_were_replaced(patch: Patch) -> None:
     def may_remove(checkpoint: Any, topic: Any, partition: int) -> bool:
         return not topic.settings.legal_hold and not topic_facts.is_held(checkpoint, topic.id)
 
-    for module in (ledgermq_ledger.garbage.parquet_files, ledgermq_ledger.garbage.retention):
+    for module in _REMOVING:
         patch.setattr(module, "may_remove", may_remove)
 
 

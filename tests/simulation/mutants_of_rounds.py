@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-import ledgermq_ledger.garbage.parquet_files
+import ledgermq_ledger.garbage.expired_files
 import ledgermq_ledger.garbage.retention
 import ledgermq_ledger.garbage.topics
+import ledgermq_ledger.garbage.unreferenced_files
 import ledgermq_ledger.log.plan_chain
 import ledgermq_ledger.parquet.group_build
 import ledgermq_ledger.parquet.plan
@@ -68,7 +69,7 @@ def parquet_deleted_in_any_order(patch: Patch) -> None:
                 await store.delete([file.key])
         return 0
 
-    patch.setattr(ledgermq_ledger.garbage.parquet_files, "remove_expired", remove_expired)
+    patch.setattr(ledgermq_ledger.garbage.expired_files, "remove_expired", remove_expired)
 
 
 @mutant("rounds")
@@ -84,7 +85,7 @@ def retention_deletes_one_file_too_many(patch: Patch) -> None:
                     await store.delete([file.key])
         return 0
 
-    patch.setattr(ledgermq_ledger.garbage.parquet_files, "remove_expired", remove_expired)
+    patch.setattr(ledgermq_ledger.garbage.expired_files, "remove_expired", remove_expired)
 
 
 @mutant("rounds")
@@ -122,8 +123,8 @@ def garbage_collection_reads_before_it_lists(patch: Patch) -> None:
         await store.delete([each.key for each in files])
         return []
 
-    patch.setattr(ledgermq_ledger.garbage.parquet_files, "find_unreferenced", find)
-    patch.setattr(ledgermq_ledger.garbage.parquet_files, "remove_unreferenced", remove)
+    patch.setattr(ledgermq_ledger.garbage.unreferenced_files, "find_unreferenced", find)
+    patch.setattr(ledgermq_ledger.garbage.unreferenced_files, "remove_unreferenced", remove)
 
 
 @mutant("rounds")

@@ -1,5 +1,5 @@
 """Apply retention: decide which records expire, and where a partition's log starts as a result
-(design D1). This moves log starts and deletes nothing: `parquet_files` removes the files below a
+(design D1). This moves log starts and deletes nothing: `expired_files` removes the files below a
 log start.
 
 Only whole files expire, and never beyond the end of Parquet: records in segments are kept until

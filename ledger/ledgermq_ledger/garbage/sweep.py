@@ -24,17 +24,19 @@ from ledgermq_ledger.fsck.names import check_names
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.garbage import (
     checkpoints,
+    cleaned_files,
     commit_age,
+    expired_files,
     fences,
     heartbeats,
     pages,
-    parquet_files,
     plans,
     retention,
     segments,
     snapshots,
     staged_rows,
     topics,
+    unreferenced_files,
     versions,
 )
 from ledgermq_ledger.garbage.found import Found, Kind, Removable, Waiting
@@ -73,7 +75,7 @@ async def tidy_bundle(ledger: LedgerRef, catalog: Catalog) -> None:
 
     async def expire() -> None:
         await _tried(failures, bundle, retention.apply, ledger, catalog)
-        await _tried(failures, bundle, parquet_files.remove_expired, ledger, catalog)
+        await _tried(failures, bundle, expired_files.remove_expired, ledger, catalog)
 
     await all_of(
         (
@@ -82,7 +84,7 @@ async def tidy_bundle(ledger: LedgerRef, catalog: Catalog) -> None:
             expire(),
         )
     )
-    await _tried(failures, bundle, parquet_files.let_cleaned_age, ledger, catalog)
+    await _tried(failures, bundle, cleaned_files.let_cleaned_age, ledger, catalog)
     await _tried(failures, bundle, tidy_checkpoints, store, bundle)
     if failures:
         raise failures[bundle]
@@ -118,7 +120,7 @@ async def tidy_keyed(ledger: LedgerRef, topic: Topic, partition: int) -> list[st
         return []
     deleted = await versions.remove(ledger, topic, partition, await versions.find(ledger, place))
     if topic.settings.keyed:
-        deleted += await parquet_files.remove_cleaned(ledger, topic, place)
+        deleted += await cleaned_files.remove_cleaned(ledger, topic, place)
     return deleted
 
 
@@ -150,7 +152,7 @@ async def find_garbage(store: ObjectStore, cluster: ClusterSettings, listing: Ro
     listing = listing or await RootListing.take(store, cluster.bundles)
     if listing.parquet_failure is not None:
         raise listing.parquet_failure
-    files = await parquet_files.find_unreferenced(store, cluster, listing)
+    files = await unreferenced_files.find_unreferenced(store, cluster, listing)
     records = {bundle: [*pages.find(found), *snapshots.find(found)] for bundle, found in listing.bundles.items()}
     return Garbage(files, records, dict(listing.failures))
 
@@ -160,7 +162,7 @@ async def remove_garbage(store: ObjectStore, cluster: ClusterSettings, garbage: 
 
     async def of_bundle(bundle: int) -> None:
         await fences.close_finished(store, bundle)
-        done.keys += await parquet_files.remove_unreferenced(store, cluster, bundle, garbage.files.get(bundle, []))
+        done.keys += await unreferenced_files.remove_unreferenced(store, cluster, bundle, garbage.files.get(bundle, []))
         records = garbage.records.get(bundle, [])
         await pages.remove(store, [each for each in records if each.kind is Kind.PAGE])
         await snapshots.remove(store, [each for each in records if each.kind is Kind.SNAPSHOT])
@@ -260,7 +262,7 @@ class _Search:
             return
         age_ms = max(self._cluster.parquet_min_age_ms, self._grace_ms)
         old_enough = await commit_age.finished_long_ago(self._store, checkpoint.bundle, age_ms)
-        async for topic, file, archives in parquet_files.find_expired(self._store, checkpoint, self._catalog):
+        async for topic, file, archives in expired_files.find_expired(self._store, checkpoint, self._catalog):
             try:
                 info = await self._store.head(file.key)
             except ObjectMissing:
@@ -328,7 +330,7 @@ async def sweep(compaction: Compaction, *, grace_ms: int, open_archive: OpenArch
         await segments.remove(store, bundle, found.of(Kind.SEGMENT, keys.segments(bundle)))
         await plans.remove(store, found.of(Kind.PLAN, keys.compactions(bundle)))
         await checkpoints.remove(store, found.of(Kind.CHECKPOINT, keys.checkpoints(bundle)))
-        await parquet_files.remove_expired(aging.ledger(bundle), catalog, open_archive)
+        await expired_files.remove_expired(aging.ledger(bundle), catalog, open_archive)
 
     # in turn: brokers put segments meanwhile, and an archive takes whole files through memory
     for bundle in range(cluster.bundles):

@@ -16,7 +16,7 @@ from ledgermq.errors import DataDamaged, LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.garbage.parquet_files import remove_expired as remove_expired_files
+from ledgermq_ledger.garbage.expired_files import remove_expired as remove_expired_files
 from ledgermq_ledger.garbage.retention import apply as apply_retention
 from ledgermq_ledger.garbage.retention import deletion_move
 from ledgermq_ledger.garbage.sweep import tidy_bundle

@@ -9,7 +9,7 @@ import pytest
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
-from ledgermq_ledger.garbage.parquet_files import remove_expired as remove_expired_files
+from ledgermq_ledger.garbage.expired_files import remove_expired as remove_expired_files
 from ledgermq_ledger.garbage.retention import log_start_move
 from ledgermq_ledger.garbage.sweep import tidy_bundle
 from ledgermq_ledger.keys import PartitionId

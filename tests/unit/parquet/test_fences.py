@@ -12,7 +12,7 @@ import pytest
 
 from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.garbage.parquet_files import remove_expired as remove_expired_files
+from ledgermq_ledger.garbage.expired_files import remove_expired as remove_expired_files
 from ledgermq_ledger.garbage.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.plan_chain import PlanOvertaken, fence_of, put_plan, read_plan, require_open

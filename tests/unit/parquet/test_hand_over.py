@@ -11,7 +11,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage.parquet_files import remove_expired
+from ledgermq_ledger.garbage.expired_files import remove_expired
 from ledgermq_ledger.garbage.retention import deletion_move, log_start_move
 from ledgermq_ledger.garbage.sweep import tidy_bundle
 from ledgermq_ledger.garbage.topics import Removals
