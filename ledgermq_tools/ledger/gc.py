@@ -50,7 +50,7 @@ async def gc(
     no LedgerMQ process puts are only listed. Brokers and compactors may run meanwhile.
     """
     from ledgermq_ledger.garbage.sweep import Swept, find_removable, sweep
-    from ledgermq_ledger.garbage.topics import find_kept
+    from ledgermq_ledger.garbage.topics.removed import find_kept
     from ledgermq_ledger.keys import METADATA_BUNDLE
     from ledgermq_ledger.log.ledger_ref import LedgerRef
     from ledgermq_ledger.parquet.compaction import Compaction

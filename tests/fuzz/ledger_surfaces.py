@@ -15,7 +15,7 @@ from crc32c import crc32c
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterDefaults, open_cluster, read_cluster
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage.checkpoints import remove_older
+from ledgermq_ledger.garbage.ledgers.checkpoints import remove_older
 from ledgermq_ledger.log.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,

@@ -18,8 +18,8 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
-from ledgermq_ledger.garbage.retention import log_start_move
 from ledgermq_ledger.garbage.sweep import tidy_bundle
+from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing

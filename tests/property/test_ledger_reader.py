@@ -20,8 +20,8 @@ from ledgermq.errors import DataDamaged, LedgerMQError, OffsetOutOfRange
 from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage.retention import log_start_move
 from ledgermq_ledger.garbage.sweep import tidy_bundle
+from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledgermq_ledger.log.history import History

@@ -16,8 +16,8 @@ from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.garbage.retention import log_start_move, move_internal_log_starts
 from ledgermq_ledger.garbage.sweep import collect_garbage, tidy_bundle
+from ledgermq_ledger.garbage.topics.retention import log_start_move, move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import partition_of
 from ledgermq_ledger.log.history import read_history

@@ -19,8 +19,8 @@ from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.garbage.retention import log_start_move
 from ledgermq_ledger.garbage.sweep import collect_garbage, tidy_bundle
+from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import newest_checkpoint, partition_of
 from ledgermq_ledger.log.recovery import advance_checkpoint

@@ -16,7 +16,7 @@ import pytest
 
 from ledgermq.errors import DataDamaged, LedgerMQError
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.compaction import Compaction

@@ -24,7 +24,7 @@ import ledgermq
 from infra import java
 from ledgermq.sources import Sources
 from ledgermq_ledger.cluster import ClusterDefaults, open_cluster
-from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.parquet.engine import LocalEngine

@@ -19,7 +19,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
-from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segment import decode_tail
 from ledgermq_ledger.parquet.compaction import Compaction

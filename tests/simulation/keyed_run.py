@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq_ledger import keys
-from ledgermq_ledger.garbage import topics
+from ledgermq_ledger.garbage.topics import removed
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
@@ -116,4 +116,4 @@ class Cleaner(Compactor):
         await clean_bundle(self._compaction, bundle, self._known, everything=everything, bytes_max=bytes_max)
         if self._random.random() < 0.1:
             catalog = await self._catalog()
-            await topics.remove_versions(self._store, await topics.find_versions(self._store, catalog), catalog)
+            await removed.remove_versions(self._store, await removed.find_versions(self._store, catalog), catalog)

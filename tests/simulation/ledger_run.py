@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ledgermq.errors import LedgerMQError
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage.fences import close_finished as close_finished_fences
+from ledgermq_ledger.garbage.ledgers.fences import close_finished as close_finished_fences
 from ledgermq_ledger.garbage.sweep import tidy_checkpoints, tidy_segments
 from ledgermq_ledger.log.checkpoint import Move
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover

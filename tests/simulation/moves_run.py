@@ -21,8 +21,8 @@ from ledgermq.errors import LedgerMQError
 from ledgermq_broker.metadata.topic_changes import move_ended, moved
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage.retention import deletion_move
 from ledgermq_ledger.garbage.sweep import find_garbage, remove_garbage
+from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.keyed.version import newest_version
 from ledgermq_ledger.keys import ParquetName, PartitionId
 from ledgermq_ledger.log.checkpoint import newest_checkpoint

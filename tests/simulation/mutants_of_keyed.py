@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-import ledgermq_ledger.garbage.versions
+import ledgermq_ledger.garbage.topics.versions
 import ledgermq_ledger.keyed.latest
 import ledgermq_ledger.keyed.round
 from ledgermq_ledger.keyed.plan import CleaningPlan
@@ -37,7 +37,7 @@ def log_deleted_above_the_version(patch: Patch) -> None:
     async def aged_end(store: ObjectStore, cluster: Any, place: Any) -> int:
         return 2**62
 
-    patch.setattr(ledgermq_ledger.garbage.versions, "aged_end", aged_end)
+    patch.setattr(ledgermq_ledger.garbage.topics.versions, "aged_end", aged_end)
 
 
 @mutant("keyed")
@@ -45,12 +45,12 @@ def files_of_earlier_rounds_deleted(patch: Patch) -> None:
     """Only the files that were made for the newest version count as its own, not those that it has
     taken over.
     """
-    real = ledgermq_ledger.garbage.versions._files_of
+    real = ledgermq_ledger.garbage.topics.versions._files_of
 
     async def files_of(store: ObjectStore, place: Any, number: int) -> set[str]:
         return {key for key in await real(store, place, number) if f"-{number}-" in key}
 
-    patch.setattr(ledgermq_ledger.garbage.versions, "_files_of", files_of)
+    patch.setattr(ledgermq_ledger.garbage.topics.versions, "_files_of", files_of)
 
 
 @mutant("keyed")

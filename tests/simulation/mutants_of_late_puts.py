@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import ledgermq_ledger.garbage.commit_age
-import ledgermq_ledger.garbage.fences
-import ledgermq_ledger.garbage.topics
+import ledgermq_ledger.garbage.ledgers.fences
+import ledgermq_ledger.garbage.topics.commit_age
+import ledgermq_ledger.garbage.topics.removed
 import ledgermq_ledger.object_store.s3
 import ledgermq_ledger.parquet.task
 import tests.simulation.s3
@@ -103,15 +103,15 @@ def parquet_deleted_at_any_age(patch: Patch) -> None:
     async def finished_long_ago(store: ObjectStore, bundle: int, age_ms: int) -> int:
         return (await newest_checkpoint(store, bundle)).finished_plan
 
-    patch.setattr(ledgermq_ledger.garbage.commit_age, "finished_long_ago", finished_long_ago)
+    patch.setattr(ledgermq_ledger.garbage.topics.commit_age, "finished_long_ago", finished_long_ago)
 
 
 @mutant("rounds", likely=late_on_s3)
 def commits_noted_as_long_ago(patch: Patch) -> None:
     """S3: the note of when a commit was seen is believed whatever its age."""
-    real = ledgermq_ledger.garbage.commit_age.witness_move
+    real = ledgermq_ledger.garbage.topics.commit_age.witness_move
     patch.setattr(
-        ledgermq_ledger.garbage.commit_age,
+        ledgermq_ledger.garbage.topics.commit_age,
         "witness_move",
         lambda plan, seen_ms, age_ms: real(plan, seen_ms - age_ms, age_ms),
     )
@@ -124,7 +124,7 @@ def removed_topics_files_deleted_at_any_age(patch: Patch) -> None:
     async def late_puts_are_over(self: Any, checkpoint: fmt.Checkpoint, note: fmt.RemovedTopic) -> bool:
         return True
 
-    patch.setattr(ledgermq_ledger.garbage.topics._Removal, "_late_puts_are_over", late_puts_are_over)
+    patch.setattr(ledgermq_ledger.garbage.topics.removed._Removal, "_late_puts_are_over", late_puts_are_over)
 
 
 @mutant("rounds", likely=late_on_files)
@@ -141,7 +141,7 @@ def temporary_folder_removed_before_its_plan_is_finished(patch: Patch) -> None:
         for name in await store.list_fences():
             await store.close_fence(name)
 
-    patch.setattr(ledgermq_ledger.garbage.fences, "close_finished", close_finished)
+    patch.setattr(ledgermq_ledger.garbage.ledgers.fences, "close_finished", close_finished)
 
 
 @mutant("rounds", likely=late_on_files)
@@ -164,4 +164,4 @@ def fences_left_open(patch: Patch) -> None:
     async def close_finished(store: ObjectStore, bundle: int) -> None:
         return None
 
-    patch.setattr(ledgermq_ledger.garbage.fences, "close_finished", close_finished)
+    patch.setattr(ledgermq_ledger.garbage.ledgers.fences, "close_finished", close_finished)

@@ -11,8 +11,9 @@ import ledgermq_ledger.log.checkpoint as checkpoints
 from ledgermq_broker.bundle.moving import Moving
 from ledgermq_broker.bundle.reading import former
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage import cleaned_files, expired_files, sweep, unreferenced_files, versions
+from ledgermq_ledger.garbage import sweep
 from ledgermq_ledger.garbage.gate import Gate
+from ledgermq_ledger.garbage.topics import cleaned_files, expired_files, unreferenced_files, versions
 from ledgermq_ledger.keyed import round as keyed_round
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.fold import LedgerState

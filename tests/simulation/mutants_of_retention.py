@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-import ledgermq_ledger.garbage.cleaned_files
-import ledgermq_ledger.garbage.expired_files
-import ledgermq_ledger.garbage.retention
 import ledgermq_ledger.garbage.sweep
+import ledgermq_ledger.garbage.topics.cleaned_files
+import ledgermq_ledger.garbage.topics.expired_files
+import ledgermq_ledger.garbage.topics.retention
 import ledgermq_ledger.parquet.archive
 from ledgermq_ledger import keys
-from ledgermq_ledger.garbage import heartbeats, segments
+from ledgermq_ledger.garbage import heartbeats
 from ledgermq_ledger.garbage.found import Kind, Removable
+from ledgermq_ledger.garbage.ledgers import segments
 from ledgermq_ledger.garbage.listing import Listing
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore, StoreUncertain
 from ledgermq_ledger.topics import facts as topic_facts
@@ -41,9 +42,9 @@ def _sweeps(seed: int) -> bool:
 
 
 _REMOVING = (
-    ledgermq_ledger.garbage.cleaned_files,
-    ledgermq_ledger.garbage.expired_files,
-    ledgermq_ledger.garbage.retention,
+    ledgermq_ledger.garbage.topics.cleaned_files,
+    ledgermq_ledger.garbage.topics.expired_files,
+    ledgermq_ledger.garbage.topics.retention,
 )
 
 
@@ -52,8 +53,8 @@ def hold_ignored(patch: Patch) -> None:
     """Log starts move and files go whatever is held."""
     for module in _REMOVING:
         patch.setattr(module, "may_remove", lambda checkpoint, topic, partition: True)
-    patch.setattr(ledgermq_ledger.garbage.retention, "is_held", lambda checkpoint, topic_id: False)
-    patch.setattr(ledgermq_ledger.garbage.retention, "refuse_held", lambda checkpoint, topic: None)
+    patch.setattr(ledgermq_ledger.garbage.topics.retention, "is_held", lambda checkpoint, topic_id: False)
+    patch.setattr(ledgermq_ledger.garbage.topics.retention, "refuse_held", lambda checkpoint, topic: None)
 
 
 @mutant("rounds", likely=lambda seed: _holds(seed) and rounds_plan_of(seed).stale_catalog > 0)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-import ledgermq_ledger.garbage.expired_files
-import ledgermq_ledger.garbage.retention
-import ledgermq_ledger.garbage.topics
-import ledgermq_ledger.garbage.unreferenced_files
+import ledgermq_ledger.garbage.topics.expired_files
+import ledgermq_ledger.garbage.topics.removed
+import ledgermq_ledger.garbage.topics.retention
+import ledgermq_ledger.garbage.topics.unreferenced_files
 import ledgermq_ledger.log.plan_chain
 import ledgermq_ledger.parquet.group_build
 import ledgermq_ledger.parquet.plan
@@ -22,8 +22,8 @@ import ledgermq_ledger.parquet.task
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage import checkpoints, pages, plans, snapshots
 from ledgermq_ledger.garbage.found import Kind, Removable
+from ledgermq_ledger.garbage.ledgers import checkpoints, pages, plans, snapshots
 from ledgermq_ledger.garbage.listing import Listing
 from ledgermq_ledger.log.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.ledger_ref import LedgerRef
@@ -69,7 +69,7 @@ def parquet_deleted_in_any_order(patch: Patch) -> None:
                 await store.delete([file.key])
         return 0
 
-    patch.setattr(ledgermq_ledger.garbage.expired_files, "remove_expired", remove_expired)
+    patch.setattr(ledgermq_ledger.garbage.topics.expired_files, "remove_expired", remove_expired)
 
 
 @mutant("rounds")
@@ -85,14 +85,14 @@ def retention_deletes_one_file_too_many(patch: Patch) -> None:
                     await store.delete([file.key])
         return 0
 
-    patch.setattr(ledgermq_ledger.garbage.expired_files, "remove_expired", remove_expired)
+    patch.setattr(ledgermq_ledger.garbage.topics.expired_files, "remove_expired", remove_expired)
 
 
 @mutant("rounds")
 def name_freed_without_a_barrier(patch: Patch) -> None:
     """A deleted topic's files are looked for before plans that may still write some are finished."""
     patch.setattr(topic_removal, "is_past_barrier", lambda checkpoint, topic_id: True)
-    patch.setattr(ledgermq_ledger.garbage.topics, "is_past_barrier", lambda checkpoint, topic_id: True)
+    patch.setattr(ledgermq_ledger.garbage.topics.removed, "is_past_barrier", lambda checkpoint, topic_id: True)
 
 
 @mutant("rounds")
@@ -102,7 +102,7 @@ def name_freed_with_files_left(patch: Patch) -> None:
     async def delete_files(self: Any) -> None:
         return None
 
-    patch.setattr(ledgermq_ledger.garbage.topics._Removal, "_delete_files", delete_files)
+    patch.setattr(ledgermq_ledger.garbage.topics.removed._Removal, "_delete_files", delete_files)
 
 
 @mutant("rounds")
@@ -123,8 +123,8 @@ def garbage_collection_reads_before_it_lists(patch: Patch) -> None:
         await store.delete([each.key for each in files])
         return []
 
-    patch.setattr(ledgermq_ledger.garbage.unreferenced_files, "find_unreferenced", find)
-    patch.setattr(ledgermq_ledger.garbage.unreferenced_files, "remove_unreferenced", remove)
+    patch.setattr(ledgermq_ledger.garbage.topics.unreferenced_files, "find_unreferenced", find)
+    patch.setattr(ledgermq_ledger.garbage.topics.unreferenced_files, "remove_unreferenced", remove)
 
 
 @mutant("rounds")
@@ -235,7 +235,7 @@ def range_dropped_while_files_are_left(patch: Patch) -> None:
 @mutant("rounds")
 def log_start_forgets_what_is_left(patch: Patch) -> None:
     """Parquet is said to begin at the log start before the files below it are gone."""
-    real = ledgermq_ledger.garbage.retention.log_start_move
+    real = ledgermq_ledger.garbage.topics.retention.log_start_move
 
     def log_start_move(starts: Any, *more: Any) -> Any:
         move = real(starts, *more)
@@ -248,7 +248,7 @@ def log_start_forgets_what_is_left(patch: Patch) -> None:
 
         return both
 
-    patch.setattr(ledgermq_ledger.garbage.retention, "log_start_move", log_start_move)
+    patch.setattr(ledgermq_ledger.garbage.topics.retention, "log_start_move", log_start_move)
 
 
 @mutant("rounds")

@@ -46,7 +46,7 @@ def retention_of_a_trashed_topic(patch: Patch) -> None:
 
     patch.setattr(facts, "_held", lambda topic: topic.settings.legal_hold)
     for module in ("retention", "expired_files", "cleaned_files"):
-        patch.setattr(f"ledgermq_ledger.garbage.{module}.may_remove", may_remove)
+        patch.setattr(f"ledgermq_ledger.garbage.topics.{module}.may_remove", may_remove)
 
 
 @mutant("cluster", likely=clocks_jump)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ledgermq.errors import Unavailable
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectInfo
 from ledgermq_ledger.object_store.wrapper import StoreWrapper

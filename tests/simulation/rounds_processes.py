@@ -18,9 +18,9 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import ClusterSettings
-from ledgermq_ledger.garbage.retention import deletion_move
 from ledgermq_ledger.garbage.sweep import collect_garbage, sweep
-from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
+from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
 from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.log.writer import Append, LedgerWriter

@@ -16,7 +16,7 @@ from ledgermq_ledger.cluster import ClusterSettings, open_cluster
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
-from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.keys import ParquetName, PartitionId
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from ledgermq.errors import DataDamaged, InvalidConfig
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
-from ledgermq_ledger.garbage.expired_files import remove_expired as remove_expired_files
-from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.garbage.topics.expired_files import remove_expired as remove_expired_files
+from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.plan_chain import PlanOvertaken, read_plan
 from ledgermq_ledger.log.recovery import advance_checkpoint

@@ -13,7 +13,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterDefaults, open_cluster, read_cluster
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
-from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_tools.ledger import fsck

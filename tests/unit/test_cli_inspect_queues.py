@@ -16,7 +16,7 @@ from ledgermq.sources import Sources
 from ledgermq_broker.queues.state.limits import CHUNK
 from ledgermq_broker.queues.state.records import ChunkEntry, Entry, ShareKey, StartEntry, encode
 from ledgermq_ledger import keys
-from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, topic_key

@@ -27,7 +27,7 @@ from ledgermq_broker.timed.state.records import (
     encode,
 )
 from ledgermq_ledger import keys
-from ledgermq_ledger.garbage.retention import move_internal_log_starts
+from ledgermq_ledger.garbage.topics.retention import move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_tools.ledger import fsck, inspect

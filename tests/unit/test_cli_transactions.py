@@ -27,7 +27,7 @@ from ledgermq_broker.transactions.state.records import (
 )
 from ledgermq_broker.transactions.state.types import Kind, Part, Reference, State, Stream, Transaction
 from ledgermq_ledger import keys
-from ledgermq_ledger.garbage.retention import move_internal_log_starts
+from ledgermq_ledger.garbage.topics.retention import move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.segment import Batch

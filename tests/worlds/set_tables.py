@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ledgermq_ledger import keys
-from ledgermq_ledger.garbage.retention import log_start_move
 from ledgermq_ledger.garbage.sweep import tidy_bundle
+from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.memory import MemoryStore

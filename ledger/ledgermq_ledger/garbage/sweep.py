@@ -22,25 +22,19 @@ from ledgermq_ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.names import check_names
 from ledgermq_ledger.fsck.problem import Problems
-from ledgermq_ledger.garbage import (
-    checkpoints,
+from ledgermq_ledger.garbage import heartbeats, staged_rows
+from ledgermq_ledger.garbage.found import Found, Kind, Removable, Waiting
+from ledgermq_ledger.garbage.ledgers import checkpoints, fences, pages, plans, segments, snapshots
+from ledgermq_ledger.garbage.listing import Listing, RootListing
+from ledgermq_ledger.garbage.topics import (
     cleaned_files,
     commit_age,
     expired_files,
-    fences,
-    heartbeats,
-    pages,
-    plans,
+    removed,
     retention,
-    segments,
-    snapshots,
-    staged_rows,
-    topics,
     unreferenced_files,
     versions,
 )
-from ledgermq_ledger.garbage.found import Found, Kind, Removable, Waiting
-from ledgermq_ledger.garbage.listing import Listing, RootListing
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.ledger_ref import LedgerRef
@@ -286,8 +280,8 @@ class _Search:
         self._add(await heartbeats.find(self._store, self._now_ms))
 
     async def _removed_topics(self) -> None:
-        self._add(await topics.find_versions(self._store, self._catalog))
-        self._add(await topics.find(self._store, self._catalog))
+        self._add(await removed.find_versions(self._store, self._catalog))
+        self._add(await removed.find(self._store, self._catalog))
 
     async def _staged_rows(self) -> None:
         self._add(await staged_rows.find(self._store))
@@ -335,8 +329,8 @@ async def sweep(compaction: Compaction, *, grace_ms: int, open_archive: OpenArch
     # in turn: brokers put segments meanwhile, and an archive takes whole files through memory
     for bundle in range(cluster.bundles):
         await _tried(swept.failures, name_of(bundle), tidy, bundle)
-    removals = await topics.remove(aging, catalog)
-    await _tried(swept.failures, "keyed topics", topics.remove_versions, store, found.of(Kind.KEYED), catalog)
+    removals = await removed.remove(aging, catalog)
+    await _tried(swept.failures, "keyed topics", removed.remove_versions, store, found.of(Kind.KEYED), catalog)
     collected = await remove_garbage(store, aged, search.garbage)
     for bundle, error in (*removals.failures.items(), *collected.failures.items()):
         swept.failures.setdefault(name_of(bundle), error)

@@ -6,7 +6,7 @@ base or of the dirty part stays if the dirty part holds no later one of its key.
 removed as well: records below the log start; tombstones that have been in a version for
 `delete.retention.ms`; and, with `compact,delete`, records older than `retention.ms`. With
 `delete.when`, age is judged once, as of the last of its times, by what was in Parquet then, just as
-retention judges the log (`ledgermq_ledger.garbage.retention`).
+retention judges the log (`ledgermq_ledger.garbage.topics.retention`).
 
 For a topic that is no longer keyed, only whole files below the log start are removed, and nothing
 is read. If the topic archives, only files deleted on demand are removed, because versions are never

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledgermq.errors import LedgerMQError
-from ledgermq_ledger.garbage.retention import apply_to_stale_versions
 from ledgermq_ledger.garbage.sweep import tidy_keyed
-from ledgermq_ledger.garbage.versions import stale_partitions
+from ledgermq_ledger.garbage.topics.retention import apply_to_stale_versions
+from ledgermq_ledger.garbage.topics.versions import stale_partitions
 from ledgermq_ledger.keyed.round import OnCleaned, clean_partition
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.report import CleaningReport

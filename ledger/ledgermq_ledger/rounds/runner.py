@@ -10,8 +10,8 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings, read_cluster
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage import topics
 from ledgermq_ledger.garbage.sweep import collect_garbage, tidy_bundle, tidy_snapshots
+from ledgermq_ledger.garbage.topics import removed
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import newest_checkpoint, partitions_by_key
 from ledgermq_ledger.log.history import History, read_history
@@ -80,8 +80,8 @@ async def _collect(store: ObjectStore, cluster: ClusterSettings, catalog: Catalo
     except LedgerMQError as error:
         report.not_collected.append(error)
     try:
-        versions = await topics.find_versions(store, catalog)
-        await topics.remove_versions(store, versions, catalog)
+        versions = await removed.find_versions(store, catalog)
+        await removed.remove_versions(store, versions, catalog)
         report.collected += [each.key for each in versions]
     except LedgerMQError as error:
         report.not_collected.append(error)

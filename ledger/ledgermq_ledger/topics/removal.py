@@ -8,7 +8,7 @@
 
 The end offsets of a removed topic stay in the fold: an owner that has not seen the removal may
 still append to it, and its offsets have to stay dense. No plan writes these records. This module
-only makes the moves; `ledgermq_ledger.garbage.topics` applies them.
+only makes the moves; `ledgermq_ledger.garbage.topics.removed` applies them.
 """
 
 from __future__ import annotations

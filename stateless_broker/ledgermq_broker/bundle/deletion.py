@@ -15,7 +15,7 @@ from typing import Literal
 
 from ledgermq.errors import InvalidRequest, LedgerMQError, OffsetOutOfRange
 from ledgermq_broker.bundle.shared.context import BundleContext
-from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import bring_into_force
 from ledgermq_ledger.log.writer import LedgerWriter

@@ -31,7 +31,7 @@ from ledgermq_broker.bundle.upkeep.upkeep import Upkeep
 from ledgermq_broker.logs import get_logger, logs_debug
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage.retention import move_internal_log_starts
+from ledgermq_ledger.garbage.topics.retention import move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import has_its_files
 from ledgermq_ledger.log.moves import key_of

@@ -44,7 +44,7 @@ from ledgermq_broker.metadata.topic_changes import (
 )
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import BUNDLES_MAX, mark_grown
-from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.segment import Batch

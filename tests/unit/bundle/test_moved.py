@@ -17,7 +17,7 @@ from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger import keys
-from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import is_in_charge
 from ledgermq_ledger.log.moves import open_after

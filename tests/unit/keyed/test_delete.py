@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ledgermq_ledger.garbage.cleaned_files import remove_cleaned as remove_cleaned_log
+from ledgermq_ledger.garbage.topics.cleaned_files import remove_cleaned as remove_cleaned_log
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from ledgermq.sources import Sources
-from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import partition_of
 from ledgermq_ledger.log.recovery import advance_checkpoint

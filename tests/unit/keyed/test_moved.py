@@ -15,8 +15,8 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
-from ledgermq_ledger.garbage.retention import deletion_move
 from ledgermq_ledger.garbage.sweep import collect_garbage, sweep, tidy_keyed
+from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import bundle_of, newest_checkpoint, partition_of
 from ledgermq_ledger.log.recovery import advance_checkpoint

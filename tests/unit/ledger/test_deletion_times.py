@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ledgermq.errors import InvalidConfig
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage.retention import log_start_by_retention
+from ledgermq_ledger.garbage.topics.retention import log_start_by_retention
 from ledgermq_ledger.topics.deletion_times import check_cron, check_zone, last_time_ms
 from ledgermq_ledger.topics.settings import TopicSettings, parse_settings
 

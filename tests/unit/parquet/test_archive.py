@@ -16,10 +16,10 @@ from ledgermq.errors import DataDamaged, LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.garbage.expired_files import remove_expired as remove_expired_files
-from ledgermq_ledger.garbage.retention import apply as apply_retention
-from ledgermq_ledger.garbage.retention import deletion_move
 from ledgermq_ledger.garbage.sweep import tidy_bundle
+from ledgermq_ledger.garbage.topics.expired_files import remove_expired as remove_expired_files
+from ledgermq_ledger.garbage.topics.retention import apply as apply_retention
+from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.log.checkpoint import partition_of
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore

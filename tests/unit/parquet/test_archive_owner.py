@@ -16,7 +16,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.fsck.names import check_names
 from ledgermq_ledger.fsck.problem import Problems
-from ledgermq_ledger.garbage.expired_files import remove_expired as remove_expired_files
+from ledgermq_ledger.garbage.topics.expired_files import remove_expired as remove_expired_files
 from ledgermq_ledger.object_store.contract import AlreadyExists, Buffer, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.archive import Archives

@@ -9,9 +9,9 @@ import pytest
 from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
-from ledgermq_ledger.garbage.expired_files import remove_expired as remove_expired_files
-from ledgermq_ledger.garbage.retention import log_start_move
 from ledgermq_ledger.garbage.sweep import tidy_bundle
+from ledgermq_ledger.garbage.topics.expired_files import remove_expired as remove_expired_files
+from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import partition_of
 from ledgermq_ledger.log.plan_chain import read_plan

@@ -13,7 +13,7 @@ import pytest
 from ledgermq.errors import StoreFull
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine

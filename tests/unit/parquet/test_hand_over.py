@@ -11,11 +11,11 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage.expired_files import remove_expired
-from ledgermq_ledger.garbage.retention import deletion_move, log_start_move
 from ledgermq_ledger.garbage.sweep import tidy_bundle
-from ledgermq_ledger.garbage.topics import Removals
-from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.garbage.topics.expired_files import remove_expired
+from ledgermq_ledger.garbage.topics.removed import Removals
+from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
+from ledgermq_ledger.garbage.topics.retention import deletion_move, log_start_move
 from ledgermq_ledger.keys import PartitionId, parse_parquet
 from ledgermq_ledger.log.checkpoint import check_successor, newest_checkpoint, partition_of
 from ledgermq_ledger.log.ledger_ref import LedgerRef

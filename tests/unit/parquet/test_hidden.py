@@ -21,9 +21,9 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.parquet_rows import find_wrong_rows
 from ledgermq_ledger.fsck.problem import Severity
-from ledgermq_ledger.garbage import topics
-from ledgermq_ledger.garbage.retention import move_internal_log_starts
 from ledgermq_ledger.garbage.sweep import collect_garbage, find_garbage, tidy_bundle
+from ledgermq_ledger.garbage.topics import removed
+from ledgermq_ledger.garbage.topics.retention import move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import partition_of
 from ledgermq_ledger.log.history import read_history
@@ -287,9 +287,9 @@ async def test_files_of_a_hidden_topic_go_with_it() -> None:
     root = await _filled(virtual_sources(9))
     await root.remove_topic(FAR)
     compaction = Compaction(root.store, root.cluster, root.sources, LocalEngine(root.sources, run_inline))
-    assert {each.key for each in await topics.find(root.store, await root.catalog())} == set(await _hidden_keys(root))
+    assert {each.key for each in await removed.find(root.store, await root.catalog())} == set(await _hidden_keys(root))
     for _ in range(3):
-        assert not (await topics.remove(compaction, await root.catalog())).failures
+        assert not (await removed.remove(compaction, await root.catalog())).failures
         await asyncio.sleep(root.cluster.parquet_min_age_ms / 1000 + 1)
     assert await _hidden_keys(root) == []
     assert not (await collect_garbage(root.store, root.cluster)).failures

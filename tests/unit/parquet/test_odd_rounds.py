@@ -20,7 +20,7 @@ from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.log.segment import Batch
 from ledgermq_ledger.object_store.contract import Buffer, StoreThrottled
 from ledgermq_ledger.object_store.memory import MemoryStore

@@ -9,7 +9,7 @@ import pytest
 from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.log.segment import read_index

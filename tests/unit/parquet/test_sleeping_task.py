@@ -15,8 +15,8 @@ import pytest
 
 from ledgermq.errors import LedgerMQError
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.garbage.expired_files import remove_expired as remove_expired_files
-from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.garbage.topics.expired_files import remove_expired as remove_expired_files
+from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.plan_chain import read_plan
 from ledgermq_ledger.log.recovery import advance_checkpoint

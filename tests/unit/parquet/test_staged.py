@@ -14,7 +14,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
-from ledgermq_ledger.garbage.retention import move_internal_log_starts
+from ledgermq_ledger.garbage.topics.retention import move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import partition_of
 from ledgermq_ledger.log.history import read_history

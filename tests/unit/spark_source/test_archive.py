@@ -12,8 +12,8 @@ import pytest
 
 from ledgermq.errors import DataDamaged, InvalidConfig, OffsetOutOfRange
 from ledgermq.sources import Sources
-from ledgermq_ledger.garbage.expired_files import remove_expired as remove_expired_files
-from ledgermq_ledger.garbage.retention import deletion_move
+from ledgermq_ledger.garbage.topics.expired_files import remove_expired as remove_expired_files
+from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.file import FileStore
 from ledgermq_spark.source.batch import BatchReader

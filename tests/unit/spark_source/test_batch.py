@@ -12,7 +12,7 @@ import pytest
 
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from ledgermq.sources import Sources
-from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.file import FileStore

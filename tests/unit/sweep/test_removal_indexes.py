@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.garbage.topics import remove
+from ledgermq_ledger.garbage.topics.removed import remove
 from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.segment_indexes import SegmentIndexes
 from ledgermq_ledger.parquet.compaction import Compaction

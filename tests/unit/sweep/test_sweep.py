@@ -14,8 +14,8 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.garbage.found import Found, Kind
-from ledgermq_ledger.garbage.retention import deletion_move
 from ledgermq_ledger.garbage.sweep import Swept, find_removable, sweep
+from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.recovery import advance_checkpoint

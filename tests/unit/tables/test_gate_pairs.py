@@ -10,9 +10,9 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
-from ledgermq_ledger.garbage.cleaned_files import cleaned_move
 from ledgermq_ledger.garbage.sweep import collect_garbage, find_removable
-from ledgermq_ledger.garbage.topics import remove
+from ledgermq_ledger.garbage.topics.cleaned_files import cleaned_move
+from ledgermq_ledger.garbage.topics.removed import remove
 from ledgermq_ledger.log.checkpoint import Move
 from ledgermq_ledger.parquet.columns import FooterNote, empty_file
 from ledgermq_ledger.parquet.compaction import Compaction

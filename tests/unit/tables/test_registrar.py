@@ -16,7 +16,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.delta.names import FOLDER, checkpoint_name, commit_name
 from ledgermq_ledger.delta.versions import Draft
-from ledgermq_ledger.garbage.retention import log_start_move
+from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage.retention import has_retention
-from ledgermq_ledger.garbage.versions import may_have_been_keyed
+from ledgermq_ledger.garbage.topics.retention import has_retention
+from ledgermq_ledger.garbage.topics.versions import may_have_been_keyed
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.internal_topic import is_internal_due
 from ledgermq_ledger.parquet.compaction import NoStaleVersions

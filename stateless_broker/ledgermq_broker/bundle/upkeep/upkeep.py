@@ -23,7 +23,7 @@ from ledgermq_broker.bundle.upkeep.compaction_due import next_compaction_ms, wan
 from ledgermq_broker.logs import get_logger
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage.checkpoints import remove_older
+from ledgermq_ledger.garbage.ledgers.checkpoints import remove_older
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.log.writer import LedgerWriter
 from ledgermq_ledger.parquet.hand_over import is_under_way

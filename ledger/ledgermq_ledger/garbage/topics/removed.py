@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage import fences, found
+from ledgermq_ledger.garbage import found
 from ledgermq_ledger.garbage.found import Kept, Kind, Removable
 from ledgermq_ledger.garbage.gate import Gate
+from ledgermq_ledger.garbage.ledgers import fences
 from ledgermq_ledger.log.checkpoint import Move, newest_checkpoint
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.log.segment_indexes import SegmentIndexes

@@ -16,10 +16,11 @@ from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage import commit_age, fences
 from ledgermq_ledger.garbage.found import Kind, Removable
 from ledgermq_ledger.garbage.gate import Gate
+from ledgermq_ledger.garbage.ledgers import fences
 from ledgermq_ledger.garbage.listing import RootListing
+from ledgermq_ledger.garbage.topics import commit_age
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import checkpoint_in_charge, is_in_charge, newest_checkpoint, partition_of
 from ledgermq_ledger.log.moves import key_of

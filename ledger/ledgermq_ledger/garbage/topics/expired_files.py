@@ -12,9 +12,10 @@ from collections.abc import AsyncIterator, Iterable
 
 from ledgermq.errors import LedgerMQError, StoreError
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage import commit_age, fences
 from ledgermq_ledger.garbage.gate import Gate
-from ledgermq_ledger.garbage.retention import is_replaced
+from ledgermq_ledger.garbage.ledgers import fences
+from ledgermq_ledger.garbage.topics import commit_age
+from ledgermq_ledger.garbage.topics.retention import is_replaced
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import Move, newest_checkpoint
 from ledgermq_ledger.log.ledger_ref import LedgerRef

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage import commit_age, fences, versions
 from ledgermq_ledger.garbage.gate import Gate
+from ledgermq_ledger.garbage.ledgers import fences
+from ledgermq_ledger.garbage.topics import commit_age, versions
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.checkpoint import Move, newest_checkpoint, partition_of
 from ledgermq_ledger.log.ledger_ref import LedgerRef

@@ -1,0 +1,1 @@
+"""Garbage of a ledger: one module for each kind of its objects."""
