@@ -37,7 +37,7 @@ from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.metrics.store_metrics import DELETES, NOT_SENT, S3_PRICES, WRITES
 from ledgermq_ledger.blocking import RunBlocking, run_inline
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.file import FileStore
 from ledgermq_ledger.object_store.metered import MeteredStore

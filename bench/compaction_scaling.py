@@ -30,7 +30,7 @@ from bench.compaction import TARGET_BYTES, Shape, batches
 from infra import java
 from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.sources import Sources
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.file import FileStore
 from ledgermq_ledger.parquet.report import CompactionReport
 from ledgermq_ledger.root.open import open_store

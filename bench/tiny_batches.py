@@ -23,7 +23,7 @@ from crc32c import crc32c
 from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.sources import Sources
 from ledgermq_ledger.cluster import read_cluster
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.root.open import open_store
 from ledgermq_spark.source.batch import read_ranges
 from ledgermq_spark.source.followed import FollowedTopics

@@ -1,7 +1,7 @@
 """Encode and decode the objects below `sinks/`: staged rows, decisions and done marks of Spark's
 sink (docs/decisions/0024). Pure.
 
-staged      | a segment (`ledgermq_ledger.log.segment`) of bundle, slot and kind 0, named by its put id
+staged      | a segment (`ledgermq_ledger.log.segments.segment`) of bundle, slot and kind 0, named by its put id
 decided     {"format": "ledgermq-sink", "format_version": 1, "put_id": "…", "created_ms": …, "records": 12,
              "objects": ["sinks/…/staged/…", …],                    in the order in which they are published
              "topics": [{"name": "t", "id": 7, "opened_slots": {"0": 41, "3": 17}}]}
@@ -21,7 +21,7 @@ from typing import Any
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.segment import check_whole, decode_tail
+from ledgermq_ledger.log.segments.segment import check_whole, decode_tail
 
 FORMAT = "ledgermq-sink"
 FORMAT_VERSION = 1

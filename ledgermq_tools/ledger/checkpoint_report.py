@@ -8,7 +8,7 @@ from ledgermq.cli.output.report import Report, Rows
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import decode_checkpoint, newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import decode_checkpoint, newest_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.timestamps import from_ms
 from ledgermq_tools.ledger.findings import Findings

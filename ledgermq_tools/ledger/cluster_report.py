@@ -15,10 +15,10 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.delta.names import is_in_a_log
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import decode_checkpoint, partitions_by_key
+from ledgermq_ledger.log.chains.checkpoint import decode_checkpoint, partitions_by_key
+from ledgermq_ledger.log.chains.plans import decode_plan
+from ledgermq_ledger.log.chains.snapshot import decode_snapshot
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.plan_chain import decode_plan
-from ledgermq_ledger.log.snapshot import decode_snapshot
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.open_root import cluster_of
 from ledgermq_ledger.parquet.pages import decode_page

@@ -14,10 +14,10 @@ from ledgermq.cli.output.report import Report, Rows
 from ledgermq.runtime.tasks import all_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.history import History, read_history
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.segment import SlotIndex, decode_tail, read_index
+from ledgermq_ledger.log.segments.segment import SlotIndex, decode_tail, read_index
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq_ledger.timestamps import from_ms
 from ledgermq_tools.ledger.findings import Findings

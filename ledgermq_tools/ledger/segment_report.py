@@ -13,7 +13,7 @@ from ledgermq.protocol.batches.batch_header import check_crc
 from ledgermq.protocol.batches.records import decode_batch, schema_prefix
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.segment import SlotIndex, decode_tail
+from ledgermq_ledger.log.segments.segment import SlotIndex, decode_tail
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.timestamps import from_ms, from_us
 from ledgermq_tools.ledger.findings import Findings

@@ -28,7 +28,7 @@ from ledgermq.errors import GroupNotEmpty, InvalidRequest, LedgerMQError, Unknow
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 from ledgermq_offsets import describe
 from ledgermq_offsets.committing import commits, pending, resets
 from ledgermq_offsets.committing.expiry import expire, forget_removed, is_due

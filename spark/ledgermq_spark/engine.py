@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from ledgermq.errors import InvalidConfig, LedgerMQError, Unavailable, from_code
 from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.log.plan_chain import PlanOvertaken
+from ledgermq_ledger.log.chains.plans import PlanOvertaken
 from ledgermq_ledger.object_store.contract import (
     FenceClosed,
     ObjectMissing,

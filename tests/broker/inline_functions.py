@@ -9,7 +9,7 @@ from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_broker.filter_functions.judging import BatchPlace, FilterFunctionCounts, Judgement, unknown
 from ledgermq_broker.filter_functions.processes import OUTCOME_OF
 from ledgermq_broker.filter_functions.worker import verdict
-from ledgermq_ledger.log.stored_batch import StoredBatch
+from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 
 
 class InlineFunctions:

@@ -17,7 +17,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.engine import LocalEngine

@@ -27,7 +27,7 @@ from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partition_of
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_ledger.topics.archive_location import archive_urls_of, check_archive_beside, check_archive_url

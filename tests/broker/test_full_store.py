@@ -12,7 +12,7 @@ import pytest
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.segment import decode_tail
+from ledgermq_ledger.log.segments.segment import decode_tail
 from ledgermq_ledger.object_store.contract import Buffer
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of

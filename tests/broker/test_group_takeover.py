@@ -14,7 +14,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq_broker.groups.offsets_topic import partition_of
 from ledgermq_ledger import keys
-from ledgermq_ledger.log.segment import read_index
+from ledgermq_ledger.log.segments.segment import read_index
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper

@@ -21,7 +21,7 @@ from ledgermq_broker.transactions.state.limits import EPOCH_MAX, NUMBER_MAX
 from ledgermq_broker.transactions.state.types import Reference
 from ledgermq_ledger import keys
 from ledgermq_ledger.log.log_record import LogRecord
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import ask, committed_offset
 from tests.broker.test_group_faults import coordinator

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from ledgermq.errors import NotOwner
-from ledgermq_ledger.log.writer import claim
+from ledgermq_ledger.log.writing.writer import claim
 from tests.broker.cluster import cluster_of
 from tests.virtual_time import virtual, virtual_sources
 from tests.worlds.ledgers import ledger_of

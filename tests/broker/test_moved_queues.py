@@ -20,7 +20,7 @@ from ledgermq_broker.queues.stored.view import read_shares
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 from ledgermq_ledger.root.damage import CollectingDamage
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 from tests.broker.cluster import cluster_of, in_cluster

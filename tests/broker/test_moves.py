@@ -19,7 +19,7 @@ from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partition_of
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.recovery import recover
 from ledgermq_ledger.object_store.contract import ObjectStore

@@ -17,7 +17,7 @@ from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.timed.state.limits import TimerLimits
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from tests.broker import timer_calls as timed
 from tests.broker import transaction_calls as calls
 from tests.broker.cluster import FAST_CONSTANTS, Cluster, in_cluster

@@ -18,7 +18,7 @@ from ledgermq_broker.metrics.topic_totals import TopicTotals
 from ledgermq_broker.transactions.participating.copier import Copier
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.segment import read_index
+from ledgermq_ledger.log.segments.segment import read_index
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster
 from tests.broker.groups import ask

@@ -14,7 +14,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.fsck.check import check_root
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.topics.facts import is_held
 from tests.broker.cluster import Cluster, in_cluster
 from tests.waiting import until

@@ -25,7 +25,7 @@ from ledgermq_broker.filter_functions.processes import ProcessFunctions
 from ledgermq_broker.metrics.features.functions import FunctionMetrics
 from ledgermq_broker.node import Hooks, Node
 from ledgermq_broker.settings.processes import load_settings
-from ledgermq_ledger.log.stored_batch import StoredBatch
+from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from tests.e2e.filter_functions import NAMES, install
 
 MESSAGE_S = 2.0

@@ -16,19 +16,19 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterDefaults, open_cluster, read_cluster
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.ledgers.checkpoints import remove_older
-from ledgermq_ledger.log.checkpoint import (
+from ledgermq_ledger.log.chains.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
     newest_checkpoint,
     state_of,
 )
-from ledgermq_ledger.log.envelope import ObjectKind
+from ledgermq_ledger.log.chains.envelope import ObjectKind
+from ledgermq_ledger.log.chains.snapshot import decode_snapshot, encode_snapshot, records_of
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.internal_topic import decode_internal
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
-from ledgermq_ledger.log.segment import TRAILER, decode_tail
-from ledgermq_ledger.log.snapshot import decode_snapshot, encode_snapshot, records_of
+from ledgermq_ledger.log.segments.segment import TRAILER, decode_tail
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.topics.catalog import Catalog, Topic, encode_topic_record, read_catalog, topic_key
 from tests.fuzz.mutation import mutate_fields, mutate_sealed

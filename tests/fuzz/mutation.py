@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from ledgermq_ledger.log.envelope import ObjectKind, seal
+from ledgermq_ledger.log.chains.envelope import ObjectKind, seal
 from tests.worlds.batches import mutate
 
 M = TypeVar("M", bound=Message)

@@ -14,8 +14,8 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.sweep import find_garbage
-from ledgermq_ledger.log.envelope import ObjectKind, seal, unseal
-from ledgermq_ledger.log.plan_chain import decode_plan
+from ledgermq_ledger.log.chains.envelope import ObjectKind, seal, unseal
+from ledgermq_ledger.log.chains.plans import decode_plan
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.columns import FooterNote, ParquetBuilder, note_of_file
 from ledgermq_ledger.parquet.pages import PageReader, decode_page

@@ -42,7 +42,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.envelope import ObjectKind, unseal
+from ledgermq_ledger.log.chains.envelope import ObjectKind, unseal
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.topics.catalog import Topic

@@ -22,8 +22,8 @@ from ledgermq.sources import Sources
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.log.producers import ProducerSession
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.partitions.producers import ProducerSession
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.resilient import ResilientStore
 from ledgermq_ledger.parquet.compaction import Compaction

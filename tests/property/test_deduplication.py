@@ -20,8 +20,8 @@ from ledgermq.protocol.naming.message_ids import NO_ID, count_ids, hash_of, spli
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.log.segment import Batch
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.segments.segment import Batch
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from tests.stores.full import RefusingStore
 from tests.virtual_time import run_virtual, virtual_sources
 from tests.worlds.ledgers import append, batch, ledger_of, take_over

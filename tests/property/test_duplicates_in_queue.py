@@ -29,8 +29,8 @@ from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.protocol.naming.message_ids import MESSAGE_ID, ids_of
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.message_ids import MessageIds
-from ledgermq_ledger.log.producers import ProducerSession
+from ledgermq_ledger.log.partitions.message_ids import MessageIds
+from ledgermq_ledger.log.partitions.producers import ProducerSession
 from tests.property.test_partition_queue import AT, ModelBroker, Run
 
 WINDOW_US = 30_000

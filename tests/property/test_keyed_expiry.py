@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.topics.deletion_times import last_time_ms
 from tests.virtual_time import virtual
 from tests.worlds.keyed_root import HOUR_MS, Keyed

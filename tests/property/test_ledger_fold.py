@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.errors import LedgerMQError, NotOwner
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources

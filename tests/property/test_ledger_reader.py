@@ -23,7 +23,7 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.sweep import tidy_bundle
 from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partition_of
 from ledgermq_ledger.log.history import History
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover

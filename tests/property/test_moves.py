@@ -14,9 +14,9 @@ import pytest
 from ledgermq.errors import NotOwner, OutOfOrderSequence
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.fold import LedgerState
-from ledgermq_ledger.log.moves import open_after
+from ledgermq_ledger.log.partitions.moves import open_after
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.models import moves as model
 from tests.models.terms import NOT_OWNER, Term

@@ -19,7 +19,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.garbage.sweep import collect_garbage, tidy_bundle
 from ledgermq_ledger.garbage.topics.retention import log_start_move, move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore

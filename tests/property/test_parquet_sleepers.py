@@ -22,7 +22,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.garbage.sweep import collect_garbage, tidy_bundle
 from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partition_of
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore

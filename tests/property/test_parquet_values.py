@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ledgermq.protocol.batches.records import SCHEMA, decode_batch, encode_batch
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet import columns
 from ledgermq_ledger.parquet.reader import ParquetCache, read_parquet

@@ -1,4 +1,4 @@
-"""A producer's partition against a broker's own judgement (`ledgermq_ledger.log.producers`), with every
+"""A producer's partition against a broker's own judgement (`ledgermq_ledger.log.partitions.producers`), with every
 fault that a line and an owner can have.
 
 The model broker appends what the real fold accepts. Whatever is lost, answered late, refused or
@@ -23,7 +23,7 @@ from ledgermq.errors import LedgerMQError, NotOwner, OutcomeUnknown, ResourceExh
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.producers import Producers, ProducerSession
+from ledgermq_ledger.log.partitions.producers import Producers, ProducerSession
 
 AT = TopicPartition("t", 0)
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ledgermq_ledger.log.producers
+import ledgermq_ledger.log.partitions.producers
 from ledgermq.errors import ProducerError
 from ledgermq.protocol.limits import WINDOW_BATCHES
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.producers import Producers, ProducerSession, RememberedBatch
+from ledgermq_ledger.log.partitions.producers import Producers, ProducerSession, RememberedBatch
 
 STATES_MAX = 4
 PRODUCERS = [b"a" * 16, b"b" * 16, b"c" * 16]
@@ -37,7 +37,7 @@ between = st.sampled_from(["", "", "copied", "stored", "loaded", "handed over", 
 def few_at_once() -> Iterator[None]:
     """Of the oldest states only some are looked up at once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledgermq_ledger.log.producers, "OLDEST_AT_ONCE", 2)
+        patch.setattr(ledgermq_ledger.log.partitions.producers, "OLDEST_AT_ONCE", 2)
         yield
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from ledgermq_broker.bundle.upkeep.compaction_due import next_compaction_ms
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import genesis
+from ledgermq_ledger.log.chains.checkpoint import genesis
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.history import History
-from ledgermq_ledger.log.segment import SlotIndex
+from ledgermq_ledger.log.segments.segment import SlotIndex
 from ledgermq_ledger.parquet import plan as plans
 from ledgermq_ledger.parquet.columns import note_of_file
 from ledgermq_ledger.parquet.commit import commit_move

@@ -18,7 +18,7 @@ from ledgermq_broker.queues.state.limits import ShareLimits
 from ledgermq_broker.queues.state.records import ShareKey, StartEntry
 from ledgermq_broker.queues.state.share_partition import SharePartition
 from ledgermq_ledger.log.log_record import LogRecord
-from ledgermq_ledger.log.shares import Shares
+from ledgermq_ledger.log.partitions.shares import Shares
 from ledgermq_offsets.state.groups import GroupBytes
 from tests.unit.offsets.test_sizes import MOST as BYTES
 from tests.unit.offsets.test_sizes import WAYS, World

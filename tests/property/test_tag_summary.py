@@ -6,7 +6,14 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq_ledger.log.tag_summary import ALL_BITS, KNOWN, TAGS_SUMMARIZED_MAX, masks_of, may_have, summary_of
+from ledgermq_ledger.log.segments.tag_summary import (
+    ALL_BITS,
+    KNOWN,
+    TAGS_SUMMARIZED_MAX,
+    masks_of,
+    may_have,
+    summary_of,
+)
 from ledgermq_ledger.view.fetch_index import LOOKED_MAX, IndexedBatch, PartitionIndex
 
 TAGS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

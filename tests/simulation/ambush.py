@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import original_of, parse_keyed
-from ledgermq_ledger.log.segment import decode_tail
+from ledgermq_ledger.log.segments.segment import decode_tail
 from ledgermq_ledger.object_store.contract import Buffer
 
 KINDS = ("claims", "segments", "checkpoints", "compactions", "files", "snapshots", "parquet")

@@ -21,7 +21,7 @@ from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.segment import decode_tail
+from ledgermq_ledger.log.segments.segment import decode_tail
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.root.copies import copies_of, fault_of

@@ -14,7 +14,7 @@ from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq_ledger import keys
 from ledgermq_ledger.garbage.topics import removed
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.topics.catalog import Topic, encode_topic_record
 from ledgermq_ledger.topics.settings import parse_settings

@@ -12,10 +12,10 @@ from dataclasses import replace
 from ledgermq.errors import DuplicateMessage, LedgerMQError, NotOwner, ResourceExhausted
 from ledgermq.sources import Sources
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.producers import ProducerSession
+from ledgermq_ledger.log.partitions.producers import ProducerSession
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.log.segment import Batch
-from ledgermq_ledger.log.writer import Append, LedgerWriter, claim
+from ledgermq_ledger.log.segments.segment import Batch
+from ledgermq_ledger.log.writing.writer import Append, LedgerWriter, claim
 from tests.judges.violation import Violation
 from tests.simulation.loop import Process
 from tests.simulation.plan import RunPlan

@@ -27,7 +27,7 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq.protocol.limits import WINDOW_BATCHES
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from tests.judges.violation import Violation
 from tests.simulation.history import Outcome, Partition
 from tests.simulation.ledger_broker import LedgerBroker, session

@@ -13,7 +13,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.ledgers.fences import close_finished as close_finished_fences
 from ledgermq_ledger.garbage.sweep import tidy_checkpoints, tidy_segments
-from ledgermq_ledger.log.checkpoint import Move
+from ledgermq_ledger.log.chains.checkpoint import Move
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine

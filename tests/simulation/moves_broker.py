@@ -13,10 +13,10 @@ from ledgermq_broker.bundle.shared.context import BundleContext, BundleMetrics
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
-from ledgermq_ledger.log.checkpoint import partition_of as partition_of_checkpoint
-from ledgermq_ledger.log.segment import Batch
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import partition_of as partition_of_checkpoint
+from ledgermq_ledger.log.segments.segment import Batch
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.topics.catalog import Catalog, Topic, topic_key
 from tests.judges.violation import Violation
 from tests.simulation.ledger_broker import LedgerBroker

@@ -25,8 +25,8 @@ from ledgermq_ledger.garbage.sweep import find_garbage, remove_garbage
 from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.keyed.version import newest_version
 from ledgermq_ledger.keys import ParquetName, PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
-from ledgermq_ledger.log.checkpoint import partition_of as partition_of_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import partition_of as partition_of_checkpoint
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore

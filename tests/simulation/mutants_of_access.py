@@ -21,8 +21,8 @@ from ledgermq_broker.access.wrappers import authorized, refused_batches
 from ledgermq_broker.access.wrappers.refused_batches import Refusals, answered_in_order
 from ledgermq_broker.cluster.heartbeat import Heartbeat
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log import producers
-from ledgermq_ledger.log.producers import Producers
+from ledgermq_ledger.log.partitions import producers
+from ledgermq_ledger.log.partitions.producers import Producers
 from tests.simulation.access_clients import access_plan_of
 from tests.simulation.mutants import mutant
 

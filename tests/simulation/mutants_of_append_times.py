@@ -7,7 +7,7 @@ import pytest
 from ledgermq_broker.bundle.committing.append_times import AppendTimes
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.context import BundleContext
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from tests.simulation.mutants import mutant
 from tests.simulation.stamp_watch import stamped_of
 

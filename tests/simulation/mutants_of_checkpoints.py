@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import ledgermq_ledger.log.checkpoint
-import ledgermq_ledger.log.plan_chain
+import ledgermq_ledger.log.chains.checkpoint
+import ledgermq_ledger.log.chains.plans
 import ledgermq_ledger.log.recovery
 import ledgermq_ledger.parquet.round
 import tests.simulation.ledger_run
@@ -16,9 +16,9 @@ from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.fold import LedgerState
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store.contract import ObjectStore
 from tests.simulation.ledger_broker import BUNDLE, LedgerBroker
 from tests.simulation.mutants import mutant
@@ -71,7 +71,7 @@ def deleted_by_memory(patch: Patch) -> None:
 
     async def delete_segments(store: ObjectStore, bundle: int) -> int:
         for number in [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]:
-            plan = await ledgermq_ledger.log.plan_chain.read_plan(store, bundle, number)
+            plan = await ledgermq_ledger.log.chains.plans.read_plan(store, bundle, number)
             for slot in plan.slots if plan is not None else ():
                 await store.delete([keys.segment(bundle, slot.slot)])
         return 0

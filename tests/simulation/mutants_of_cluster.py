@@ -19,8 +19,8 @@ from ledgermq_broker.bundle.upkeep.upkeep import Upkeep
 from ledgermq_broker.paths import produce_path
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.log.segment import Batch
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.segments.segment import Batch
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store.contract import ObjectMissing
 from ledgermq_ledger.view.reader import LedgerReader, PartitionRead
 from ledgermq_ledger.view.view import LedgerView

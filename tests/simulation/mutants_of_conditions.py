@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ledgermq.errors import ConditionFailed
-from ledgermq_ledger.log.writer import Append, LedgerWriter, fail
+from ledgermq_ledger.log.writing.writer import Append, LedgerWriter, fail
 from tests.simulation.mutants import mutant
 
 LOADED = True

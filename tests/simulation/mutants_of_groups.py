@@ -13,7 +13,7 @@ from ledgermq.client.groups.holding.progress import Progress
 from ledgermq_broker.internal.bundle_log import BundleLog
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.snapshot import InternalRecord, clean
+from ledgermq_ledger.log.chains.snapshot import InternalRecord, clean
 from ledgermq_ledger.parquet import snapshot_build
 from ledgermq_ledger.root.two_clocks import TwoClocks
 from ledgermq_offsets.committing import commits

@@ -22,7 +22,7 @@ from ledgermq_broker.queues.state.records import ShareKey
 from ledgermq_broker.queues.state.share_partition import Span
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision
-from ledgermq_ledger.log.producers import Producers
+from ledgermq_ledger.log.partitions.producers import Producers
 from ledgermq_offsets.committing.commits import Ends
 from ledgermq_offsets.coordinator import GroupCoordinator
 from tests.simulation.hostile import is_hostile

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-import ledgermq_ledger.log.checkpoint
-import ledgermq_ledger.log.plan_chain
+import ledgermq_ledger.log.chains.checkpoint
+import ledgermq_ledger.log.chains.plans
 import ledgermq_ledger.log.recovery
-import ledgermq_ledger.log.writer
+import ledgermq_ledger.log.writing.writer
 import ledgermq_ledger.parquet.round
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.producers import ProducerMemory, Producers, ProducerSession, RememberedBatch, memory_key
+from ledgermq_ledger.log.partitions.producers import (
+    ProducerMemory,
+    Producers,
+    ProducerSession,
+    RememberedBatch,
+    memory_key,
+)
 from ledgermq_ledger.log.recovery import Recovered
 from tests.simulation.mutants import mutant
 
@@ -36,14 +42,14 @@ def idempotence_not_in_the_checkpoint(patch: Patch) -> None:
 @mutant("ledger")
 def idempotence_not_recovered(patch: Patch) -> None:
     """A new owner knows no producer."""
-    real = ledgermq_ledger.log.writer.recover
+    real = ledgermq_ledger.log.writing.writer.recover
 
     async def recover(ref: LedgerRef) -> Recovered:
         recovered = await real(ref)
         recovered.state.producers = Producers(ref.cluster.producer_states_max)
         return recovered
 
-    patch.setattr(ledgermq_ledger.log.writer, "recover", recover)
+    patch.setattr(ledgermq_ledger.log.writing.writer, "recover", recover)
 
 
 @mutant("ledger")
@@ -55,7 +61,7 @@ def sequences_not_looked_at(patch: Patch) -> None:
 @mutant("ledger", hangs=True)
 def window_smaller_than_what_is_in_flight(patch: Patch) -> None:
     """Fewer batches are remembered than clients may have unacknowledged."""
-    patch.setattr("ledgermq_ledger.log.producers.WINDOW_BATCHES", 1)
+    patch.setattr("ledgermq_ledger.log.partitions.producers.WINDOW_BATCHES", 1)
 
 
 @mutant("ledger")
@@ -64,7 +70,7 @@ def forgotten_producer_taken_for_a_new_one(patch: Patch) -> None:
 
     def judge_unknown(self: Producers, session: ProducerSession) -> None:
         if session.sequence != 0:
-            raise ledgermq_ledger.log.producers.UnknownProducer("begins in the middle")
+            raise ledgermq_ledger.log.partitions.producers.UnknownProducer("begins in the middle")
 
     patch.setattr(Producers, "_judge_unknown", judge_unknown)
 
@@ -97,7 +103,7 @@ def producer_forgotten_by_the_clock(patch: Patch) -> None:
     """A new owner forgets producers of which it has not heard for a second, and no trace of them is
     left.
     """
-    real = ledgermq_ledger.log.writer.recover
+    real = ledgermq_ledger.log.writing.writer.recover
 
     async def recover(ref: LedgerRef) -> Recovered:
         recovered = await real(ref)
@@ -107,4 +113,4 @@ def producer_forgotten_by_the_clock(patch: Patch) -> None:
             del memory[key]
         return recovered
 
-    patch.setattr(ledgermq_ledger.log.writer, "recover", recover)
+    patch.setattr(ledgermq_ledger.log.writing.writer, "recover", recover)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-import ledgermq_ledger.log.writer
+import ledgermq_ledger.log.writing.writer
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.message_ids import MessageIds
+from ledgermq_ledger.log.partitions.message_ids import MessageIds
 from ledgermq_ledger.log.recovery import Recovered
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from tests.simulation.mutants import mutant
 
 LOADED = True
@@ -20,14 +20,14 @@ Patch = pytest.MonkeyPatch
 @mutant("ids")
 def ids_forgotten_at_a_takeover(patch: Patch) -> None:
     """A new owner begins with an empty window."""
-    real = ledgermq_ledger.log.writer.recover
+    real = ledgermq_ledger.log.writing.writer.recover
 
     async def recover(ref: LedgerRef) -> Recovered:
         recovered = await real(ref)
         recovered.state.ids = MessageIds(ref.cluster.producer_states_max)
         return recovered
 
-    patch.setattr(ledgermq_ledger.log.writer, "recover", recover)
+    patch.setattr(ledgermq_ledger.log.writing.writer, "recover", recover)
 
 
 @mutant("ids")

@@ -16,7 +16,7 @@ import ledgermq_ledger.object_store.s3
 import ledgermq_ledger.parquet.task
 import tests.simulation.s3
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.task import _Run

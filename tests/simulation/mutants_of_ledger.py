@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-import ledgermq_ledger.log.checkpoint
-import ledgermq_ledger.log.plan_chain
+import ledgermq_ledger.log.chains.checkpoint
+import ledgermq_ledger.log.chains.plans
 import ledgermq_ledger.log.recovery
-import ledgermq_ledger.log.writer
+import ledgermq_ledger.log.writing.writer
 import ledgermq_ledger.parquet.round
 import tests.simulation.ledger_run
 from ledgermq.errors import LedgerMQError, NotOwner
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import newest_checkpoint, state_of
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, state_of
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import Recovered
-from ledgermq_ledger.log.segment import read_index
-from ledgermq_ledger.log.writer import Append, LedgerWriter, fail, succeed
+from ledgermq_ledger.log.segments.segment import read_index
+from ledgermq_ledger.log.writing.writer import Append, LedgerWriter, fail, succeed
 from ledgermq_ledger.object_store import settle
 from ledgermq_ledger.object_store.contract import AlreadyExists, Buffer, ObjectMissing, ObjectStore, StoreUncertain
 from ledgermq_ledger.object_store.settle import PutOutcome
@@ -52,7 +52,7 @@ def claims_that_sleep(seed: int) -> bool:
 @mutant("ledger", likely=claims_that_sleep)
 def no_second_recovery(patch: Patch) -> None:
     """A claim that was won is served from what was read before it."""
-    recover = ledgermq_ledger.log.writer.recover
+    recover = ledgermq_ledger.log.writing.writer.recover
 
     async def claim(ref: LedgerRef, broker: str) -> Recovered:
         store, bundle, sources = ref.store, ref.bundle, ref.sources
@@ -67,7 +67,7 @@ def no_second_recovery(patch: Patch) -> None:
             previous=before.state.last_put_id,
             broker=broker,
         )
-        put = ledgermq_ledger.log.writer.encode_segment(index, [])
+        put = ledgermq_ledger.log.writing.writer.encode_segment(index, [])
         if await settle.settle_put(store, keys.segment(bundle, index.slot), put, sources=sources) is not PutOutcome.WON:
             raise NotOwner("lost")
         before.state.apply(index)
@@ -122,7 +122,7 @@ def _without_read_back(patch: Patch, outcome: PutOutcome) -> None:
                 await asyncio.sleep(0.1)
         return PutOutcome.UNKNOWN
 
-    patch.setattr(ledgermq_ledger.log.writer, "settle_put", settle_put)
+    patch.setattr(ledgermq_ledger.log.writing.writer, "settle_put", settle_put)
 
 
 @mutant("ledger")
@@ -147,7 +147,7 @@ def unknown_taken_as_won(patch: Patch) -> None:
         return PutOutcome.WON if outcome is PutOutcome.UNKNOWN else outcome
 
     patch.setattr(settle, "ATTEMPTS_MAX", 2)
-    patch.setattr(ledgermq_ledger.log.writer, "settle_put", settle_put)
+    patch.setattr(ledgermq_ledger.log.writing.writer, "settle_put", settle_put)
 
 
 @mutant("ledger")
@@ -243,14 +243,14 @@ def end_told_before_it_is_durable(patch: Patch) -> None:
 @mutant("ledger")
 def offsets_from_the_checkpoint_only(patch: Patch) -> None:
     """A new owner goes on from the offsets of the checkpoint: those of the tail are used again."""
-    real = ledgermq_ledger.log.writer.recover
+    real = ledgermq_ledger.log.writing.writer.recover
 
     async def recover(ref: LedgerRef) -> Recovered:
         recovered = await real(ref)
         recovered.state.ends = dict(state_of(recovered.checkpoint, ref.cluster.producer_states_max).ends)
         return recovered
 
-    patch.setattr(ledgermq_ledger.log.writer, "recover", recover)
+    patch.setattr(ledgermq_ledger.log.writing.writer, "recover", recover)
 
 
 @mutant("ledger")
@@ -294,7 +294,7 @@ def writer_id_for_each_process(patch: Patch) -> None:
             return found.epoch >= self.epoch
         return (found.epoch, found.writer) == (self.epoch, self.writer)
 
-    patch.setattr(ledgermq_ledger.log.writer, "fmt", Format())
+    patch.setattr(ledgermq_ledger.log.writing.writer, "fmt", Format())
     patch.setattr(LedgerState, "is_valid", is_valid)
 
 
@@ -309,7 +309,7 @@ def segments_put_without_a_condition(patch: Patch) -> None:
             return PutOutcome.UNKNOWN
         return PutOutcome.WON
 
-    patch.setattr(ledgermq_ledger.log.writer, "settle_put", settle_put)
+    patch.setattr(ledgermq_ledger.log.writing.writer, "settle_put", settle_put)
 
 
 @mutant("ledger")

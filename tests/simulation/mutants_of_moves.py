@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-import ledgermq_ledger.log.checkpoint as checkpoints
+import ledgermq_ledger.log.chains.checkpoint as checkpoints
 from ledgermq_broker.bundle.moving import Moving
 from ledgermq_broker.bundle.reading import former
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
@@ -19,9 +19,9 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.history import History
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.moves import SLOT_BITS, Moves, open_after
+from ledgermq_ledger.log.partitions.moves import SLOT_BITS, Moves, open_after
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.parquet import commit, hand_over, plan
 from ledgermq_ledger.rounds import runner
 from ledgermq_ledger.topics import facts

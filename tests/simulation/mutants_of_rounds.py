@@ -14,7 +14,7 @@ import ledgermq_ledger.garbage.topics.expired_files
 import ledgermq_ledger.garbage.topics.removed
 import ledgermq_ledger.garbage.topics.retention
 import ledgermq_ledger.garbage.topics.unreferenced_files
-import ledgermq_ledger.log.plan_chain
+import ledgermq_ledger.log.chains.plans
 import ledgermq_ledger.parquet.group_build
 import ledgermq_ledger.parquet.plan
 import ledgermq_ledger.parquet.round
@@ -25,7 +25,7 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.found import Kind, Removable
 from ledgermq_ledger.garbage.ledgers import checkpoints, pages, plans, snapshots
 from ledgermq_ledger.garbage.listing import Listing
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.columns import ParquetBuilder
@@ -46,7 +46,7 @@ def plan_not_frozen(patch: Patch) -> None:
 
     async def put_plan(store: ObjectStore, plan: fmt.CompactionPlan, sources: Any) -> bool:
         await real(store, plan, sources)
-        await store.open_fence(ledgermq_ledger.log.plan_chain.fence_of(plan))
+        await store.open_fence(ledgermq_ledger.log.chains.plans.fence_of(plan))
         return True
 
     async def read_plan(store: ObjectStore, bundle: int, number: int) -> None:
@@ -130,7 +130,7 @@ def garbage_collection_reads_before_it_lists(patch: Patch) -> None:
 @mutant("rounds")
 def snapshot_keeps_the_oldest(patch: Patch) -> None:
     """Cleaning an internal topic keeps the first record of each key, not the last."""
-    from ledgermq_ledger.log.snapshot import InternalRecord
+    from ledgermq_ledger.log.chains.snapshot import InternalRecord
 
     def clean(records: Any) -> list[InternalRecord]:
         first: dict[bytes, InternalRecord] = {}
@@ -290,7 +290,7 @@ def task_reads_a_slot_that_was_created_again(patch: Patch) -> None:
     async def read_planned_index(
         store: ObjectStore, plan: fmt.CompactionPlan, slot: fmt.PlannedSlot
     ) -> fmt.SegmentIndex:
-        from ledgermq_ledger.log.segment import read_index
+        from ledgermq_ledger.log.segments.segment import read_index
 
         return (await read_index(store, plan.bundle, slot.slot)).index
 

@@ -34,8 +34,8 @@ from ledgermq_broker.timed.state.records import FlushedEntry, RangeEntry
 from ledgermq_broker.timed.taking_in.intake import Intake
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
-from ledgermq_ledger.log.producers import ProducerSession
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.partitions.producers import ProducerSession
+from ledgermq_ledger.log.segments.segment import Batch
 from tests.simulation.mutants import mutant
 
 LOADED = True

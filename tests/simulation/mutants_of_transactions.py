@@ -26,10 +26,10 @@ from ledgermq_broker.transactions.state.records import NoteValue, ReferencesEntr
 from ledgermq_broker.transactions.state.types import Part, Reference, State, Transaction
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
-from ledgermq_ledger.log.producers import ProducerSession
-from ledgermq_ledger.log.segment import Batch
-from ledgermq_ledger.log.stored_batch import StoredBatch
-from ledgermq_ledger.log.writer import Append
+from ledgermq_ledger.log.partitions.producers import ProducerSession
+from ledgermq_ledger.log.segments.segment import Batch
+from ledgermq_ledger.log.segments.stored_batch import StoredBatch
+from ledgermq_ledger.log.writing.writer import Append
 from ledgermq_offsets.committing import pending
 from tests.simulation.mutants import mutant
 from tests.simulation.transactions_plan import transactions_plan_of

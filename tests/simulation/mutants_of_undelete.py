@@ -10,7 +10,7 @@ import pytest
 import ledgermq_broker.metadata.controller as controller
 from ledgermq_broker.metadata import topic_changes
 from ledgermq_ledger.garbage.gate import Gate
-from ledgermq_ledger.log import checkpoint as checkpoints
+from ledgermq_ledger.log.chains import checkpoint as checkpoints
 from ledgermq_ledger.topics import facts
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 from tests.simulation.mutants import mutant

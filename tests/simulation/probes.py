@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import ledgermq_broker.bundle.owner
-import ledgermq_ledger.log.plan_chain
+import ledgermq_ledger.log.chains.plans
 import ledgermq_ledger.log.recovery
 import ledgermq_ledger.object_store.settle
 import ledgermq_ledger.parquet.round
@@ -32,8 +32,8 @@ from ledgermq_broker.timed.state.bundle_timers import BundleTimers
 from ledgermq_broker.timed.state.recalls import RecallAnswer
 from ledgermq_broker.timed.taking_in.intake import Intake
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.plan_chain import PlanOvertaken, fence_of
-from ledgermq_ledger.log.writer import Append, LedgerWriter
+from ledgermq_ledger.log.chains.plans import PlanOvertaken, fence_of
+from ledgermq_ledger.log.writing.writer import Append, LedgerWriter
 from ledgermq_ledger.object_store.settle import PutOutcome
 from ledgermq_ledger.view.followed_ledger import FollowedLedger
 from ledgermq_ledger.view.view import LedgerView

@@ -22,7 +22,7 @@ from ledgermq_broker.queues.stored.view import read_shares
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.fsck.problem import Problems
-from ledgermq_ledger.log.moves import SLOT_BITS
+from ledgermq_ledger.log.partitions.moves import SLOT_BITS
 from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import PARTITIONS, Reader, Sender, SimulatedClient
 from tests.simulation.cluster_end import HEALING_S

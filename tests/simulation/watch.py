@@ -27,9 +27,9 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import CHECKSUM, GROWN_VERSION, checksum_of
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import KeyedName, ParquetName, PartitionId, parse_parquet
-from ledgermq_ledger.log.checkpoint import decode_checkpoint
-from ledgermq_ledger.log.plan_chain import decode_plan
-from ledgermq_ledger.log.segment import decode_tail
+from ledgermq_ledger.log.chains.checkpoint import decode_checkpoint
+from ledgermq_ledger.log.chains.plans import decode_plan
+from ledgermq_ledger.log.segments.segment import decode_tail
 from ledgermq_ledger.object_store.contract import Buffer, ObjectInfo
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.sinks import decode_decision

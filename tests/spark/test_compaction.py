@@ -19,7 +19,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.garbage.topics.expired_files import remove_expired as remove_expired_files
 from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.plan_chain import PlanOvertaken, read_plan
+from ledgermq_ledger.log.chains.plans import PlanOvertaken, read_plan
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.report import CompactionReport, Progress

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import decode_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import decode_checkpoint
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import Buffer
 from tests.stores.one_put import OnePut

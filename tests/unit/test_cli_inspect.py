@@ -14,7 +14,7 @@ from crc32c import crc32c
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.segment import TRAILER
+from ledgermq_ledger.log.segments.segment import TRAILER
 from ledgermq_tools.ledger import inspect
 from tests.stores.backends import file_store
 from tests.worlds.filled_root import fill_root
@@ -113,7 +113,7 @@ def test_a_void_segment_is_told_from_a_valid_one(root: Path) -> None:
 
 async def _put_void(folder: Path, former: bytes) -> None:
     """What a paused former owner of epoch 1 would have put into slot 6."""
-    from ledgermq_ledger.log.segment import decode_tail, encode_segment
+    from ledgermq_ledger.log.segments.segment import decode_tail, encode_segment
 
     index = decode_tail(former, 1, 2).index
     entry = index.batches[0]

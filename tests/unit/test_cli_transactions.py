@@ -30,7 +30,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.garbage.topics.retention import move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_tools.ledger import fsck, inspect
 from tests.stores.backends import file_store
 from tests.worlds.ledgers import append_and_wait, batch

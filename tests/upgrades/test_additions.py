@@ -28,9 +28,9 @@ from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
-from ledgermq_ledger.log.envelope import TRAILER as ENVELOPE
-from ledgermq_ledger.log.envelope import ObjectKind
-from ledgermq_ledger.log.segment import TRAILER
+from ledgermq_ledger.log.chains.envelope import TRAILER as ENVELOPE
+from ledgermq_ledger.log.chains.envelope import ObjectKind
+from ledgermq_ledger.log.segments.segment import TRAILER
 from ledgermq_ledger.object_store.file import FileStore
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root

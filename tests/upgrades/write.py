@@ -37,7 +37,7 @@ from ledgermq_ledger.cluster import ClusterSettings, read_cluster
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.sweep import collect_garbage
 from ledgermq_ledger.log.recovery import recover
-from ledgermq_ledger.log.segment import encode_segment, first_batch_position
+from ledgermq_ledger.log.segments.segment import encode_segment, first_batch_position
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.file import FileStore
 from ledgermq_ledger.open_root import opened

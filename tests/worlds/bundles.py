@@ -14,7 +14,7 @@ from ledgermq.sources import Sources
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits, BundleMetrics
 from ledgermq_ledger.cluster import ClusterSettings
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 from tests.worlds.ledgers import STATES_MAX, TOPIC_ID

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
-from ledgermq_ledger.log.segment import read_index
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.segments.segment import read_index
 from ledgermq_ledger.object_store.contract import ObjectStore
 
 

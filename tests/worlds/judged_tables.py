@@ -9,7 +9,7 @@ from ledgermq_ledger.delta.actions import Add, Remove, decode_commit
 from ledgermq_ledger.delta.names import FOLDER, choose, commit_name
 from ledgermq_ledger.delta.table import Table
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import checkpoint_in_charge, partition_of
+from ledgermq_ledger.log.chains.checkpoint import checkpoint_in_charge, partition_of
 from tests.worlds.roots import Root
 
 Runs = dict[int, list[tuple[int, int]]]

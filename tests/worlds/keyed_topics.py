@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from ledgermq.protocol.batches.records import SCHEMA, encode_batch
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.topics.catalog import Topic
 from tests.worlds.ledgers import append_and_wait

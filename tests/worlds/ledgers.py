@@ -13,10 +13,10 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.producers import ProducerSession
-from ledgermq_ledger.log.segment import Batch
-from ledgermq_ledger.log.segment_indexes import SegmentIndexes
-from ledgermq_ledger.log.writer import Append, LedgerWriter, MayWrite, OnDurable, OnRefused, claim
+from ledgermq_ledger.log.partitions.producers import ProducerSession
+from ledgermq_ledger.log.segments.indexes import SegmentIndexes
+from ledgermq_ledger.log.segments.segment import Batch
+from ledgermq_ledger.log.writing.writer import Append, LedgerWriter, MayWrite, OnDurable, OnRefused, claim
 from ledgermq_ledger.object_store.contract import ObjectStore
 
 STATES_MAX = 100

@@ -9,7 +9,7 @@ from ledgermq.protocol.batches.batch_header import check_crc
 from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.stored_batch import StoredBatch
+from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.view.followed_ledger import FollowedLedger
 from ledgermq_ledger.view.reader import LedgerReader

@@ -21,11 +21,11 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import CHECKSUM, ClusterDefaults, ClusterSettings, checksum_of, mark_grown, open_cluster
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partition_of
 from ledgermq_ledger.log.history import read_history
-from ledgermq_ledger.log.moves import open_after
-from ledgermq_ledger.log.segment import Batch
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.partitions.moves import open_after
+from ledgermq_ledger.log.segments.segment import Batch
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.engine import LocalEngine

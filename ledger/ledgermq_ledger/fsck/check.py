@@ -31,7 +31,7 @@ from ledgermq_ledger.fsck.problem import Problem, Problems, Severity
 from ledgermq_ledger.fsck.round_check import check_rounds
 from ledgermq_ledger.fsck.sinks_check import check_sinks
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.archive_owner import decode_mark
 from ledgermq_ledger.parquet.stored_file import list_files, read_footer

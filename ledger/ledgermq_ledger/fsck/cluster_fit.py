@@ -21,8 +21,8 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keyed.note import KeyedNote
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
-from ledgermq_ledger.log.numbered import list_numbered
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.columns import FooterNote
 from ledgermq_ledger.parquet.pages import PageReader

@@ -8,7 +8,7 @@ from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.runtime.tasks import all_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.fsck.problem import Problems
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.root.copies import CopyingStore, fault_of, read_or_none
 from ledgermq_ledger.root.mend import PAIRS_AT_ONCE, is_needed, list_pairs

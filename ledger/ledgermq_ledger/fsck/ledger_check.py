@@ -15,8 +15,8 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.fsck.segment_check import check_segment
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import check_successor, decode_checkpoint, newest_checkpoint
-from ledgermq_ledger.log.numbered import list_numbered
+from ledgermq_ledger.log.chains.checkpoint import check_successor, decode_checkpoint, newest_checkpoint
+from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 
 PARALLEL_READS = 8

@@ -13,7 +13,7 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.ledger_check import LedgerView
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import partitions_by_key
+from ledgermq_ledger.log.chains.checkpoint import partitions_by_key
 
 
 def check_offsets(view: LedgerView, dropped: set[int], problems: Problems) -> None:

@@ -9,10 +9,10 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.ledger_check import LedgerView
 from ledgermq_ledger.fsck.problem import Problems
-from ledgermq_ledger.log.checkpoint import partition_of
-from ledgermq_ledger.log.numbered import list_numbered
-from ledgermq_ledger.log.plan_chain import decode_plan
-from ledgermq_ledger.log.snapshot import decode_snapshot
+from ledgermq_ledger.log.chains.checkpoint import partition_of
+from ledgermq_ledger.log.chains.numbered import list_numbered
+from ledgermq_ledger.log.chains.plans import decode_plan
+from ledgermq_ledger.log.chains.snapshot import decode_snapshot
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.pages import PageReader, decode_page
 

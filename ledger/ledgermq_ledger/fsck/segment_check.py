@@ -11,7 +11,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.segment import SlotIndex, decode_tail, first_batch_position, read_index
+from ledgermq_ledger.log.segments.segment import SlotIndex, decode_tail, first_batch_position, read_index
 from ledgermq_ledger.object_store.contract import ObjectStore
 
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.facts import has_table, is_held

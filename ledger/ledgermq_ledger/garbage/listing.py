@@ -17,9 +17,9 @@ from ledgermq.runtime.tasks import all_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import BUNDLES_AT_ONCE
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import genesis, newest_checkpoint
-from ledgermq_ledger.log.numbered import list_numbered
-from ledgermq_ledger.log.plan_chain import read_plan
+from ledgermq_ledger.log.chains.checkpoint import genesis, newest_checkpoint
+from ledgermq_ledger.log.chains.numbered import list_numbered
+from ledgermq_ledger.log.chains.plans import read_plan
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.parquet.stored_file import list_files

@@ -36,9 +36,9 @@ from ledgermq_ledger.garbage.topics import (
     versions,
 )
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.plans import PlansByFence, open_fences
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.plan_chain import PlansByFence, open_fences
 from ledgermq_ledger.object_store.contract import FENCES, ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.archive import OpenArchive
 from ledgermq_ledger.parquet.compaction import Compaction

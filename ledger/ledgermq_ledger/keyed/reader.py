@@ -26,7 +26,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.keyed.version import KeyedFile, KeyedVersion, newest_version
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.stored_batch import StoredBatch
+from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.columns import SCHEMA as PARQUET_SCHEMA
 from ledgermq_ledger.parquet.key_search import KeyMatches, key_bytes, may_hold_key, rows_with_key

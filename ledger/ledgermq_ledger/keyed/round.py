@@ -25,7 +25,7 @@ from ledgermq_ledger.keyed.plan import CleaningPlan, make_cleaning_plan
 from ledgermq_ledger.keyed.task import CleaningOutcome, CleaningTask
 from ledgermq_ledger.keyed.version import KeyedVersion, Published, encode_version, newest_version
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import checkpoint_in_charge, newest_checkpoint, partition_of
+from ledgermq_ledger.log.chains.checkpoint import checkpoint_in_charge, newest_checkpoint, partition_of
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
 from ledgermq_ledger.parquet.compaction import Compaction

@@ -26,7 +26,7 @@ from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.runtime.reread import Rereads
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.numbered import list_numbered
+from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 
 LOOKS_MAX = 100

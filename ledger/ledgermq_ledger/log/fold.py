@@ -5,7 +5,8 @@
     DATA, RELEASE    valid if epoch and writer are the current ones and it links to the last valid segment
     anything else    void: changes nothing, and every reader skips it by this same rule
 
-Seals and opens of partitions that move count before the batches of their segment (`ledgermq_ledger.log.moves`).
+Seals and opens of partitions that move count before the batches of their segment
+(`ledgermq_ledger.log.partitions.moves`).
 
 No I/O here, and no clock. Safety invariants 2, 3 and 4 are asserted where the offsets are counted.
 """
@@ -18,10 +19,10 @@ from dataclasses import replace
 from ledgermq.errors import DataDamaged
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.message_ids import MessageIds
-from ledgermq_ledger.log.moves import Moves, key_of
-from ledgermq_ledger.log.producers import Producers, ProducerSession, RememberedBatch
-from ledgermq_ledger.log.segment import keys_of
+from ledgermq_ledger.log.partitions.message_ids import MessageIds
+from ledgermq_ledger.log.partitions.moves import Moves, key_of
+from ledgermq_ledger.log.partitions.producers import Producers, ProducerSession, RememberedBatch
+from ledgermq_ledger.log.segments.segment import keys_of
 
 CLAIMS_REMEMBERED = 16
 

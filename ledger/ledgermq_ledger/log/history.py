@@ -16,11 +16,11 @@ from typing import TypeVar
 from ledgermq.errors import DataDamaged
 from ledgermq.runtime.reread import Rereads
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import ATTEMPTS_MAX, read_slots_between, recover
-from ledgermq_ledger.log.segment import SlotIndex
+from ledgermq_ledger.log.segments.segment import SlotIndex
 from ledgermq_ledger.object_store.contract import ObjectMissing
 
 T = TypeVar("T")

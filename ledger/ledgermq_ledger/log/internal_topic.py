@@ -11,10 +11,10 @@ from ledgermq.protocol.batches.batch_header import check_crc
 from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.snapshot import InternalRecord, decode_snapshot, records_of
 from ledgermq_ledger.log.history import History
-from ledgermq_ledger.log.segment import SlotIndex, whose_damage
-from ledgermq_ledger.log.snapshot import InternalRecord, decode_snapshot, records_of
+from ledgermq_ledger.log.segments.segment import SlotIndex, whose_damage
 from ledgermq_ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 
 INTERNAL_TARGET_BYTES = 8 * 1024 * 1024

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ledgermq.sources import Sources
 from ledgermq_ledger.cluster import ClusterSettings
-from ledgermq_ledger.log.segment_indexes import SegmentIndexes
+from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.object_store.contract import ObjectStore
 
 

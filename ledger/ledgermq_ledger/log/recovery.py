@@ -14,7 +14,7 @@ from ledgermq.runtime.reread import Rereads
 from ledgermq.runtime.tasks import all_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import (
+from ledgermq_ledger.log.chains.checkpoint import (
     Move,
     check_successor,
     draft_next,
@@ -23,10 +23,10 @@ from ledgermq_ledger.log.checkpoint import (
     newest_checkpoint,
     state_of,
 )
+from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.numbered import list_numbered
-from ledgermq_ledger.log.segment import SlotIndex, read_index
+from ledgermq_ledger.log.segments.segment import SlotIndex, read_index
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
 

@@ -10,7 +10,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.segment_indexes import SegmentIndexes
+from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.engine import Engine
 from ledgermq_ledger.parquet.report import OnProgress

@@ -25,8 +25,8 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.plan_chain import refuse, require_open
-from ledgermq_ledger.log.segment import decode_tail
+from ledgermq_ledger.log.chains.plans import refuse, require_open
+from ledgermq_ledger.log.segments.segment import decode_tail
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.columns import ParquetBuilder
 from ledgermq_ledger.parquet.lost import decode_stored, is_lost, rows_in_place

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import (
+from ledgermq_ledger.log.chains.checkpoint import (
     Move,
     has_its_files,
     newest_checkpoint,
@@ -24,10 +24,10 @@ from ledgermq_ledger.log.checkpoint import (
     partitions_by_key,
     replace_partitions,
 )
+from ledgermq_ledger.log.chains.plans import open_fences
 from ledgermq_ledger.log.history import History
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.moves import Moves, key_of
-from ledgermq_ledger.log.plan_chain import open_fences
+from ledgermq_ledger.log.partitions.moves import Moves, key_of
 from ledgermq_ledger.log.recovery import bring_into_force
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.pages import PageReader

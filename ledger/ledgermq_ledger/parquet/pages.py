@@ -27,8 +27,8 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import partitions_by_key
-from ledgermq_ledger.log.envelope import ObjectKind, seal, unseal
+from ledgermq_ledger.log.chains.checkpoint import partitions_by_key
+from ledgermq_ledger.log.chains.envelope import ObjectKind, seal, unseal
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
 from ledgermq_ledger.parquet.stored_file import StoredFile

@@ -32,7 +32,7 @@ from ledgermq.errors import Unavailable
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import partitions_by_key
+from ledgermq_ledger.log.chains.checkpoint import partitions_by_key
 from ledgermq_ledger.log.history import History
 from ledgermq_ledger.log.internal_topic import is_internal_due
 from ledgermq_ledger.parquet.hand_over import freezes_due, is_forgotten, waits_for_files

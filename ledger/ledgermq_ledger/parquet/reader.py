@@ -26,9 +26,9 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import partition_of
-from ledgermq_ledger.log.stored_batch import StoredBatch
-from ledgermq_ledger.log.time_search import first_time_at
+from ledgermq_ledger.log.chains.checkpoint import partition_of
+from ledgermq_ledger.log.segments.stored_batch import StoredBatch
+from ledgermq_ledger.log.segments.time_search import first_time_at
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.columns import SCHEMA as COLUMNS
 from ledgermq_ledger.parquet.key_search import KeyMatches, key_bytes, may_hold_key, rows_with_key

@@ -24,7 +24,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import Move, newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import Move, newest_checkpoint
 from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import bring_into_force

@@ -23,9 +23,9 @@ from ledgermq.errors import StoreFull
 from ledgermq.runtime.reread import Rereads
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.plans import PlanOvertaken, cut_short, fence_of, put_plan, read_plan, require_open
 from ledgermq_ledger.log.history import History, read_history
-from ledgermq_ledger.log.plan_chain import PlanOvertaken, cut_short, fence_of, put_plan, read_plan, require_open
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import FenceClosed, ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.columns import note_of_file

@@ -15,10 +15,10 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.chains.plans import refuse
+from ledgermq_ledger.log.chains.snapshot import InternalRecord, clean, decode_snapshot, encode_snapshot, records_of
 from ledgermq_ledger.log.internal_topic import decode_internal
-from ledgermq_ledger.log.plan_chain import refuse
-from ledgermq_ledger.log.segment_indexes import SegmentIndexes
-from ledgermq_ledger.log.snapshot import InternalRecord, clean, decode_snapshot, encode_snapshot, records_of
+from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
 from ledgermq_ledger.parquet.group_build import read_planned_index

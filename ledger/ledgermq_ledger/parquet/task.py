@@ -27,8 +27,8 @@ from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.plan_chain import fence_of, require_open
-from ledgermq_ledger.log.segment_indexes import SegmentIndexes
+from ledgermq_ledger.log.chains.plans import fence_of, require_open
+from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectStore, StoreUncertain
 from ledgermq_ledger.object_store.settle import pause_before_retry
 from ledgermq_ledger.parquet.columns import FooterNote, empty_file, note_of_file

@@ -36,10 +36,10 @@ from typing import TypeVar
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
 from ledgermq.runtime.process.log import get_log
 from ledgermq_ledger import keys
-from ledgermq_ledger.log.checkpoint import decode_checkpoint
-from ledgermq_ledger.log.plan_chain import decode_plan
-from ledgermq_ledger.log.segment import check_whole
-from ledgermq_ledger.log.snapshot import decode_snapshot
+from ledgermq_ledger.log.chains.checkpoint import decode_checkpoint
+from ledgermq_ledger.log.chains.plans import decode_plan
+from ledgermq_ledger.log.chains.snapshot import decode_snapshot
+from ledgermq_ledger.log.segments.segment import check_whole
 from ledgermq_ledger.object_store.contract import (
     AlreadyExists,
     Buffer,

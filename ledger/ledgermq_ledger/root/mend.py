@@ -23,8 +23,8 @@ from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.runtime.tasks import all_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
-from ledgermq_ledger.log.segment import decode_tail
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.segments.segment import decode_tail
 from ledgermq_ledger.object_store.contract import AlreadyExists, ObjectStore
 from ledgermq_ledger.root.copies import LOST, MENDED, CopyingStore, fault_of, read_or_none, replace_damaged
 

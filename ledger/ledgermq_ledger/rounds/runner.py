@@ -13,7 +13,7 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.sweep import collect_garbage, tidy_bundle, tidy_snapshots
 from ledgermq_ledger.garbage.topics import removed
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint, partitions_by_key
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partitions_by_key
 from ledgermq_ledger.log.history import History, read_history
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import bring_into_force, recover

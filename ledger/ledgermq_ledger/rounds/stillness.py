@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import newest_checkpoint, partitions_by_key
-from ledgermq_ledger.log.moves import Moves
-from ledgermq_ledger.log.numbered import list_numbered
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partitions_by_key
+from ledgermq_ledger.log.chains.numbered import list_numbered
+from ledgermq_ledger.log.partitions.moves import Moves
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.hand_over import is_under_way

@@ -11,7 +11,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.delta import versions
 from ledgermq_ledger.delta.actions import decode_path
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import checkpoint_in_charge, partition_of
+from ledgermq_ledger.log.chains.checkpoint import checkpoint_in_charge, partition_of
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.columns import SCHEMA
 from ledgermq_ledger.tables.table_log import TableLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
 from ledgermq_ledger.delta import versions
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.columns import SCHEMA
 from ledgermq_ledger.tables.table_log import TableLog

@@ -13,7 +13,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.delta.names import is_in_a_log
-from ledgermq_ledger.log.numbered import list_numbered
+from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.tables.registrar import Registrar
 from ledgermq_ledger.topics.catalog import Topic

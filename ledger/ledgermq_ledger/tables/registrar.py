@@ -19,7 +19,7 @@ from ledgermq_ledger.delta.table import Table
 from ledgermq_ledger.delta.versions import Listed, ListedFile, draft_version
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import (
+from ledgermq_ledger.log.chains.checkpoint import (
     Move,
     checkpoint_in_charge,
     is_in_charge,

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from ledgermq.errors import LegalHold, Unavailable
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import is_in_charge
+from ledgermq_ledger.log.chains.checkpoint import is_in_charge
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 
 PROTECTING = frozenset(

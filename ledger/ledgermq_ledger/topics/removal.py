@@ -14,7 +14,7 @@ only makes the moves; `ledgermq_ledger.garbage.topics.removed` applies them.
 from __future__ import annotations
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import Move, replace_partitions
+from ledgermq_ledger.log.chains.checkpoint import Move, replace_partitions
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 from ledgermq_ledger.topics.facts import facts_in
 

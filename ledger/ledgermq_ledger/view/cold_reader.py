@@ -18,8 +18,8 @@ from ledgermq.errors import CorruptFrame, DataDamaged, LedgerMQError
 from ledgermq.protocol.batches.batch_header import check_crc
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX
 from ledgermq_ledger import keys
-from ledgermq_ledger.log.segment import whose_damage
-from ledgermq_ledger.log.stored_batch import StoredBatch
+from ledgermq_ledger.log.segments.segment import whose_damage
+from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledgermq_ledger.view.fetch_index import IndexedBatch, Masks, PartitionIndex, Place
 

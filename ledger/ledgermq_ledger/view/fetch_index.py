@@ -20,8 +20,8 @@ from typing import NamedTuple, TypeVar
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.moves import key_of
-from ledgermq_ledger.log.tag_summary import may_have
+from ledgermq_ledger.log.partitions.moves import key_of
+from ledgermq_ledger.log.segments.tag_summary import may_have
 
 T = TypeVar("T")
 Place = tuple[int, int]
@@ -29,7 +29,7 @@ Place = tuple[int, int]
 Span = tuple[int, int]
 """Offsets of a partition from the first up to, without, the second."""
 Masks = Sequence[int] | None
-"""Those of the tags that a reader wants (`ledgermq_ledger.log.tag_summary`); None: it wants all records."""
+"""Those of the tags that a reader wants (`ledgermq_ledger.log.segments.tag_summary`); None: it wants all records."""
 LOOKED_MAX = 10_000
 """So many batches are looked at, at most, to find those with a tag; it takes some milliseconds."""
 FEW_MAX = 8

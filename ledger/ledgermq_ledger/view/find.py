@@ -24,8 +24,8 @@ from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keyed.reader import KeyedReader
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.segment import read_index
-from ledgermq_ledger.log.stored_batch import StoredBatch
+from ledgermq_ledger.log.segments.segment import read_index
+from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.key_search import KeyMatches, rows_with_key
 from ledgermq_ledger.parquet.reader import ParquetCache, file_at

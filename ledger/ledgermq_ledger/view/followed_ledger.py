@@ -18,10 +18,10 @@ from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keyed.reader import KeyedReader
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.history import History, read_history
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.segment import SegmentEnd, read_end
+from ledgermq_ledger.log.segments.segment import SegmentEnd, read_end
 from ledgermq_ledger.object_store.contract import ObjectMissing
 from ledgermq_ledger.parquet.reader import ParquetCache
 from ledgermq_ledger.view.fetch_index import Wanted

@@ -27,8 +27,8 @@ from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keyed.reader import KeyedReader
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import bundle_of, newest_checkpoint, partition_of
-from ledgermq_ledger.log.stored_batch import StoredBatch
+from ledgermq_ledger.log.chains.checkpoint import bundle_of, newest_checkpoint, partition_of
+from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.archive_read import ArchivedFile, ArchiveReader
 from ledgermq_ledger.parquet.reader import ParquetCache, read_parquet_rows

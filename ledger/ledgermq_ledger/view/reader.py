@@ -26,8 +26,8 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keyed.reader import KeyedReader
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.stored_batch import StoredBatch
-from ledgermq_ledger.log.time_search import Candidate, first_row_at
+from ledgermq_ledger.log.segments.stored_batch import StoredBatch
+from ledgermq_ledger.log.segments.time_search import Candidate, first_row_at
 from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from ledgermq_ledger.parquet.reader import ParquetCache, read_parquet
 from ledgermq_ledger.topics.catalog import Topic

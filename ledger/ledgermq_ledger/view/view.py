@@ -23,9 +23,9 @@ from ledgermq.errors import DataDamaged
 from ledgermq.runtime.reread import Rereads
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import partitions_by_key
+from ledgermq_ledger.log.chains.checkpoint import partitions_by_key
 from ledgermq_ledger.log.history import History
-from ledgermq_ledger.log.segment import SlotIndex, first_batch_position
+from ledgermq_ledger.log.segments.segment import SlotIndex, first_batch_position
 from ledgermq_ledger.object_store.contract import Buffer, ObjectMissing
 from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.view.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, Span, Wanted, far_indexes

@@ -18,7 +18,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 from ledgermq_offsets.classic.consumer_protocol import PROTOCOL_TYPE, assigned_partitions, subscribed_topics
 from ledgermq_offsets.classic.coordinator import ClassicGroups
 from ledgermq_offsets.classic.group import ClassicGroup

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from ledgermq.errors import GroupError, GroupNotEmpty, UnknownMember
 from ledgermq_ledger.log.log_record import Decision, LogRecord
-from ledgermq_ledger.log.shares import Shares
+from ledgermq_ledger.log.partitions.shares import Shares
 from ledgermq_offsets.classic.group import ClassicGroup, ClassicMember, member_of
 from ledgermq_offsets.classic.records import decode, encode, tombstone
 from ledgermq_offsets.classic.values import (

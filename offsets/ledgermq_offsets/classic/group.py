@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from ledgermq.errors import UnknownMember
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 from ledgermq_offsets.classic.values import (
     Answer,
     JoinAnswer,

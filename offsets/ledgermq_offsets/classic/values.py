@@ -18,7 +18,7 @@ from enum import Enum
 from typing import ClassVar
 
 from ledgermq.errors import GroupError
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 
 Protocols = tuple[tuple[str, bytes], ...]
 """Names of what a member supports, the preferred one first, each with its metadata, which is opaque here."""

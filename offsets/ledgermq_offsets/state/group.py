@@ -15,7 +15,7 @@ from __future__ import annotations
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 from ledgermq_offsets.limits import GROUP_BYTES, HELD_BYTES, MEMBER_BYTES, OFFSET_BYTES
 from ledgermq_offsets.state.records import (
     Entry,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ledgermq.errors import ResourceExhausted
 from ledgermq_ledger.log.log_record import LogRecord
-from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL, Shares
 from ledgermq_offsets.limits import FULL_RETRY_MS, GroupLimits
 from ledgermq_offsets.state.group import Group
 from ledgermq_offsets.state.records import (

@@ -24,7 +24,7 @@ from ledgermq.protocol.naming.names import NAME_PATTERN
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import NUMBER, LogRecord, RecordCodec
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 from ledgermq_offsets.format import ledgermq_offsets_pb2 as fmt
 from ledgermq_offsets.limits import OFFSET_BYTES
 

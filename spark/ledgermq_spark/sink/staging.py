@@ -1,6 +1,6 @@
 """Stage rows: put what a task has prepared for topics into the store, where no reader looks for it.
 
-An object of staged rows has the layout of a segment (`ledgermq_ledger.log.segment`): batches as producers
+An object of staged rows has the layout of a segment (`ledgermq_ledger.log.segments.segment`): batches as producers
 would send them, an index that says for which topic id and partition each is, a trailer. Bundle,
 slot and kind are 0: it belongs to no ledger, and no fold would accept it. Invariant: an object is
 named by the put id that is drawn for it, put once, and never changed; it counts only if a decision
@@ -23,7 +23,7 @@ from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.segment import encode_segment, first_batch_position
+from ledgermq_ledger.log.segments.segment import encode_segment, first_batch_position
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
 from ledgermq_ledger.sinks import staged_index

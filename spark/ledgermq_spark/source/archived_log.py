@@ -5,7 +5,7 @@ with it. No Spark.
 from __future__ import annotations
 
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.archive_read import ArchivedFile, ArchiveReader
 from ledgermq_ledger.parquet.pages import PageReader

@@ -16,7 +16,7 @@ from math import exp2
 from ledgermq.buffers import KIB
 from ledgermq.evenness import QUIET_BYTES
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 
 REQUEST_BYTES = 64 * KIB
 """A request costs a broker as much CPU as this many bytes: 0.16 to 0.32 ms (the part of a gRPC call

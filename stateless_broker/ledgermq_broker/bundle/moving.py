@@ -25,10 +25,10 @@ from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.logs import get_logger
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.moves import open_after
+from ledgermq_ledger.log.partitions.moves import open_after
 from ledgermq_ledger.log.recovery import recover
-from ledgermq_ledger.log.segment_indexes import SegmentIndexes
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.segments.indexes import SegmentIndexes
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.topics.catalog import PartitionMove, Topic
 
 AGAIN_FIRST_S, AGAIN_S_MAX = 0.1, 5.0

@@ -33,12 +33,12 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.topics.retention import move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import has_its_files
-from ledgermq_ledger.log.moves import key_of
-from ledgermq_ledger.log.producers import ProducerSession
+from ledgermq_ledger.log.chains.checkpoint import has_its_files
+from ledgermq_ledger.log.partitions.moves import key_of
+from ledgermq_ledger.log.partitions.producers import ProducerSession
 from ledgermq_ledger.log.recovery import Recovered
-from ledgermq_ledger.log.segment import Batch
-from ledgermq_ledger.log.writer import LedgerWriter, claim
+from ledgermq_ledger.log.segments.segment import Batch
+from ledgermq_ledger.log.writing.writer import LedgerWriter, claim
 from ledgermq_ledger.object_store.contract import Buffer
 from ledgermq_ledger.parquet.hand_over import waits_for_files
 from ledgermq_ledger.topics.catalog import Topic

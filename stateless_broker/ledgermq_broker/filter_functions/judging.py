@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from ledgermq.errors import UnknownFunction
 from ledgermq.filters.functions import GROUP
-from ledgermq_ledger.log.stored_batch import StoredBatch
+from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 
 OUTCOMES = ("kept", "left_out", "raised", "overtime")
 """What becomes of a message: a function keeps it, leaves it out, raises, or takes too long. The last two leave the

@@ -19,7 +19,7 @@ from ledgermq.errors import Unavailable
 from ledgermq_broker.filter_functions import worker
 from ledgermq_broker.filter_functions.judging import BatchPlace, FilterFunctionCounts, Judgement, unknown
 from ledgermq_broker.logs import get_logger
-from ledgermq_ledger.log.stored_batch import StoredBatch
+from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 
 START_S = 30.0
 """How long a process may take to begin, and to decode a batch."""

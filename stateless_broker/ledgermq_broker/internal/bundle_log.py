@@ -31,8 +31,8 @@ from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.logs import get_logger
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
-from ledgermq_ledger.log.producers import ProducerSession
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.partitions.producers import ProducerSession
+from ledgermq_ledger.log.segments.segment import Batch
 
 GROUP_BYTES = 1024 * 1024
 """Size above which no further decision is added to a group; a single decision may be larger."""

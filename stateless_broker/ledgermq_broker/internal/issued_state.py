@@ -20,7 +20,7 @@ from ledgermq_broker.internal.bundle_log import BundleLog
 from ledgermq_broker.logs import get_logger
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 
 RETRY_AFTER_MS = 500
 

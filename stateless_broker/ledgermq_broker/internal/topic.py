@@ -8,7 +8,7 @@ from ledgermq.errors import Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.metadata.at_controller import AtController
 from ledgermq_broker.metadata.followed import Metadata
-from ledgermq_ledger.log.shared_run import SharedRun
+from ledgermq_ledger.log.writing.shared_run import SharedRun
 from ledgermq_ledger.topics.catalog import Topic
 
 

@@ -46,8 +46,8 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import BUNDLES_MAX, mark_grown
 from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.hand_over import has_forgotten
 from ledgermq_ledger.rounds.runner import bring_facts_into_force

@@ -26,7 +26,7 @@ from ledgermq_broker.logs import get_logger
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.shared_run import SharedRun
+from ledgermq_ledger.log.writing.shared_run import SharedRun
 from ledgermq_ledger.topics.catalog import METADATA, Catalog, Topic, read_catalog
 
 FETCH_BYTES = 1024 * 1024

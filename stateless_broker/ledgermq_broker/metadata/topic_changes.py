@@ -23,7 +23,7 @@ from ledgermq.protocol.limits import check_nonce, with_nonce
 from ledgermq.protocol.naming.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 from ledgermq_broker.settings.processes import default_of
 from ledgermq_ledger import keys
-from ledgermq_ledger.log.moves import MOVES_END
+from ledgermq_ledger.log.partitions.moves import MOVES_END
 from ledgermq_ledger.topics.archive_location import archive_urls_of, check_archive_beside
 from ledgermq_ledger.topics.catalog import METADATA, Catalog, PartitionMove, Topic, Trash, removed
 from ledgermq_ledger.topics.settings import (

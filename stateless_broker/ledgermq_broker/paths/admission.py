@@ -22,7 +22,7 @@ from ledgermq_broker.admission.fair_window import FairWindow
 from ledgermq_broker.admission.request_window import answered_in_order
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.paths.received_batches import Received, received_batches
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 
 T = TypeVar("T")
 A = TypeVar("A")

@@ -19,7 +19,7 @@ from ledgermq_broker.logs import get_logger, logs_debug
 from ledgermq_broker.metadata.followed import Lookup, Metadata
 from ledgermq_broker.paths.admission import Admission, Admitted, Entry
 from ledgermq_broker.paths.received_batches import BatchChecks, Received
-from ledgermq_ledger.log.producers import ProducerSession
+from ledgermq_ledger.log.partitions.producers import ProducerSession
 
 log = get_logger(__name__)
 

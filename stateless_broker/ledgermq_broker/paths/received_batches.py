@@ -32,9 +32,9 @@ from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_
 from ledgermq.protocol.naming.message_ids import ids_of
 from ledgermq_broker.metadata.followed import Lookup
 from ledgermq_ledger.blocking import RunBlocking
-from ledgermq_ledger.log.producers import ProducerSession
-from ledgermq_ledger.log.segment import Batch
-from ledgermq_ledger.log.tag_summary import summary_of
+from ledgermq_ledger.log.partitions.producers import ProducerSession
+from ledgermq_ledger.log.segments.segment import Batch
+from ledgermq_ledger.log.segments.tag_summary import summary_of
 from ledgermq_ledger.topics.catalog import Topic
 
 DECODED_BYTES_MAX = 2 * FRAME_PAYLOAD_BYTES_MAX

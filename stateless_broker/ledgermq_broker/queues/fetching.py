@@ -36,7 +36,7 @@ from ledgermq_broker.queues.state.records import ShareKey
 from ledgermq_broker.queues.state.share_partition import Grant, Span
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.stored_batch import StoredBatch
+from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_offsets.names import check_group_name, check_member_name
 

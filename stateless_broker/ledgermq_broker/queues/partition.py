@@ -27,8 +27,8 @@ from ledgermq_broker.queues.state.limits import ShareLimits
 from ledgermq_broker.queues.state.records import ShareKey
 from ledgermq_broker.queues.state.share_partition import Grant, SharePartition, Span, Word
 from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.chains.snapshot import InternalRecord
 from ledgermq_ledger.log.log_record import Decision
-from ledgermq_ledger.log.snapshot import InternalRecord
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 
 LIFE_NUMBERS = 1 << 40

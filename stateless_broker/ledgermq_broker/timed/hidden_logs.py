@@ -21,9 +21,9 @@ from ledgermq_broker.timed.state.places import RangeId
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
-from ledgermq_ledger.log.producers import ProducerSession
-from ledgermq_ledger.log.segment import Batch
-from ledgermq_ledger.log.stored_batch import StoredBatch
+from ledgermq_ledger.log.partitions.producers import ProducerSession
+from ledgermq_ledger.log.segments.segment import Batch
+from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.topics.catalog import Topic
 
 

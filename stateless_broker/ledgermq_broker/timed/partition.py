@@ -36,7 +36,7 @@ from ledgermq_broker.timed.state.sizes import used
 from ledgermq_broker.timed.taking_in.intake import Blocks, Intake, Sent
 from ledgermq_broker.timed.taking_in.room import Room, staged_in
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 

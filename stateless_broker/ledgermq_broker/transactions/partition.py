@@ -40,7 +40,7 @@ from ledgermq_broker.transactions.state.wire import (
 )
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 
 COMPLETE_WAIT_S = 5.0
 """How long a call waits for a completion that takes several segments."""

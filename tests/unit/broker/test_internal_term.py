@@ -19,7 +19,7 @@ from ledgermq_broker.internal.term import InternalTerm, TermParts
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
-from ledgermq_ledger.log.segment import read_index
+from ledgermq_ledger.log.segments.segment import read_index
 from ledgermq_ledger.object_store.contract import Buffer
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.topics.catalog import Topic

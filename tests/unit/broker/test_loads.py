@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ledgermq.buffers import KIB, MIB
 from ledgermq_broker.bundle.loads import REQUEST_BYTES, Loads, LoadTimes, PartitionLoads, Traffic
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 
 BEAT_S = 3.0
 HOUR = 1200

@@ -50,7 +50,7 @@ async def test_a_json_line_carries_the_ids_of_process_and_call(out: Out) -> None
         logs.follow_call(connection="ipv4:1.2.3.4:5", request=number, method="Produce")
         await asyncio.sleep(0)
         log.info("batch answered", bundle=3, request_wait_ms=1)
-        logging.getLogger("ledgermq_ledger.log.writer").warning("a line of %s", "the standard library")
+        logging.getLogger("ledgermq_ledger.log.writing.writer").warning("a line of %s", "the standard library")
 
     await asyncio.gather(*(call(number) for number in (1, 2)))
     log.info("outside of any call")

@@ -11,7 +11,7 @@ from functools import partial
 from ledgermq.errors import ResourceExhausted
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.stores.one_put import OnePut

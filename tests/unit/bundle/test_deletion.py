@@ -10,7 +10,7 @@ import pytest
 
 from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange
 from ledgermq_broker.bundle.deletion import Deleted
-from ledgermq_ledger.log.checkpoint import newest_checkpoint, partition_of
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partition_of
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper
 from tests.stores.dying import Crash, DyingStore

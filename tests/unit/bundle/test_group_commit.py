@@ -11,8 +11,8 @@ import pytest
 
 from ledgermq.errors import LedgerMQError, NotOwner, ResourceExhausted, StoreFull
 from ledgermq_broker.bundle.committing.group_commit import RETRY_MS_MAX, RETRY_MS_MIN
-from ledgermq_ledger.log.segment import read_index
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.segments.segment import read_index
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from tests.unit.bundle.slow_puts import PUT_S, World, in_world, overload
 from tests.worlds.bundles import opened, produce
 from tests.worlds.ledgers import batch, session

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ledgermq.sources import Sources
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.context import BundleContext
-from ledgermq_ledger.log.producers import ProducerSession
+from ledgermq_ledger.log.partitions.producers import ProducerSession
 from ledgermq_ledger.object_store import memory
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.worlds.bundles import bundle_context, opened, produce

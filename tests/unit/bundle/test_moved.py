@@ -19,8 +19,8 @@ from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger import keys
 from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import is_in_charge
-from ledgermq_ledger.log.moves import open_after
+from ledgermq_ledger.log.chains.checkpoint import is_in_charge
+from ledgermq_ledger.log.partitions.moves import open_after
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
 from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore

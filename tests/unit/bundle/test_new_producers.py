@@ -8,8 +8,8 @@ from ledgermq.errors import QuotaExceeded
 from ledgermq_broker.bundle.committing import new_producers
 from ledgermq_broker.bundle.committing.new_producers import REFILL_S, RETRY_MS_MAX, NewProducers
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.producers import ProducerSession
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.partitions.producers import ProducerSession
+from ledgermq_ledger.log.segments.segment import Batch
 
 REMEMBERED = 100
 

@@ -9,7 +9,7 @@ import pytest
 from ledgermq.errors import DataDamaged, NotOwner, OffsetOutOfRange, Unavailable
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.unit.bundle.counted_reads import (

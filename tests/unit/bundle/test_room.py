@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ledgermq.errors import InvalidRequest, NotOwner, ResourceExhausted, StoreFull
-from ledgermq_ledger.log.segment import Batch, read_index
+from ledgermq_ledger.log.segments.segment import Batch, read_index
 from tests.unit.bundle.slow_puts import World, in_world, overload
 from tests.worlds.bundles import TOPIC, opened
 from tests.worlds.ledgers import batch, session

@@ -17,7 +17,7 @@ from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.settings import TopicSettings, parse_stored_settings

@@ -15,8 +15,8 @@ from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.segment import Batch
-from ledgermq_ledger.log.time_search import first_row_at
+from ledgermq_ledger.log.segments.segment import Batch
+from ledgermq_ledger.log.segments.time_search import first_row_at
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine

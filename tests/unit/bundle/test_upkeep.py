@@ -20,7 +20,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.internal_topic import INTERNAL_SEGMENTS
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
 from ledgermq_ledger.object_store.contract import ObjectStore

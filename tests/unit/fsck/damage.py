@@ -11,9 +11,9 @@ from crc32c import crc32c
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.problem import Severity
-from ledgermq_ledger.log.checkpoint import encode_checkpoint, newest_checkpoint
-from ledgermq_ledger.log.envelope import ObjectKind, seal, unseal
-from ledgermq_ledger.log.segment import TRAILER, decode_tail
+from ledgermq_ledger.log.chains.checkpoint import encode_checkpoint, newest_checkpoint
+from ledgermq_ledger.log.chains.envelope import ObjectKind, seal, unseal
+from ledgermq_ledger.log.segments.segment import TRAILER, decode_tail
 from ledgermq_ledger.object_store.contract import FENCES
 from ledgermq_ledger.parquet.footer_checksum import footer_bytes
 from ledgermq_ledger.topics.catalog import Topic

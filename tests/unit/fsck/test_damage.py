@@ -14,7 +14,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.fsck.check import Checked, check_root
 from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.log.segment import decode_tail
+from ledgermq_ledger.log.segments.segment import decode_tail
 from ledgermq_ledger.object_store.contract import Buffer, ObjectInfo
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper

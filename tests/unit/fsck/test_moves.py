@@ -14,9 +14,9 @@ from ledgermq_ledger.fsck.move_check import check_moves
 from ledgermq_ledger.fsck.offset_check import check_offsets, check_sequences
 from ledgermq_ledger.fsck.problem import Problems, Severity
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.moves import open_after
+from ledgermq_ledger.log.partitions.moves import open_after
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.worlds.ledgers import SMALL_CLUSTER, TOPIC_ID, append_and_wait, batch, ledger_of, own, session
 

@@ -29,7 +29,7 @@ from ledgermq_broker.kafka.wire.batches.head import read_head
 from ledgermq_broker.kafka.wire.errors import Area, Code, code_of
 from ledgermq_broker.kafka.wire.sequences import RefusedBatches, session_of
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.producers import Producers, ProducerSession
+from ledgermq_ledger.log.partitions.producers import Producers, ProducerSession
 from tests.worlds.kafka_batches import Fields, Row, batch_of
 
 LANE = (producer_bytes(7), "t", 0)

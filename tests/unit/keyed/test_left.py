@@ -13,7 +13,7 @@ import pytest
 from ledgermq.sources import Sources
 from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import Buffer
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle

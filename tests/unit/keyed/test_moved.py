@@ -18,7 +18,7 @@ from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.garbage.sweep import collect_garbage, sweep, tidy_keyed
 from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import bundle_of, newest_checkpoint, partition_of
+from ledgermq_ledger.log.chains.checkpoint import bundle_of, newest_checkpoint, partition_of
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import Buffer
 from ledgermq_ledger.object_store.wrapper import StoreWrapper

@@ -6,8 +6,8 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.log.chains.plans import put_plan
 from ledgermq_ledger.log.history import read_history
-from ledgermq_ledger.log.plan_chain import put_plan
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.plan import make_plan
 from ledgermq_ledger.root.copies import CopyingStore

@@ -17,7 +17,7 @@ from ledgermq.errors import (
 )
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import genesis
+from ledgermq_ledger.log.chains.checkpoint import genesis
 from ledgermq_ledger.topics.catalog import (
     TRASHED,
     Catalog,

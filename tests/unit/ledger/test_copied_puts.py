@@ -13,7 +13,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.garbage.sweep import sweep
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import AlreadyExists, Buffer, StoreUncertain
 from ledgermq_ledger.object_store.memory import MemoryStore

@@ -11,7 +11,7 @@ from ledgermq.errors import DataDamaged, StoreUnusable
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.log.recovery import recover
-from ledgermq_ledger.log.writer import claim
+from ledgermq_ledger.log.writing.writer import claim
 from ledgermq_ledger.object_store.contract import Buffer, ObjectInfo, ObjectMissing
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper

@@ -12,9 +12,9 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.fold import LedgerState
-from ledgermq_ledger.log.moves import open_after
+from ledgermq_ledger.log.partitions.moves import open_after
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.worlds.ledgers import STATES_MAX, TOPIC_ID, append, append_and_wait, batch, ledger_of, own, session

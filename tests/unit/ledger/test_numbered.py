@@ -6,7 +6,7 @@ import pytest
 
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
 from ledgermq_ledger.object_store.contract import ObjectStore

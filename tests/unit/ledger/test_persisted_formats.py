@@ -19,10 +19,10 @@ from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import CHECKSUM, ClusterSettings, checksum_of, read_cluster
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import MOVES_VERSION, decode_checkpoint, encode_checkpoint
-from ledgermq_ledger.log.envelope import FORMAT_VERSION, ObjectKind, seal, unseal
-from ledgermq_ledger.log.plan_chain import encode_plan
-from ledgermq_ledger.log.snapshot import decode_snapshot, encode_snapshot
+from ledgermq_ledger.log.chains.checkpoint import MOVES_VERSION, decode_checkpoint, encode_checkpoint
+from ledgermq_ledger.log.chains.envelope import FORMAT_VERSION, ObjectKind, seal, unseal
+from ledgermq_ledger.log.chains.plans import encode_plan
+from ledgermq_ledger.log.chains.snapshot import decode_snapshot, encode_snapshot
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.topics.catalog import PartitionMove, decode_topic_record
 from ledgermq_ledger.topics.settings import PARTITIONS_MOVED

@@ -17,7 +17,7 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.log.segment import encode_segment
+from ledgermq_ledger.log.segments.segment import encode_segment
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.view.fetch_index import PartitionIndex, far_indexes
 from ledgermq_ledger.view.followed_ledger import FollowedLedger

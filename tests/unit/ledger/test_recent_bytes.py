@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.segment import SegmentEnd, SlotIndex, encode_segment, first_batch_position, tail_length
+from ledgermq_ledger.log.segments.segment import (
+    SegmentEnd,
+    SlotIndex,
+    encode_segment,
+    first_batch_position,
+    tail_length,
+)
 from ledgermq_ledger.view.fetch_index import IndexedBatch, PartitionIndex
 from ledgermq_ledger.view.held_bytes import RecentBytes
 from tests.worlds.ledgers import batch

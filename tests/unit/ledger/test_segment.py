@@ -11,7 +11,7 @@ from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.segment import (
+from ledgermq_ledger.log.segments.segment import (
     TAIL_GUESS_BYTES,
     TRAILER,
     decode_tail,

@@ -5,8 +5,8 @@ is used.
 import pytest
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.segment import SlotIndex
-from ledgermq_ledger.log.segment_indexes import SMALL_BYTES, SegmentIndexes
+from ledgermq_ledger.log.segments.indexes import SMALL_BYTES, SegmentIndexes
+from ledgermq_ledger.log.segments.segment import SlotIndex
 
 
 def an_index(slot: int) -> SlotIndex:

@@ -7,7 +7,7 @@ import gc
 from typing import Any
 
 from ledgermq.errors import Unavailable
-from ledgermq_ledger.log.shared_run import SharedRun
+from ledgermq_ledger.log.writing.shared_run import SharedRun
 
 
 async def test_an_error_of_a_run_that_all_callers_left_is_no_bug() -> None:

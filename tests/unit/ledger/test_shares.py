@@ -8,8 +8,8 @@ from ledgermq.errors import InvalidRecord, QuotaExceeded, ResourceExhausted
 from ledgermq.protocol.naming.message_ids import hash_of
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.message_ids import MessageIds
-from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
+from ledgermq_ledger.log.partitions.message_ids import MessageIds
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL, Shares
 
 MOST = 120
 

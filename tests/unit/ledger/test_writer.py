@@ -13,10 +13,10 @@ from ledgermq.errors import NotOwner, OutOfOrderSequence, UnknownProducer
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import Move
+from ledgermq_ledger.log.chains.checkpoint import Move
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
-from ledgermq_ledger.log.segment import encode_segment, first_batch_position
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.segments.segment import encode_segment, first_batch_position
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.stores.faulty import FaultyStore

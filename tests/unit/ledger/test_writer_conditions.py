@@ -12,7 +12,7 @@ import pytest
 from ledgermq.errors import ConditionFailed, NotOwner
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.unit.ledger.test_writer import HeldStore

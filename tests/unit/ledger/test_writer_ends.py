@@ -12,8 +12,8 @@ from ledgermq.errors import LedgerMQError, NotOwner, OutOfOrderSequence, Unavail
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.segment import encode_segment
-from ledgermq_ledger.log.shared_run import SharedRun
+from ledgermq_ledger.log.segments.segment import encode_segment
+from ledgermq_ledger.log.writing.shared_run import SharedRun
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper

@@ -13,7 +13,7 @@ from ledgermq.errors import LedgerMQError, NotOwner, StoreFull, StoreUnusable, U
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.log.recovery import recover
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store import settle
 from ledgermq_ledger.object_store.contract import Buffer, ObjectStore, StoreUncertain
 from ledgermq_ledger.object_store.memory import MemoryStore

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import genesis
+from ledgermq_ledger.log.chains.checkpoint import genesis
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.history import History
-from ledgermq_ledger.log.segment import SlotIndex
+from ledgermq_ledger.log.segments.segment import SlotIndex
 from ledgermq_ledger.parquet.plan import make_plan
 from ledgermq_ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
 from ledgermq_ledger.topics.settings import parse_settings, parse_stored_settings

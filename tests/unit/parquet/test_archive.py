@@ -20,7 +20,7 @@ from ledgermq_ledger.garbage.sweep import tidy_bundle
 from ledgermq_ledger.garbage.topics.expired_files import remove_expired as remove_expired_files
 from ledgermq_ledger.garbage.topics.retention import apply as apply_retention
 from ledgermq_ledger.garbage.topics.retention import deletion_move
-from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore

@@ -13,10 +13,10 @@ from ledgermq_ledger.garbage.sweep import tidy_bundle
 from ledgermq_ledger.garbage.topics.expired_files import remove_expired as remove_expired_files
 from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import partition_of
-from ledgermq_ledger.log.plan_chain import read_plan
+from ledgermq_ledger.log.chains.checkpoint import partition_of
+from ledgermq_ledger.log.chains.plans import read_plan
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.log.segment import encode_segment, read_index
+from ledgermq_ledger.log.segments.segment import encode_segment, read_index
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper
 from tests.stores.backends import memory_store

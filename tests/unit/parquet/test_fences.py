@@ -15,7 +15,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.garbage.topics.expired_files import remove_expired as remove_expired_files
 from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.plan_chain import PlanOvertaken, fence_of, put_plan, read_plan, require_open
+from ledgermq_ledger.log.chains.plans import PlanOvertaken, fence_of, put_plan, read_plan, require_open
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import FenceClosed, ObjectStore
 from ledgermq_ledger.parquet.columns import empty_file, note_of_file

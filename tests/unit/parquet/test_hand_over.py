@@ -17,10 +17,10 @@ from ledgermq_ledger.garbage.topics.removed import Removals
 from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.garbage.topics.retention import deletion_move, log_start_move
 from ledgermq_ledger.keys import PartitionId, parse_parquet
-from ledgermq_ledger.log.checkpoint import check_successor, newest_checkpoint, partition_of
+from ledgermq_ledger.log.chains.checkpoint import check_successor, newest_checkpoint, partition_of
+from ledgermq_ledger.log.chains.plans import read_plan
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.moves import open_after
-from ledgermq_ledger.log.plan_chain import read_plan
+from ledgermq_ledger.log.partitions.moves import open_after
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
 from ledgermq_ledger.object_store.contract import FenceClosed
 from ledgermq_ledger.object_store.memory import MemoryStore

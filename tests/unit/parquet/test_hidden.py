@@ -25,7 +25,7 @@ from ledgermq_ledger.garbage.sweep import collect_garbage, find_garbage, tidy_bu
 from ledgermq_ledger.garbage.topics import removed
 from ledgermq_ledger.garbage.topics.retention import move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectStore

@@ -12,9 +12,9 @@ from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.log.chains.plans import read_plan
 from ledgermq_ledger.log.history import read_history
-from ledgermq_ledger.log.plan_chain import read_plan
-from ledgermq_ledger.log.segment_indexes import SegmentIndexes
+from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.metered import MeteredStore

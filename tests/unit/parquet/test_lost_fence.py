@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.errors import DataDamaged
-from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.object_store.contract import FenceClosed, FencedPuts, ObjectStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper
 from tests.stores.backends import file_store, memory_store, seeded_sources

@@ -21,7 +21,7 @@ from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.contract import Buffer, StoreThrottled
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.resilient import ResilientStore

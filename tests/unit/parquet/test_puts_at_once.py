@@ -12,7 +12,7 @@ import pytest
 from ledgermq.errors import Unauthorized
 from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.log.plan_chain import read_plan
+from ledgermq_ledger.log.chains.plans import read_plan
 from ledgermq_ledger.object_store.contract import Buffer, FencedPuts, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper

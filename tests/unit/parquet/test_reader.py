@@ -9,7 +9,7 @@ from ledgermq.protocol.batches.batch_header import check_crc
 from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet import reader
 from ledgermq_ledger.parquet.reader import ParquetCache, read_parquet

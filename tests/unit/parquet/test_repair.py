@@ -17,8 +17,8 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
-from ledgermq_ledger.log.checkpoint import partition_of
-from ledgermq_ledger.log.segment import read_index
+from ledgermq_ledger.log.chains.checkpoint import partition_of
+from ledgermq_ledger.log.segments.segment import read_index
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.lost import LOST
 from ledgermq_ledger.parquet.repair import ParkedPartition, find_parked, repair_partition

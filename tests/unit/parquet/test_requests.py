@@ -10,7 +10,7 @@ import pytest
 
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.log.history import read_history
-from ledgermq_ledger.log.segment_indexes import SegmentIndexes
+from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine

@@ -9,9 +9,9 @@ from pathlib import Path
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.garbage.sweep import tidy_segments
+from ledgermq_ledger.log.chains.plans import put_plan, read_plan
 from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.internal_topic import read_internal
-from ledgermq_ledger.log.plan_chain import put_plan, read_plan
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.plan import make_plan

@@ -12,7 +12,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.log.segment import read_index
+from ledgermq_ledger.log.segments.segment import read_index
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.engine import LocalEngine

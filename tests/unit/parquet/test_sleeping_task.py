@@ -18,7 +18,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.garbage.topics.expired_files import remove_expired as remove_expired_files
 from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.plan_chain import read_plan
+from ledgermq_ledger.log.chains.plans import read_plan
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore

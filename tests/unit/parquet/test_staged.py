@@ -16,7 +16,7 @@ from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.garbage.topics.retention import move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.internal_topic import read_snapshot
 from ledgermq_ledger.log.ledger_ref import LedgerRef

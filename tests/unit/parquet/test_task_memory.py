@@ -11,7 +11,7 @@ import pytest
 
 from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.log.plan_chain import read_plan
+from ledgermq_ledger.log.chains.plans import read_plan
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.group_build import _Group
 from ledgermq_ledger.parquet.task import run_task, split_plan

@@ -9,8 +9,8 @@ from ledgermq_broker.queues.state.bundle_shares import FORGOTTEN_KEPT, BundleSha
 from ledgermq_broker.queues.state.forgotten import ForgottenShares
 from ledgermq_broker.queues.state.limits import ShareLimits
 from ledgermq_broker.queues.state.records import ShareKey, StartEntry, encode
+from ledgermq_ledger.log.chains.snapshot import InternalRecord
 from ledgermq_ledger.log.log_record import LogRecord
-from ledgermq_ledger.log.snapshot import InternalRecord
 
 MOST = 8
 LIMITS = ShareLimits(partitions_max=MOST)

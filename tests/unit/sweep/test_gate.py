@@ -13,7 +13,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import genesis
+from ledgermq_ledger.log.chains.checkpoint import genesis
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.topics.catalog import Catalog, Topic, Trash, encode_topic_record, removed, topic_key
 from ledgermq_ledger.topics.removal import take_in_facts

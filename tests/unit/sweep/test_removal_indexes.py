@@ -8,7 +8,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.garbage.topics.removed import remove
 from ledgermq_ledger.log.history import read_history
-from ledgermq_ledger.log.segment_indexes import SegmentIndexes
+from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from tests.stores.backends import memory_store

@@ -17,7 +17,7 @@ from ledgermq_ledger.garbage.found import Found, Kind
 from ledgermq_ledger.garbage.sweep import Swept, find_removable, sweep
 from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore

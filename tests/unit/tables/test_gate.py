@@ -16,7 +16,7 @@ from ledgermq_ledger.delta.table import Table
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root

@@ -13,7 +13,7 @@ from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.garbage.sweep import collect_garbage, find_removable
 from ledgermq_ledger.garbage.topics.cleaned_files import cleaned_move
 from ledgermq_ledger.garbage.topics.removed import remove
-from ledgermq_ledger.log.checkpoint import Move
+from ledgermq_ledger.log.chains.checkpoint import Move
 from ledgermq_ledger.parquet.columns import FooterNote, empty_file
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine

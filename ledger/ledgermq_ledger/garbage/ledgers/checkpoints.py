@@ -13,7 +13,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.garbage import found
 from ledgermq_ledger.garbage.found import Kind, Removable
 from ledgermq_ledger.garbage.listing import Listing, Numbered
-from ledgermq_ledger.log.numbered import list_numbered
+from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.object_store.contract import ObjectStore
 
 

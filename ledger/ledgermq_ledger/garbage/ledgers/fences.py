@@ -3,7 +3,7 @@ comes too late (design S4). It must be closed before any Parquet file of the pla
 after the deletion would bring the file back.
 
 The fence of an open plan stays open, unless the plan is cut short
-(`ledgermq_ledger.log.plan_chain.cut_short`): the process that runs it would be refused.
+(`ledgermq_ledger.log.chains.plans.cut_short`): the process that runs it would be refused.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledgermq_ledger.garbage.found import Kind, Removable
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
-from ledgermq_ledger.log.plan_chain import PlansByFence, open_fences
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.plans import PlansByFence, open_fences
 from ledgermq_ledger.object_store.contract import FENCES, ObjectStore
 
 

@@ -14,7 +14,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.garbage import found
 from ledgermq_ledger.garbage.found import Kind, Removable
 from ledgermq_ledger.garbage.listing import Listing
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
 
 

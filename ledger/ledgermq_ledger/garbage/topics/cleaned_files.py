@@ -11,7 +11,7 @@ from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.garbage.ledgers import fences
 from ledgermq_ledger.garbage.topics import commit_age, versions
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import Move, newest_checkpoint, partition_of
+from ledgermq_ledger.log.chains.checkpoint import Move, newest_checkpoint, partition_of
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import Move, newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import Move, newest_checkpoint
+from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.numbered import list_numbered
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 

@@ -17,7 +17,7 @@ from ledgermq_ledger.garbage.ledgers import fences
 from ledgermq_ledger.garbage.topics import commit_age
 from ledgermq_ledger.garbage.topics.retention import is_replaced
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import Move, newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import Move, newest_checkpoint
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore

@@ -21,9 +21,9 @@ from ledgermq_ledger.garbage import found
 from ledgermq_ledger.garbage.found import Kept, Kind, Removable
 from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.garbage.ledgers import fences
-from ledgermq_ledger.log.checkpoint import Move, newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import Move, newest_checkpoint
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.log.segment_indexes import SegmentIndexes
+from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.round import cut_open_plan_short, run_round

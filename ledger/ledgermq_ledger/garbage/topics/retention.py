@@ -22,7 +22,13 @@ from ledgermq.errors import LedgerMQError, StoreError, UnknownTopic
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keyed.version import Published, newest_version
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import Move, newest_checkpoint, partition_of, partitions_by_key, replace_partitions
+from ledgermq_ledger.log.chains.checkpoint import (
+    Move,
+    newest_checkpoint,
+    partition_of,
+    partitions_by_key,
+    replace_partitions,
+)
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint, bring_into_force

@@ -22,8 +22,8 @@ from ledgermq_ledger.garbage.ledgers import fences
 from ledgermq_ledger.garbage.listing import RootListing
 from ledgermq_ledger.garbage.topics import commit_age
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import checkpoint_in_charge, is_in_charge, newest_checkpoint, partition_of
-from ledgermq_ledger.log.moves import key_of
+from ledgermq_ledger.log.chains.checkpoint import checkpoint_in_charge, is_in_charge, newest_checkpoint, partition_of
+from ledgermq_ledger.log.partitions.moves import key_of
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.columns import FooterNote
 from ledgermq_ledger.parquet.pages import PageReader

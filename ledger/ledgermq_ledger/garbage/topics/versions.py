@@ -27,9 +27,9 @@ from ledgermq_ledger.garbage.found import Kind, Removable
 from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.keyed.version import newest_version, read_version
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.numbered import list_numbered
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.topics.catalog import Catalog, Topic

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from ledgermq.errors import QuotaExceeded
 from ledgermq_broker.access.state.token_bucket import TokenBucket
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 
 LIMIT = "new_producers"
 SHARE = 2

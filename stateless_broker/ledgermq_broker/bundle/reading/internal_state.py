@@ -23,9 +23,9 @@ from ledgermq_broker.bundle.reading.owned_ledger import OwnedLedger
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.chains.snapshot import InternalRecord, records_of
 from ledgermq_ledger.log.internal_topic import decode_internal, read_snapshot
-from ledgermq_ledger.log.segment import whose_damage
-from ledgermq_ledger.log.snapshot import InternalRecord, records_of
+from ledgermq_ledger.log.segments.segment import whose_damage
 from ledgermq_ledger.object_store.contract import ObjectMissing
 from ledgermq_ledger.topics.catalog import Topic
 

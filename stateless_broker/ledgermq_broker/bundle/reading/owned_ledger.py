@@ -14,12 +14,12 @@ from ledgermq.errors import NotOwner
 from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.history import History, read_history
-from ledgermq_ledger.log.moves import key_of
+from ledgermq_ledger.log.partitions.moves import key_of
 from ledgermq_ledger.log.recovery import Recovered
-from ledgermq_ledger.log.shared_run import SharedRun
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.writing.shared_run import SharedRun
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store.contract import Buffer
 from ledgermq_ledger.view.find import Finder
 from ledgermq_ledger.view.reader import LedgerReader

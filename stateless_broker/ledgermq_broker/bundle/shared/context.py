@@ -26,7 +26,7 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keyed.reader import KeyedReader
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.segment_indexes import SegmentIndexes
+from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine

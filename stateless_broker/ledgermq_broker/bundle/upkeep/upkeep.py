@@ -25,7 +25,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.ledgers.checkpoints import remove_older
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.parquet.hand_over import is_under_way
 from ledgermq_ledger.parquet.report import RoundReport
 from ledgermq_ledger.root.copies import copies_of

@@ -26,7 +26,7 @@ from ledgermq_broker.exclusive.state.limits import FULL_RETRY_MS, HolderLimits
 from ledgermq_broker.exclusive.state.records import Entry, Holder, decode, encode
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
-from ledgermq_ledger.log.shares import Shares
+from ledgermq_ledger.log.partitions.shares import Shares
 
 T = TypeVar("T")
 NO_HOLDER = Holder(b"", "", 0)

@@ -20,7 +20,7 @@ from ledgermq_broker.exclusive.state.limits import NUMBER_MAX
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import NUMBER, LogRecord, RecordCodec
-from ledgermq_ledger.log.producers import is_anothers
+from ledgermq_ledger.log.partitions.producers import is_anothers
 
 
 @dataclass(frozen=True, slots=True)

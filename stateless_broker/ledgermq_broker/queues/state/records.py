@@ -22,7 +22,7 @@ from ledgermq_broker.queues.state.format import ledgermq_shares_pb2 as fmt
 from ledgermq_broker.queues.state.limits import CHUNK
 from ledgermq_ledger import keys
 from ledgermq_ledger.log.log_record import NUMBER, LogRecord, RecordCodec
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 
 CHUNK_END = (OFFSET_MAX + 1) // CHUNK + 1
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from ledgermq_broker.queues.state.limits import CHUNK, DELIVERIES_COUNTED_MAX, FINISHED_RUNS_KEPT_MAX
 from ledgermq_broker.queues.state.records import ChunkEntry, Entry, Fate, ShareKey, StartEntry
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 
 _FATE = 3
 _ONE_DELIVERY = 4

@@ -15,11 +15,11 @@ from ledgermq_broker.queues.state.records import ShareKey
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import partitions_by_key
+from ledgermq_ledger.log.chains.checkpoint import partitions_by_key
 from ledgermq_ledger.log.history import History, read_whole
 from ledgermq_ledger.log.internal_topic import read_internal
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.log.moves import Moves
+from ledgermq_ledger.log.partitions.moves import Moves
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.root.damage import Collecting
 from ledgermq_ledger.topics.catalog import Catalog, Topic, read_catalog

@@ -24,7 +24,7 @@ from ledgermq_broker.timed.state.memory.cut import batches
 from ledgermq_broker.timed.state.memory.merged import Chunk
 from ledgermq_broker.timed.state.memory.rows import Rows
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.topics.catalog import Catalog
 

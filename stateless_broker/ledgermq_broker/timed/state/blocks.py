@@ -26,7 +26,7 @@ from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as fmt
 from ledgermq_broker.timed.state.places import RangeId
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 
 VERSION = 1
 OFFSET_END = (1 << 63) - 1

@@ -49,7 +49,7 @@ from ledgermq_broker.timed.state.records import (
     encode,
 )
 from ledgermq_ledger.log.log_record import Decision
-from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL, Shares
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from ledgermq_broker.timed.state.limits import (
     TimerLimits,
 )
 from ledgermq_broker.timed.state.records import RecallEntry
-from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL, Shares
 
 
 class RecallAnswer(Enum):

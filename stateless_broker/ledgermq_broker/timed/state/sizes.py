@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ledgermq_ledger.log.shares import SharedSum
+from ledgermq_ledger.log.partitions.shares import SharedSum
 
 STORED, INDEX = "delayed_bytes", "delayed_index_bytes"
 """Names of the bounds, in errors, metrics, and the use of a quota."""

@@ -18,7 +18,7 @@ from ledgermq_broker.timed.state.places import RangeId
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.log.history import History, read_whole
 from ledgermq_ledger.log.internal_topic import read_batches, read_internal
 from ledgermq_ledger.log.ledger_ref import LedgerRef

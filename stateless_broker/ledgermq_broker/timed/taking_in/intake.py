@@ -28,7 +28,7 @@ from ledgermq_broker.timed.state.limits import DAY_US, FULL_RETRY_MS
 from ledgermq_broker.timed.state.sizes import Size, size_in_intake
 from ledgermq_broker.timed.taking_in.room import Room, Sizes
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.topics.catalog import Catalog
 
 FULL_RETRY_MS_MAX = 30_000

@@ -1,7 +1,7 @@
 """Judge whether more delayed messages may wait in a bundle: of all principals together, and of the one that sends.
 
 What a bundle takes has two bounds, of stored bytes and of the index in memory (`DelayedSizes`). A principal may have
-as many bytes of each as are free (`ledgermq_ledger.log.shares`). These count:
+as many bytes of each as are free (`ledgermq_ledger.log.partitions.shares`). These count:
 
     in ranges, in memory      blocks that wait
     coming                    blocks that were appended, and are not in memory yet
@@ -26,7 +26,7 @@ from ledgermq_broker.timed.held import Held
 from ledgermq_broker.timed.state.limits import FULL_RETRY_MS
 from ledgermq_broker.timed.state.sizes import NOTHING, DelayedSizes, Size
 from ledgermq_ledger import keys
-from ledgermq_ledger.log.shares import NO_PRINCIPAL, above_share
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL, above_share
 from ledgermq_ledger.topics.catalog import Catalog
 
 Sizes = list[tuple[int, Size]]

@@ -17,8 +17,8 @@ from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.internal.bundle_log import BundleLog
 from ledgermq_broker.transactions.state.types import Reference
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.segment import Batch
-from ledgermq_ledger.log.stored_batch import StoredBatch
+from ledgermq_ledger.log.segments.segment import Batch
+from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.topics.catalog import Topic
 
 READS_MAX = 8

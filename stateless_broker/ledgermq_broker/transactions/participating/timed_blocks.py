@@ -13,7 +13,7 @@ from ledgermq_broker.internal.core import Hosted
 from ledgermq_broker.timed.partition import TimerPartition
 from ledgermq_broker.timed.taking_in.intake import Blocks
 from ledgermq_ledger import keys
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 
 
 class TimedBlocks:

@@ -31,7 +31,7 @@ from ledgermq_broker.transactions.state.coordinating.operators import Operators
 from ledgermq_broker.transactions.state.coordinating.producers import Producers
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_broker.transactions.state.records import IdEntry
-from ledgermq_ledger.log.shares import Shares
+from ledgermq_ledger.log.partitions.shares import Shares
 
 
 class Coordinator:

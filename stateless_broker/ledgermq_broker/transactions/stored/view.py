@@ -14,7 +14,7 @@ from ledgermq_broker.transactions.state.coordinating.ids import Ids
 from ledgermq_broker.transactions.state.participating.staged import BundleState
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
-from ledgermq_ledger.log.checkpoint import partition_of
+from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.log.history import History, read_whole
 from ledgermq_ledger.log.internal_topic import read_internal
 from ledgermq_ledger.log.ledger_ref import LedgerRef

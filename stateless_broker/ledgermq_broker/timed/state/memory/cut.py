@@ -19,7 +19,7 @@ from ledgermq_broker.timed.state.memory.rows import Rows
 from ledgermq_broker.timed.state.places import Group, Range, RangeId
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 
 K = TypeVar("K", bound=tuple[object, ...])
 

@@ -18,7 +18,7 @@ from ledgermq_broker.transactions.state.participating.served_bundle import Serve
 from ledgermq_broker.transactions.state.types import Stream, Transaction
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 
 
 class ByRecords:

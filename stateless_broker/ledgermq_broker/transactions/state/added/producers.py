@@ -32,7 +32,7 @@ from ledgermq_broker.transactions.state.records import IdValue
 from ledgermq_broker.transactions.state.types import Kind, Part, State, Transaction
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 
 PLACES_MAX = 10_000
 GROUPS_MAX = 1000

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from ledgermq_broker.transactions.state.records import IdEntry, IdValue, decode
 from ledgermq_broker.transactions.state.types import Kind, State
-from ledgermq_ledger.log.shares import Shares
+from ledgermq_ledger.log.partitions.shares import Shares
 
 _OF_OTHERS = (b"ref/", b"done/", b"last/", b"open/")
 

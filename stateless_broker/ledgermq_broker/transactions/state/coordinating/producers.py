@@ -43,7 +43,7 @@ from ledgermq_broker.transactions.state.limits import EPOCH_MAX, RETRY_FULL_MS
 from ledgermq_broker.transactions.state.records import Former, IdValue, digest_of
 from ledgermq_broker.transactions.state.types import Kind, Part, State, Transaction
 from ledgermq_ledger.log.log_record import Decision
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 
 
 class Identity(NamedTuple):

@@ -22,7 +22,7 @@ from ledgermq_broker.transactions.state.participating.staged import Staged
 from ledgermq_broker.transactions.state.records import ReferencesEntry, ReferencesValue
 from ledgermq_broker.transactions.state.types import Reference, Stream, Transaction
 from ledgermq_ledger.log.log_record import Decision
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 
 
 class ToStage(NamedTuple):

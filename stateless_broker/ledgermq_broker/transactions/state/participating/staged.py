@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ledgermq.errors import DataDamaged
 from ledgermq_broker.transactions.state.records import NoteEntry, NoteValue, ReferencesEntry, ReferencesValue, decode
 from ledgermq_broker.transactions.state.types import Reference, Stream, Transaction
-from ledgermq_ledger.log.shares import NO_PRINCIPAL, SharedSum, Shares
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL, SharedSum, Shares
 
 _OF_OTHERS = (b"id/", b"open/", b"last/")
 

@@ -26,7 +26,7 @@ from ledgermq.protocol.batches.records import END_OF_STREAM, schema_prefix
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.producers import ProducerSession
+from ledgermq_ledger.log.partitions.producers import ProducerSession
 from ledgermq_ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
 
 SEGMENT_VERSION = 1
@@ -57,7 +57,7 @@ class Batch:
     sent_crc: int = 0
     """The checksum of an idempotent batch as its producer sent it; 0: not known."""
     tag_summary: int = 0
-    """See `ledgermq_ledger.log.tag_summary`; 0: not known."""
+    """See `ledgermq_ledger.log.segments.tag_summary`; 0: not known."""
     append_us: int = 0
     """The timestamp of its records, if the bundle's owner set it (LogAppendTime); 0: their producer did."""
     ids: bytes = b""

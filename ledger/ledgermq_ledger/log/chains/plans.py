@@ -14,8 +14,8 @@ from ledgermq.errors import DataDamaged, RetriableError, Unavailable
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
-from ledgermq_ledger.log.envelope import FORMAT_VERSION, ObjectKind, seal, unseal
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.envelope import FORMAT_VERSION, ObjectKind, seal, unseal
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
 

@@ -35,9 +35,9 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import Recovered, recover
-from ledgermq_ledger.log.segment import Batch, encode_segment, first_batch_position, read_index
-from ledgermq_ledger.log.segment_indexes import SegmentIndexes
-from ledgermq_ledger.log.shared_run import SharedRun
+from ledgermq_ledger.log.segments.indexes import SegmentIndexes
+from ledgermq_ledger.log.segments.segment import Batch, encode_segment, first_batch_position, read_index
+from ledgermq_ledger.log.writing.shared_run import SharedRun
 from ledgermq_ledger.object_store.contract import Buffer, ObjectMissing
 from ledgermq_ledger.object_store.settle import PutLatency, PutOutcome, settle_put
 

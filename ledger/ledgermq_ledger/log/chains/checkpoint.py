@@ -18,10 +18,10 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.envelope import FORMAT_VERSION, ObjectKind, seal, unseal
+from ledgermq_ledger.log.chains.envelope import FORMAT_VERSION, ObjectKind, seal, unseal
+from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.log.fold import LedgerState
-from ledgermq_ledger.log.moves import key_of
-from ledgermq_ledger.log.numbered import list_numbered
+from ledgermq_ledger.log.partitions.moves import key_of
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 
 LOOKS_MAX = 100

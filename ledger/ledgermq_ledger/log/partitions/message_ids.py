@@ -11,7 +11,7 @@ owner wrote into a segment (`LedgerState.append_us`), never a clock of the readi
 
 At most as many ids are remembered in a ledger as `cluster.json` allows producer states. No id is
 forgotten before its time to make room: the owner refuses new ones instead, and their producers try
-again. A principal may have as many as are free (`ledgermq_ledger.log.shares`), so none of them takes all
+again. A principal may have as many as are free (`ledgermq_ledger.log.partitions.shares`), so none of them takes all
 for the length of its window.
 """
 
@@ -25,7 +25,7 @@ from ledgermq.errors import DuplicateMessage, InvalidRecord, ResourceExhausted
 from ledgermq.protocol.naming.message_ids import NO_ID, count_ids, split_ids
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL, Shares
 
 RETRY_MS_MIN, RETRY_MS_MAX = 20, 5000
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ledgermq.errors import DataDamaged
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.envelope import ObjectKind, seal, unseal
+from ledgermq_ledger.log.chains.envelope import ObjectKind, seal, unseal
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.segment import SlotIndex
+from ledgermq_ledger.log.segments.segment import SlotIndex
 
 BYTES_MAX = 32 * 1024 * 1024
 SMALL_BYTES = 1024

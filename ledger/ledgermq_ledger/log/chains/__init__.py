@@ -1,0 +1,1 @@
+"""Numbered objects beside the segments: checkpoints, plans and snapshots, each in an envelope."""

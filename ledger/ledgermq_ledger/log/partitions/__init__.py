@@ -1,0 +1,1 @@
+"""What a ledger remembers of its partitions: producers, ids of messages, moves. Pure."""

@@ -1,0 +1,1 @@
+"""Segments: their bytes, their indexes, and the batches that they hold."""

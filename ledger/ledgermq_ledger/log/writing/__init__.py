@@ -1,0 +1,1 @@
+"""One term of ownership of a ledger, and how its segments are put."""
