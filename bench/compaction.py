@@ -41,9 +41,9 @@ from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.file import FileStore
 from ledgermq_ledger.object_store.metered import MeteredStore
-from ledgermq_ledger.parquet.columns import SCHEMA_BEFORE as SCHEMA
-from ledgermq_ledger.parquet.columns import open_writer
 from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.files.columns import SCHEMA_BEFORE as SCHEMA
+from ledgermq_ledger.parquet.files.columns import open_writer
 from ledgermq_ledger.parquet.report import CompactionReport
 from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_ledger.topics.settings import TopicSettings

@@ -21,8 +21,8 @@ from ledgermq_ledger.log.chains.snapshot import decode_snapshot
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.open_root import cluster_of
+from ledgermq_ledger.parquet.files.stored_file import list_files
 from ledgermq_ledger.parquet.pages import decode_page
-from ledgermq_ledger.parquet.stored_file import list_files
 from ledgermq_ledger.timestamps import from_ms
 from ledgermq_ledger.topics.catalog import Catalog, grown, read_catalog
 from ledgermq_tools.ledger.checkpoint_report import note_parked

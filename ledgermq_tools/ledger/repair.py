@@ -69,7 +69,7 @@ async def repair(
     rows in place of the records that cannot be read. Brokers may run meanwhile. Exit code 6:
     something is still damaged.
     """
-    from ledgermq_ledger.parquet.repair import (
+    from ledgermq_ledger.parquet.compacting.repair import (
         find_parked,
         repair_partition,
     )  # late: every command of the application loads this module

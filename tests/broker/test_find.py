@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import ledgermq_ledger.parquet.columns
+import ledgermq_ledger.parquet.files.columns
 import ledgermq_ledger.view.find
 from ledgermq.client.client import Client
 from ledgermq.client.consuming.message import Message
@@ -95,7 +95,7 @@ def test_what_is_found_is_what_consumers_read(seed: int, monkeypatch: pytest.Mon
     """In memory, in segments that are no longer in memory, in Parquet with many row groups, and in all of them
     together.
     """
-    monkeypatch.setattr(ledgermq_ledger.parquet.columns, "row_group_bytes_of", lambda file: 4000)
+    monkeypatch.setattr(ledgermq_ledger.parquet.files.columns, "row_group_bytes_of", lambda file: 4000)
     monkeypatch.setattr(ledgermq_ledger.view.find, "PIECE_BYTES", 3000)
 
     @virtual
@@ -123,7 +123,7 @@ def test_what_is_found_is_what_consumers_read(seed: int, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 def test_a_search_goes_on_where_a_bound_has_stopped_it(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledgermq_ledger.parquet.columns, "row_group_bytes_of", lambda file: 4000)
+    monkeypatch.setattr(ledgermq_ledger.parquet.files.columns, "row_group_bytes_of", lambda file: 4000)
     monkeypatch.setattr(ledgermq_ledger.view.find, "PIECE_BYTES", 500)
 
     @virtual

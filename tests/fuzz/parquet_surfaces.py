@@ -17,11 +17,11 @@ from ledgermq_ledger.garbage.sweep import find_garbage
 from ledgermq_ledger.log.chains.envelope import ObjectKind, seal, unseal
 from ledgermq_ledger.log.chains.plans import decode_plan
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.parquet.columns import FooterNote, ParquetBuilder, note_of_file
+from ledgermq_ledger.parquet.compacting.task import split_plan
+from ledgermq_ledger.parquet.files.columns import FooterNote, ParquetBuilder, note_of_file
+from ledgermq_ledger.parquet.files.stored_file import describe, parse_footer, read_footer
 from ledgermq_ledger.parquet.pages import PageReader, decode_page
 from ledgermq_ledger.parquet.reader import ParquetCache
-from ledgermq_ledger.parquet.stored_file import describe, parse_footer, read_footer
-from ledgermq_ledger.parquet.task import split_plan
 from tests.fuzz.mutation import mutate_sealed
 from tests.fuzz.surface import Surface, Untyped
 from tests.fuzz.wire_surfaces import DECODED_BYTES_MAX, batch_seeds, spoil_batch

@@ -24,7 +24,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing
 from ledgermq_ledger.object_store.file import FileStore
-from ledgermq_ledger.parquet.round import cut_open_plan_short
+from ledgermq_ledger.parquet.compacting.round import cut_open_plan_short
 from tests.powercut.cutting import CUTS, check_cuts
 from tests.powercut.disk_model import NEWEST, OLDEST, DiskModel, at_random
 from tests.powercut.recording import Killed, Recording, Step

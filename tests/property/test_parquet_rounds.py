@@ -26,8 +26,8 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.files.stored_file import list_files
 from ledgermq_ledger.parquet.pages import PageReader
-from ledgermq_ledger.parquet.stored_file import list_files
 from ledgermq_ledger.rounds.runner import compact_bundle
 from tests.stores.backends import seeded_sources
 from tests.stores.dying import Crash, DyingStore

@@ -18,7 +18,7 @@ from ledgermq.protocol.batches.records import SCHEMA, decode_batch, encode_batch
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.parquet import columns
+from ledgermq_ledger.parquet.files import columns
 from ledgermq_ledger.parquet.reader import ParquetCache, read_parquet
 from tests.virtual_time import run_virtual, virtual_sources
 from tests.worlds.ledgers import append_and_wait

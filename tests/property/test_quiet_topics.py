@@ -18,11 +18,11 @@ from ledgermq_ledger.log.chains.checkpoint import genesis
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.history import History
 from ledgermq_ledger.log.segments.segment import SlotIndex
-from ledgermq_ledger.parquet import plan as plans
-from ledgermq_ledger.parquet.columns import note_of_file
-from ledgermq_ledger.parquet.commit import commit_move
-from ledgermq_ledger.parquet.plan import make_plan
-from ledgermq_ledger.parquet.stored_file import StoredFile
+from ledgermq_ledger.parquet.compacting import plan as plans
+from ledgermq_ledger.parquet.compacting.commit import commit_move
+from ledgermq_ledger.parquet.compacting.plan import make_plan
+from ledgermq_ledger.parquet.files.columns import note_of_file
+from ledgermq_ledger.parquet.files.stored_file import StoredFile
 from ledgermq_ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
 from ledgermq_ledger.view.fetch_index import FetchIndex
 

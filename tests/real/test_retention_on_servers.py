@@ -16,9 +16,9 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import ClusterDefaults, open_cluster
 from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet.compacting.round import run_round
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
-from ledgermq_ledger.parquet.round import run_round
 from ledgermq_ledger.root.open import open_store
 from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq_tools.ledger import fsck, gc

@@ -15,9 +15,9 @@ from ledgermq_ledger.garbage.ledgers.fences import close_finished as close_finis
 from ledgermq_ledger.garbage.sweep import tidy_checkpoints, tidy_segments
 from ledgermq_ledger.log.chains.checkpoint import Move
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
+from ledgermq_ledger.parquet.compacting.round import run_round
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
-from ledgermq_ledger.parquet.round import run_round
 from ledgermq_ledger.topics.catalog import Catalog
 from tests.judges.violation import Violation
 from tests.simulation.ambush import NO_AMBUSH

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-import ledgermq_ledger.parquet.round
+import ledgermq_ledger.parquet.compacting.round
 from ledgermq_ledger.log.history import History
 from ledgermq_ledger.object_store.contract import ObjectStore
 from tests.simulation.mutants import mutant
@@ -23,4 +23,4 @@ def appended_by_the_clock_of_each_owner(patch: Patch) -> None:
         for at, segment in enumerate(history.segments):
             history.segments[at] = replace(segment, stored_ms=segment.index.created_ms)
 
-    patch.setattr(ledgermq_ledger.parquet.round, "_find_dates", find_dates)
+    patch.setattr(ledgermq_ledger.parquet.compacting.round, "_find_dates", find_dates)

@@ -10,7 +10,7 @@ import pytest
 import ledgermq_ledger.log.chains.checkpoint
 import ledgermq_ledger.log.chains.plans
 import ledgermq_ledger.log.recovery
-import ledgermq_ledger.parquet.round
+import ledgermq_ledger.parquet.compacting.round
 import tests.simulation.ledger_run
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
@@ -76,11 +76,11 @@ def deleted_by_memory(patch: Patch) -> None:
                 await store.delete([keys.segment(bundle, slot.slot)])
         return 0
 
-    patch.setattr(ledgermq_ledger.parquet.round, "require_open", _delete_first(delete_segments))
+    patch.setattr(ledgermq_ledger.parquet.compacting.round, "require_open", _delete_first(delete_segments))
 
 
 def _delete_first(delete: Any) -> Any:
-    real = ledgermq_ledger.parquet.round.require_open
+    real = ledgermq_ledger.parquet.compacting.round.require_open
 
     async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
         await delete(store, plan.bundle)
@@ -105,8 +105,8 @@ def stale_plan_run(patch: Patch) -> None:
 
         return move
 
-    patch.setattr(ledgermq_ledger.parquet.round, "require_open", require_open)
-    patch.setattr(ledgermq_ledger.parquet.round, "commit_move", commit_move)
+    patch.setattr(ledgermq_ledger.parquet.compacting.round, "require_open", require_open)
+    patch.setattr(ledgermq_ledger.parquet.compacting.round, "commit_move", commit_move)
     patch.setattr(ledgermq_ledger.log.recovery, "check_successor", lambda base, new: None)
 
 

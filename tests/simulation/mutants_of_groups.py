@@ -14,7 +14,7 @@ from ledgermq_broker.internal.bundle_log import BundleLog
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.snapshot import InternalRecord, clean
-from ledgermq_ledger.parquet import snapshot_build
+from ledgermq_ledger.parquet.compacting import snapshot_build
 from ledgermq_ledger.root.two_clocks import TwoClocks
 from ledgermq_offsets.committing import commits
 from ledgermq_offsets.membership import members

@@ -8,7 +8,7 @@ import ledgermq_ledger.log.chains.checkpoint
 import ledgermq_ledger.log.chains.plans
 import ledgermq_ledger.log.recovery
 import ledgermq_ledger.log.writing.writer
-import ledgermq_ledger.parquet.round
+import ledgermq_ledger.parquet.compacting.round
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.ledger_ref import LedgerRef

@@ -13,13 +13,13 @@ import ledgermq_ledger.garbage.ledgers.fences
 import ledgermq_ledger.garbage.topics.commit_age
 import ledgermq_ledger.garbage.topics.removed
 import ledgermq_ledger.object_store.s3
-import ledgermq_ledger.parquet.task
+import ledgermq_ledger.parquet.compacting.task
 import tests.simulation.s3
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.parquet.task import _Run
+from ledgermq_ledger.parquet.compacting.task import _Run
 from tests.simulation.mutants import mutant
 from tests.simulation.rounds_plan import LATE_TWICE, SLEEPER_OVER_A_REMOVAL, SLEEPER_WITH_A_WRONG_CLOCK, rounds_plan_of
 from tests.simulation.s3 import SimulatedS3
@@ -50,7 +50,7 @@ def url_signed_after_the_look(patch: Patch) -> None:
     """S3: first the look whether the plan is open, then the signature."""
 
     async def take_permission(self: _Run) -> None:
-        await ledgermq_ledger.parquet.task.require_open(self.store, self.plan)
+        await ledgermq_ledger.parquet.compacting.task.require_open(self.store, self.plan)
         await _sign(self)
 
     patch.setattr(_Run, "_take_permission", take_permission)
@@ -73,7 +73,7 @@ def url_signed_anew_without_a_look(patch: Patch) -> None:
 async def _sign(run: _Run) -> None:
     files = [file.key for file in run.plan.files]
     run.permission = await run.store.fenced_puts(
-        ledgermq_ledger.parquet.task.fence_of(run.plan), files, run.task.url_life_ms
+        ledgermq_ledger.parquet.compacting.task.fence_of(run.plan), files, run.task.url_life_ms
     )
 
 
@@ -150,7 +150,7 @@ def fence_opened_by_the_task(patch: Patch) -> None:
     real = _Run._take_permission
 
     async def take_permission(self: _Run) -> None:
-        await self.store.open_fence(ledgermq_ledger.parquet.task.fence_of(self.plan))
+        await self.store.open_fence(ledgermq_ledger.parquet.compacting.task.fence_of(self.plan))
         await _sign(self)
 
     assert real is not None

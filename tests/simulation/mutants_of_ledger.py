@@ -12,7 +12,7 @@ import ledgermq_ledger.log.chains.checkpoint
 import ledgermq_ledger.log.chains.plans
 import ledgermq_ledger.log.recovery
 import ledgermq_ledger.log.writing.writer
-import ledgermq_ledger.parquet.round
+import ledgermq_ledger.parquet.compacting.round
 import tests.simulation.ledger_run
 from ledgermq.errors import LedgerMQError, NotOwner
 from ledgermq.sources import Sources

@@ -22,7 +22,8 @@ from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.partitions.moves import SLOT_BITS, Moves, open_after
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
 from ledgermq_ledger.log.writing.writer import LedgerWriter
-from ledgermq_ledger.parquet import commit, hand_over, plan
+from ledgermq_ledger.parquet import hand_over
+from ledgermq_ledger.parquet.compacting import commit, plan
 from ledgermq_ledger.rounds import runner
 from ledgermq_ledger.topics import facts
 from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic

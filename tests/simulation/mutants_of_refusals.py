@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import ledgermq_ledger.parquet.round
+import ledgermq_ledger.parquet.compacting.round
 from ledgermq.errors import LedgerMQError, StoreFull
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.fold import LedgerState
@@ -95,7 +95,7 @@ def plan_cut_short_with_its_fence_open(patch: Patch) -> None:
     async def cut_short(store: ObjectStore, plan: fmt.CompactionPlan) -> None:
         pass
 
-    patch.setattr(ledgermq_ledger.parquet.round, "cut_short", cut_short)
+    patch.setattr(ledgermq_ledger.parquet.compacting.round, "cut_short", cut_short)
 
 
 LOADED = True

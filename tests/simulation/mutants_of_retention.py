@@ -13,7 +13,7 @@ import ledgermq_ledger.garbage.sweep
 import ledgermq_ledger.garbage.topics.cleaned_files
 import ledgermq_ledger.garbage.topics.expired_files
 import ledgermq_ledger.garbage.topics.retention
-import ledgermq_ledger.parquet.archive
+import ledgermq_ledger.parquet.archiving.archive
 from ledgermq_ledger import keys
 from ledgermq_ledger.garbage import heartbeats
 from ledgermq_ledger.garbage.found import Kind, Removable
@@ -85,7 +85,7 @@ def archive_not_read_back(patch: Patch) -> None:
         except (ObjectMissing, StoreUncertain):
             return
 
-    patch.setattr(ledgermq_ledger.parquet.archive.Archives, "keep", keep)
+    patch.setattr(ledgermq_ledger.parquet.archiving.archive.Archives, "keep", keep)
 
 
 @mutant("rounds", likely=_archives)
@@ -100,7 +100,7 @@ def archive_after_the_original_is_gone(patch: Patch) -> None:
         await self._store.delete([key])
         await (await self.store(url)).put_if_absent(keys.archived(key), [data])
 
-    patch.setattr(ledgermq_ledger.parquet.archive.Archives, "keep", keep)
+    patch.setattr(ledgermq_ledger.parquet.archiving.archive.Archives, "keep", keep)
 
 
 @mutant("rounds", likely=_sweeps)

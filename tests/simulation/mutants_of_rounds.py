@@ -15,10 +15,10 @@ import ledgermq_ledger.garbage.topics.removed
 import ledgermq_ledger.garbage.topics.retention
 import ledgermq_ledger.garbage.topics.unreferenced_files
 import ledgermq_ledger.log.chains.plans
-import ledgermq_ledger.parquet.group_build
-import ledgermq_ledger.parquet.plan
-import ledgermq_ledger.parquet.round
-import ledgermq_ledger.parquet.task
+import ledgermq_ledger.parquet.compacting.group_build
+import ledgermq_ledger.parquet.compacting.plan
+import ledgermq_ledger.parquet.compacting.round
+import ledgermq_ledger.parquet.compacting.task
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
@@ -28,9 +28,9 @@ from ledgermq_ledger.garbage.listing import Listing
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.columns import ParquetBuilder
+from ledgermq_ledger.parquet.compacting.group_build import Built
 from ledgermq_ledger.parquet.compaction import Compaction
-from ledgermq_ledger.parquet.group_build import Built
+from ledgermq_ledger.parquet.files.columns import ParquetBuilder
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.topics import removal as topic_removal
 from tests.simulation.mutants import mutant
@@ -42,7 +42,7 @@ Patch = pytest.MonkeyPatch
 @mutant("rounds")
 def plan_not_frozen(patch: Patch) -> None:
     """Who loses the put of a plan runs its own all the same."""
-    real = ledgermq_ledger.parquet.round.put_plan
+    real = ledgermq_ledger.parquet.compacting.round.put_plan
 
     async def put_plan(store: ObjectStore, plan: fmt.CompactionPlan, sources: Any) -> bool:
         await real(store, plan, sources)
@@ -52,8 +52,8 @@ def plan_not_frozen(patch: Patch) -> None:
     async def read_plan(store: ObjectStore, bundle: int, number: int) -> None:
         return None
 
-    patch.setattr(ledgermq_ledger.parquet.round, "put_plan", put_plan)
-    patch.setattr(ledgermq_ledger.parquet.round, "read_plan", read_plan)
+    patch.setattr(ledgermq_ledger.parquet.compacting.round, "put_plan", put_plan)
+    patch.setattr(ledgermq_ledger.parquet.compacting.round, "read_plan", read_plan)
 
 
 @mutant("rounds")
@@ -138,13 +138,13 @@ def snapshot_keeps_the_oldest(patch: Patch) -> None:
             first.setdefault(record.key, record)
         return sorted((r for r in first.values() if r.value is not None), key=lambda r: r.offset)
 
-    patch.setattr("ledgermq_ledger.parquet.snapshot_build.clean", clean)
+    patch.setattr("ledgermq_ledger.parquet.compacting.snapshot_build.clean", clean)
 
 
 @mutant("rounds")
 def file_without_its_last_record(patch: Patch) -> None:
     """A plan's file ends one record early; the next begins behind the gap."""
-    real = ledgermq_ledger.parquet.plan._file
+    real = ledgermq_ledger.parquet.compacting.plan._file
 
     def file(backlog: Any, plan: int) -> fmt.PlannedFile:
         found = real(backlog, plan)
@@ -154,13 +154,13 @@ def file_without_its_last_record(patch: Patch) -> None:
             found.key = replace(parsed, last_offset=found.last_offset - 1).key
         return found
 
-    patch.setattr(ledgermq_ledger.parquet.plan, "_file", file)
+    patch.setattr(ledgermq_ledger.parquet.compacting.plan, "_file", file)
 
 
 @mutant("rounds")
 def commit_of_a_plan_that_was_finished(patch: Patch) -> None:
     """A runner that was asleep commits its plan again."""
-    real = ledgermq_ledger.parquet.round.commit_move
+    real = ledgermq_ledger.parquet.compacting.round.commit_move
 
     def commit_move(plan: fmt.CompactionPlan, stored: Any, **more: Any) -> Any:
         move = real(plan, stored, **more)
@@ -172,7 +172,7 @@ def commit_of_a_plan_that_was_finished(patch: Patch) -> None:
 
         return again
 
-    patch.setattr(ledgermq_ledger.parquet.round, "commit_move", commit_move)
+    patch.setattr(ledgermq_ledger.parquet.compacting.round, "commit_move", commit_move)
 
 
 async def _live(store: ObjectStore, cluster: Any) -> set[str]:
@@ -191,8 +191,8 @@ def task_does_not_look(patch: Patch) -> None:
     async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
         return await newest_checkpoint(store, plan.bundle)
 
-    patch.setattr(ledgermq_ledger.parquet.round, "require_open", require_open)
-    patch.setattr(ledgermq_ledger.parquet.task, "require_open", require_open)
+    patch.setattr(ledgermq_ledger.parquet.compacting.round, "require_open", require_open)
+    patch.setattr(ledgermq_ledger.parquet.compacting.task, "require_open", require_open)
 
 
 @mutant("rounds")
@@ -202,8 +202,8 @@ def next_plan_before_the_last_is_finished(patch: Patch) -> None:
     async def open_plan(compaction: Compaction, bundle: int, catalog: Any, **how: bool) -> Any:
         store, sources = compaction.store, compaction.sources
         numbers = [keys.number(info.key) async for info in store.list(keys.compactions(bundle))]
-        history = await ledgermq_ledger.parquet.round.read_history(compaction.ledger(bundle))
-        plan = ledgermq_ledger.parquet.round.make_plan(
+        history = await ledgermq_ledger.parquet.compacting.round.read_history(compaction.ledger(bundle))
+        plan = ledgermq_ledger.parquet.compacting.round.make_plan(
             history, catalog, now_ms=sources.now_ms(), put_id=sources.new_id(), **how
         )
         if plan is None:
@@ -213,23 +213,25 @@ def next_plan_before_the_last_is_finished(patch: Patch) -> None:
             parsed = keys.parse_parquet(file.key)
             assert parsed is not None
             file.key = replace(parsed, plan=plan.number).key
-        return plan if await ledgermq_ledger.parquet.round.put_plan(store, plan, sources) else None
+        return plan if await ledgermq_ledger.parquet.compacting.round.put_plan(store, plan, sources) else None
 
     async def require_open(store: ObjectStore, plan: fmt.CompactionPlan) -> fmt.Checkpoint:
         return await newest_checkpoint(store, plan.bundle)
 
-    patch.setattr(ledgermq_ledger.parquet.round, "_open_plan", open_plan)
-    patch.setattr(ledgermq_ledger.parquet.round, "require_open", require_open)
-    patch.setattr(ledgermq_ledger.parquet.task, "require_open", require_open)
+    patch.setattr(ledgermq_ledger.parquet.compacting.round, "_open_plan", open_plan)
+    patch.setattr(ledgermq_ledger.parquet.compacting.round, "require_open", require_open)
+    patch.setattr(ledgermq_ledger.parquet.compacting.task, "require_open", require_open)
 
 
 @mutant("rounds")
 def range_dropped_while_files_are_left(patch: Patch) -> None:
     """Records below the log start are left out, though the partition has Parquet files before them."""
     patch.setattr(
-        ledgermq_ledger.parquet.plan, "_first_offset", lambda counters: max(counters.log_start, counters.parquet_end)
+        ledgermq_ledger.parquet.compacting.plan,
+        "_first_offset",
+        lambda counters: max(counters.log_start, counters.parquet_end),
     )
-    patch.setattr(ledgermq_ledger.parquet.plan, "check_plan", lambda history, plan, backlogs: None)
+    patch.setattr(ledgermq_ledger.parquet.compacting.plan, "check_plan", lambda history, plan, backlogs: None)
 
 
 @mutant("rounds")
@@ -254,7 +256,7 @@ def log_start_forgets_what_is_left(patch: Patch) -> None:
 @mutant("rounds")
 def uncertain_commit_undone(patch: Patch) -> None:
     """The files of a plan are deleted when its commit could not be told, or was another's."""
-    real = ledgermq_ledger.parquet.round._commit
+    real = ledgermq_ledger.parquet.compacting.round._commit
 
     async def commit(compaction: Compaction, plan: fmt.CompactionPlan, stored: Any, **more: Any) -> bool:
         try:
@@ -265,7 +267,7 @@ def uncertain_commit_undone(patch: Patch) -> None:
             await compaction.store.delete([file.key for file in stored])
         return done
 
-    patch.setattr(ledgermq_ledger.parquet.round, "_commit", commit)
+    patch.setattr(ledgermq_ledger.parquet.compacting.round, "_commit", commit)
 
 
 @mutant("rounds")
@@ -273,14 +275,18 @@ def topic_dropped_before_the_checkpoint_names_it(patch: Patch) -> None:
     """A plan leaves out the records of a topic that the catalog does not know: it is removed, or it
     is newer than the catalog.
     """
-    real = ledgermq_ledger.parquet.plan.fate_of
+    real = ledgermq_ledger.parquet.compacting.plan.fate_of
 
     def fate_of(topic_id: int, history: Any, catalog: Any) -> Any:
         fate = real(topic_id, history, catalog)
-        return ledgermq_ledger.parquet.plan.Fate.DROP if fate is ledgermq_ledger.parquet.plan.Fate.WAIT else fate
+        return (
+            ledgermq_ledger.parquet.compacting.plan.Fate.DROP
+            if fate is ledgermq_ledger.parquet.compacting.plan.Fate.WAIT
+            else fate
+        )
 
-    patch.setattr(ledgermq_ledger.parquet.plan, "fate_of", fate_of)
-    patch.setattr(ledgermq_ledger.parquet.round, "needs_newer_catalog", lambda history, catalog: False)
+    patch.setattr(ledgermq_ledger.parquet.compacting.plan, "fate_of", fate_of)
+    patch.setattr(ledgermq_ledger.parquet.compacting.round, "needs_newer_catalog", lambda history, catalog: False)
 
 
 @mutant("rounds")
@@ -309,11 +315,11 @@ def task_reads_a_slot_that_was_created_again(patch: Patch) -> None:
             for key, file in self.files.items()
         ]
 
-    real = ledgermq_ledger.parquet.group_build._read_slot
-    patch.setattr(ledgermq_ledger.parquet.group_build._Group, "built", built)
-    patch.setattr(ledgermq_ledger.parquet.group_build, "read_planned_index", read_planned_index)
-    patch.setattr(ledgermq_ledger.parquet.group_build, "refuse", refuse)
-    patch.setattr(ledgermq_ledger.parquet.group_build, "_read_slot", read_slot)
+    real = ledgermq_ledger.parquet.compacting.group_build._read_slot
+    patch.setattr(ledgermq_ledger.parquet.compacting.group_build._Group, "built", built)
+    patch.setattr(ledgermq_ledger.parquet.compacting.group_build, "read_planned_index", read_planned_index)
+    patch.setattr(ledgermq_ledger.parquet.compacting.group_build, "refuse", refuse)
+    patch.setattr(ledgermq_ledger.parquet.compacting.group_build, "_read_slot", read_slot)
 
 
 @mutant("rounds")

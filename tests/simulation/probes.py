@@ -18,8 +18,8 @@ import ledgermq_broker.bundle.owner
 import ledgermq_ledger.log.chains.plans
 import ledgermq_ledger.log.recovery
 import ledgermq_ledger.object_store.settle
-import ledgermq_ledger.parquet.round
-import ledgermq_ledger.parquet.task
+import ledgermq_ledger.parquet.compacting.round
+import ledgermq_ledger.parquet.compacting.task
 import ledgermq_spark.source.followed
 import ledgermq_spark.source.planning
 import tests.simulation.ledger_broker
@@ -155,10 +155,10 @@ def _probe_rounds(patch: pytest.MonkeyPatch) -> None:
         loop.cut_short.add(fence_of(plan))
         saw("a plan was cut short")
 
-    _before(patch, ledgermq_ledger.parquet.round, "cut_short", cut)
-    _after(patch, ledgermq_ledger.parquet.round, "put_plan", planned)
-    _after(patch, ledgermq_ledger.parquet.round, "_commit", committed)
-    for module in (ledgermq_ledger.parquet.round, ledgermq_ledger.parquet.task):
+    _before(patch, ledgermq_ledger.parquet.compacting.round, "cut_short", cut)
+    _after(patch, ledgermq_ledger.parquet.compacting.round, "put_plan", planned)
+    _after(patch, ledgermq_ledger.parquet.compacting.round, "_commit", committed)
+    for module in (ledgermq_ledger.parquet.compacting.round, ledgermq_ledger.parquet.compacting.task):
         _on_error(patch, module, "require_open", overtaken)
 
 

@@ -22,8 +22,8 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.plans import PlanOvertaken, read_plan
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet.compacting.task import split_plan
 from ledgermq_ledger.parquet.report import CompactionReport, Progress
-from ledgermq_ledger.parquet.task import split_plan
 from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_spark.engine import SparkEngine, TaskFailure, run_on_executor
 from ledgermq_spark.session import WORKER_ENVIRONMENT, open_session

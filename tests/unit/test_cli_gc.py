@@ -11,9 +11,9 @@ import pytest
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterDefaults, open_cluster
+from ledgermq_ledger.parquet.compacting.round import run_round
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
-from ledgermq_ledger.parquet.round import run_round
 from ledgermq_tools.ledger import gc
 from tests.stores.backends import file_store
 from tests.worlds.filled_root import fill_root

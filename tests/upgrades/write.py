@@ -41,10 +41,10 @@ from ledgermq_ledger.log.segments.segment import encode_segment, first_batch_pos
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.file import FileStore
 from ledgermq_ledger.open_root import opened
+from ledgermq_ledger.parquet.compacting.round import run_round
+from ledgermq_ledger.parquet.compacting.task import CompactionTask, TaskOutcome
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import TASK_MEMORY_BYTES, OnTaskDone
-from ledgermq_ledger.parquet.round import run_round
-from ledgermq_ledger.parquet.task import CompactionTask, TaskOutcome
 from ledgermq_ledger.topics.catalog import read_catalog
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.upgrades.calls import record_calls

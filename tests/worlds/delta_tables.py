@@ -10,8 +10,8 @@ from ledgermq_ledger.delta.checkpoint import LastCheckpoint, encode_hint, encode
 from ledgermq_ledger.delta.names import FOLDER, LAST_CHECKPOINT, checkpoint_name, commit_name
 from ledgermq_ledger.delta.statistics import encode_statistics, statistics_of_footer
 from ledgermq_ledger.delta.table import Table, new_table
-from ledgermq_ledger.parquet.columns import SCHEMA
-from ledgermq_ledger.parquet.stored_file import parse_footer
+from ledgermq_ledger.parquet.files.columns import SCHEMA
+from ledgermq_ledger.parquet.files.stored_file import parse_footer
 
 CREATED_MS = 1_767_323_045_000
 CLUSTER, TOPIC_ID = "c1", 7

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from ledgermq.errors import DataDamaged
 from ledgermq_ledger.delta.actions import Action, Add, Line, MetaData, Protocol, Remove, Txn
 from ledgermq_ledger.delta.table import Table
-from ledgermq_ledger.parquet.footer_checksum import BLANK, check_whole
-from ledgermq_ledger.parquet.new_file import FileSink, NewFile
+from ledgermq_ledger.parquet.files.footer_checksum import BLANK, check_whole
+from ledgermq_ledger.parquet.files.new_file import FileSink, NewFile
 
 _TEXTS = pa.map_(pa.string(), pa.string())
 _COLUMNS: dict[str, list[tuple[str, pa.DataType]]] = {

@@ -33,8 +33,8 @@ from ledgermq_ledger.fsck.sinks_check import check_sinks
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.archive_owner import decode_mark
-from ledgermq_ledger.parquet.stored_file import list_files, read_footer
+from ledgermq_ledger.parquet.archiving.owner import decode_mark
+from ledgermq_ledger.parquet.files.stored_file import list_files, read_footer
 from ledgermq_ledger.root.copies import CopyingStore
 from ledgermq_ledger.tables.check import find_faults
 from ledgermq_ledger.topics.catalog import Catalog, reread_bundles

@@ -24,9 +24,9 @@ from ledgermq_ledger.keyed.note import KeyedNote
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.columns import FooterNote
+from ledgermq_ledger.parquet.files.columns import FooterNote
+from ledgermq_ledger.parquet.files.stored_file import read_footer
 from ledgermq_ledger.parquet.pages import PageReader
-from ledgermq_ledger.parquet.stored_file import read_footer
 
 YOUNG_SLOTS = 8
 """A ledger with more slots is not that of a cluster that has just begun: all bundles have been

@@ -17,7 +17,7 @@ from ledgermq_ledger.keyed.note import KeyedNote
 from ledgermq_ledger.keyed.version import KeyedFile, KeyedVersion, newest_version, read_version
 from ledgermq_ledger.keys import KeyedName, PartitionId
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledgermq_ledger.parquet.stored_file import read_footer
+from ledgermq_ledger.parquet.files.stored_file import read_footer
 from ledgermq_ledger.topics.catalog import Catalog
 
 

@@ -15,8 +15,8 @@ from ledgermq_ledger.fsck.parquet_rows import check_footer, find_wrong_rows
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.keys import ParquetName
 from ledgermq_ledger.object_store.contract import FENCES, ObjectInfo, ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.columns import FooterNote
-from ledgermq_ledger.parquet.stored_file import read_footer
+from ledgermq_ledger.parquet.files.columns import FooterNote
+from ledgermq_ledger.parquet.files.stored_file import read_footer
 
 
 @dataclass(slots=True)

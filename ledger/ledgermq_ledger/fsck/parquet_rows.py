@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.keys import ParquetName, is_internal
-from ledgermq_ledger.parquet.columns import APPENDED, SCHEMA, SCHEMA_BEFORE, FooterNote
-from ledgermq_ledger.parquet.footer_checksum import check_whole
+from ledgermq_ledger.parquet.files.columns import APPENDED, SCHEMA, SCHEMA_BEFORE, FooterNote
+from ledgermq_ledger.parquet.files.footer_checksum import check_whole
 
 
 def read_rows(data: bytes, key: str) -> pa.Table | str:

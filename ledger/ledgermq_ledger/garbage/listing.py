@@ -21,8 +21,8 @@ from ledgermq_ledger.log.chains.checkpoint import genesis, newest_checkpoint
 from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.log.chains.plans import read_plan
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
+from ledgermq_ledger.parquet.files.stored_file import list_files
 from ledgermq_ledger.parquet.pages import PageReader
-from ledgermq_ledger.parquet.stored_file import list_files
 
 ATTEMPTS_MAX = 10
 

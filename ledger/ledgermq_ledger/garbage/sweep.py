@@ -40,7 +40,7 @@ from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.chains.plans import PlansByFence, open_fences
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import FENCES, ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.archive import OpenArchive
+from ledgermq_ledger.parquet.archiving.archive import OpenArchive
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.topics.catalog import Catalog, Topic, grown, reread_bundles
 from ledgermq_ledger.topics.facts import may_remove

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from ledgermq_ledger.parquet.footer_checksum import BLANK
+from ledgermq_ledger.parquet.files.footer_checksum import BLANK
 
 _METADATA_KEY = b"ledgermq"
 KIND = "keyed"

@@ -28,10 +28,10 @@ from ledgermq_ledger.keyed.version import KeyedFile, KeyedVersion, newest_versio
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.columns import SCHEMA as PARQUET_SCHEMA
-from ledgermq_ledger.parquet.key_search import KeyMatches, key_bytes, may_hold_key, rows_with_key
-from ledgermq_ledger.parquet.row_group import read_columns
-from ledgermq_ledger.parquet.stored_file import read_footer
+from ledgermq_ledger.parquet.files.columns import SCHEMA as PARQUET_SCHEMA
+from ledgermq_ledger.parquet.files.key_search import KeyMatches, key_bytes, may_hold_key, rows_with_key
+from ledgermq_ledger.parquet.files.row_group import read_columns
+from ledgermq_ledger.parquet.files.stored_file import read_footer
 
 T = TypeVar("T")
 

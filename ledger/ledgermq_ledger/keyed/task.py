@@ -32,7 +32,8 @@ from ledgermq_ledger.keyed.version import KeyedFile
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.object_store.contract import AlreadyExists, ObjectMissing, ObjectStore, StoreUncertain
 from ledgermq_ledger.object_store.settle import pause_before_retry
-from ledgermq_ledger.parquet.columns import (
+from ledgermq_ledger.parquet.compacting.task import PUT_ATTEMPTS_MAX
+from ledgermq_ledger.parquet.files.columns import (
     APPENDED,
     ROW_GROUP_BYTES,
     ROW_GROUP_ROWS_MAX,
@@ -40,10 +41,9 @@ from ledgermq_ledger.parquet.columns import (
     close_writer,
     open_writer,
 )
-from ledgermq_ledger.parquet.new_file import FileSink, NewFile
-from ledgermq_ledger.parquet.row_group import read_columns
-from ledgermq_ledger.parquet.stored_file import parse_footer, read_footer
-from ledgermq_ledger.parquet.task import PUT_ATTEMPTS_MAX
+from ledgermq_ledger.parquet.files.new_file import FileSink, NewFile
+from ledgermq_ledger.parquet.files.row_group import read_columns
+from ledgermq_ledger.parquet.files.stored_file import parse_footer, read_footer
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from ledgermq_ledger.log.chains.checkpoint import partitions_by_key
 from ledgermq_ledger.log.chains.envelope import ObjectKind, seal, unseal
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
-from ledgermq_ledger.parquet.stored_file import StoredFile
+from ledgermq_ledger.parquet.files.stored_file import StoredFile
 
 
 def decode_page(data: bytes, key: str) -> fmt.FilePage:

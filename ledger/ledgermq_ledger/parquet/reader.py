@@ -30,11 +30,11 @@ from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.log.segments.time_search import first_time_at
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.parquet.columns import SCHEMA as COLUMNS
-from ledgermq_ledger.parquet.key_search import KeyMatches, key_bytes, may_hold_key, rows_with_key
+from ledgermq_ledger.parquet.files.columns import SCHEMA as COLUMNS
+from ledgermq_ledger.parquet.files.key_search import KeyMatches, key_bytes, may_hold_key, rows_with_key
+from ledgermq_ledger.parquet.files.row_group import open_row_group, read_columns, read_row_group
+from ledgermq_ledger.parquet.files.stored_file import read_footer
 from ledgermq_ledger.parquet.pages import PageReader
-from ledgermq_ledger.parquet.row_group import open_row_group, read_columns, read_row_group
-from ledgermq_ledger.parquet.stored_file import read_footer
 
 DECODED_BYTES_MAX = 256 * 1024 * 1024
 FOOTERS_MAX = 256

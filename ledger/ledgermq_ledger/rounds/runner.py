@@ -18,12 +18,12 @@ from ledgermq_ledger.log.history import History, read_history
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import bring_into_force, recover
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq_ledger.parquet.compacting.plan import Fate, backlogs_of, fate_of, needs_newer_catalog
+from ledgermq_ledger.parquet.compacting.round import run_round
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import Engine
 from ledgermq_ledger.parquet.hand_over import forget_handed_over, is_elsewhere
-from ledgermq_ledger.parquet.plan import Fate, backlogs_of, fate_of, needs_newer_catalog
 from ledgermq_ledger.parquet.report import CompactionReport, Lag, OnProgress, RoundReport
-from ledgermq_ledger.parquet.round import run_round
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.topics.catalog import Catalog, grown
 from ledgermq_ledger.topics.removal import take_in_facts

@@ -12,7 +12,7 @@ from ledgermq_ledger.delta.table import Table
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import checkpoint_in_charge, partition_of
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.parquet.columns import SCHEMA
+from ledgermq_ledger.parquet.files.columns import SCHEMA
 from ledgermq_ledger.tables.table_log import TableLog
 from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.tables import bundle_before

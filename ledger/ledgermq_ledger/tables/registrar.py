@@ -31,7 +31,7 @@ from ledgermq_ledger.log.chains.checkpoint import (
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.columns import APPENDED, SCHEMA
+from ledgermq_ledger.parquet.files.columns import APPENDED, SCHEMA
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.tables.table_log import Committed, TableLog
 from ledgermq_ledger.topics.catalog import Topic

@@ -27,7 +27,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segments.segment import read_index
 from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.key_search import KeyMatches, rows_with_key
+from ledgermq_ledger.parquet.files.key_search import KeyMatches, rows_with_key
 from ledgermq_ledger.parquet.reader import ParquetCache, file_at
 from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.view.fetch_index import IndexedBatch, Span

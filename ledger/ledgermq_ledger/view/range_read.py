@@ -30,7 +30,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import bundle_of, newest_checkpoint, partition_of
 from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.archive_read import ArchivedFile, ArchiveReader
+from ledgermq_ledger.parquet.archiving.reading import ArchivedFile, ArchiveReader
 from ledgermq_ledger.parquet.reader import ParquetCache, read_parquet_rows
 from ledgermq_ledger.view.cold_reader import ColdReader, choose_batches
 from ledgermq_ledger.view.fetch_index import PartitionIndex, Place, Span

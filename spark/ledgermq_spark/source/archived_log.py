@@ -7,7 +7,7 @@ from __future__ import annotations
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.parquet.archive_read import ArchivedFile, ArchiveReader
+from ledgermq_ledger.parquet.archiving.reading import ArchivedFile, ArchiveReader
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.view.range_read import OffsetRange

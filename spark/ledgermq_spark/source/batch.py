@@ -13,8 +13,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.parquet.archive import Archives
-from ledgermq_ledger.parquet.archive_read import ArchiveReader
+from ledgermq_ledger.parquet.archiving.archive import Archives
+from ledgermq_ledger.parquet.archiving.reading import ArchiveReader
 from ledgermq_ledger.root.open import open_store
 from ledgermq_ledger.view.range_read import RangeReader
 from ledgermq_ledger.view.shared_slots import SharedSlots

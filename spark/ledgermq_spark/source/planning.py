@@ -19,8 +19,8 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.parquet.archive import Archives
-from ledgermq_ledger.parquet.archive_read import ArchiveReader
+from ledgermq_ledger.parquet.archiving.archive import Archives
+from ledgermq_ledger.parquet.archiving.reading import ArchiveReader
 from ledgermq_ledger.topics.catalog import Catalog, Topic, read_catalog
 from ledgermq_ledger.view.fetch_index import Span
 from ledgermq_ledger.view.followed_ledger import FollowedLedger

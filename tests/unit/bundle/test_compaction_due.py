@@ -16,8 +16,8 @@ from ledgermq_broker.bundle.upkeep.compaction_due import (
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.internal_topic import INTERNAL_SEGMENTS, INTERNAL_TARGET_BYTES
+from ledgermq_ledger.parquet.compacting.plan import INTERNAL_LAG_MS
 from ledgermq_ledger.parquet.compaction import NoStaleVersions
-from ledgermq_ledger.parquet.plan import INTERNAL_LAG_MS
 from ledgermq_ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
 from ledgermq_ledger.view.fetch_index import FetchIndex
 

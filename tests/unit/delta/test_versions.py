@@ -13,7 +13,7 @@ from ledgermq_ledger.delta.actions import Add, Commit, MetaData, Remove
 from ledgermq_ledger.delta.table import Table
 from ledgermq_ledger.delta.versions import Draft, Listed, ListedFile, Topic, draft_version, registered
 from ledgermq_ledger.keys import ParquetName
-from ledgermq_ledger.parquet.columns import SCHEMA
+from ledgermq_ledger.parquet.files.columns import SCHEMA
 
 TOPIC = Topic("c", "t", (7, 12), 2, SCHEMA)
 

@@ -17,7 +17,7 @@ from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.log.segments.segment import encode_segment, first_batch_position
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.parquet.archive_owner import encode_mark
+from ledgermq_ledger.parquet.archiving.owner import encode_mark
 from ledgermq_ledger.sinks import Decision, DoneMark, encode_decision, encode_done
 from tests.worlds.ledgers import encode_values
 from tests.worlds.roots import Root, parquet_keys

@@ -17,9 +17,9 @@ from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.keyed.note import KeyedNote
 from ledgermq_ledger.keyed.version import KeyedVersion, encode_version, newest_version
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.parquet.columns import close_writer, open_writer
-from ledgermq_ledger.parquet.new_file import FileSink
-from ledgermq_ledger.parquet.stored_file import parse_footer
+from ledgermq_ledger.parquet.files.columns import close_writer, open_writer
+from ledgermq_ledger.parquet.files.new_file import FileSink
+from ledgermq_ledger.parquet.files.stored_file import parse_footer
 from tests.unit.keyed.test_cleaning_faults import AGE_S, Filled, filled
 from tests.virtual_time import virtual
 

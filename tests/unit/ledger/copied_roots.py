@@ -9,7 +9,7 @@ from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.log.chains.plans import put_plan
 from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.parquet.plan import make_plan
+from ledgermq_ledger.parquet.compacting.plan import make_plan
 from ledgermq_ledger.root.copies import CopyingStore
 from ledgermq_ledger.topics.catalog import read_catalog
 from tests.stores.counting import CountingMeter

@@ -83,7 +83,7 @@ async def test_any_part_can_be_had(root: Root, first: int, end: int) -> None:
 async def test_a_row_group_is_decoded_in_pieces(
     root: Root, first: int, end: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ledgermq_ledger.parquet.row_group.PIECE_BYTES", 1)
+    monkeypatch.setattr("ledgermq_ledger.parquet.files.row_group.PIECE_BYTES", 1)
     reader = RangeReader(root.store, run_inline)
     ranges = await planned(root, first, end)
     pieces = [(at, piece.num_rows) for each in ranges async for at, piece in reader.read(each)]

@@ -23,7 +23,7 @@ from ledgermq_ledger.fsck.parquet_rows import rises
 from ledgermq_ledger.garbage.topics import retention
 from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.parquet.columns import APPENDED
+from ledgermq_ledger.parquet.files.columns import APPENDED
 from ledgermq_ledger.parquet.pages import PageReader
 from tests.stores.backends import file_store
 from tests.unit.parquet.duckdb_process import answers

@@ -25,10 +25,10 @@ from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper
-from ledgermq_ledger.parquet.archive import archived_files
+from ledgermq_ledger.parquet.archiving.archive import archived_files
+from ledgermq_ledger.parquet.compacting.round import run_round
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
-from ledgermq_ledger.parquet.round import run_round
 from tests.stores.backends import memory_store, seeded_sources
 from tests.stores.dying import Crash, DyingStore
 from tests.stores.one_put import OnePut

@@ -19,8 +19,8 @@ from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.garbage.topics.expired_files import remove_expired as remove_expired_files
 from ledgermq_ledger.object_store.contract import AlreadyExists, Buffer, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.parquet.archive import Archives
-from ledgermq_ledger.parquet.archive_owner import check_owner, decode_mark, encode_mark
+from ledgermq_ledger.parquet.archiving.archive import Archives
+from ledgermq_ledger.parquet.archiving.owner import check_owner, decode_mark, encode_mark
 from tests.stores.one_put import OnePut
 from tests.unit.parquet.test_archive import VALUES, archived_rows, filled, live_rows
 from tests.unit.parquet.test_gc import Clock

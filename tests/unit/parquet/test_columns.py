@@ -14,9 +14,9 @@ import pytest
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol.batches.records import SCHEMA as RECORD_SCHEMA
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.parquet import columns
-from ledgermq_ledger.parquet.columns import FooterNote, ParquetBuilder, empty_file, note_of_file
-from ledgermq_ledger.parquet.stored_file import describe, parse_footer
+from ledgermq_ledger.parquet.files import columns
+from ledgermq_ledger.parquet.files.columns import FooterNote, ParquetBuilder, empty_file, note_of_file
+from ledgermq_ledger.parquet.files.stored_file import describe, parse_footer
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 PLAN = fmt.CompactionPlan(bundle=1, number=4, put_id=b"\x01" * 16)

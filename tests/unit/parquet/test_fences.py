@@ -18,8 +18,8 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.plans import PlanOvertaken, fence_of, put_plan, read_plan, require_open
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import FenceClosed, ObjectStore
-from ledgermq_ledger.parquet.columns import empty_file, note_of_file
-from ledgermq_ledger.parquet.task import run_task, split_plan
+from ledgermq_ledger.parquet.compacting.task import run_task, split_plan
+from ledgermq_ledger.parquet.files.columns import empty_file, note_of_file
 from tests.stores.backends import file_store, memory_store
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root, parquet_keys

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from ledgermq.errors import DataDamaged
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.parquet.columns import SCHEMA_BEFORE, FooterNote, ParquetBuilder, note_of_file
-from ledgermq_ledger.parquet.footer_checksum import check_footer, check_whole, footer_bytes
-from ledgermq_ledger.parquet.stored_file import parse_footer
+from ledgermq_ledger.parquet.files.columns import SCHEMA_BEFORE, FooterNote, ParquetBuilder, note_of_file
+from ledgermq_ledger.parquet.files.footer_checksum import check_footer, check_whole, footer_bytes
+from ledgermq_ledger.parquet.files.stored_file import parse_footer
 from tests.worlds.batches import batch_of
 
 PLAN = fmt.CompactionPlan(bundle=1, number=4, put_id=b"\x01" * 16)

@@ -16,8 +16,8 @@ from ledgermq_ledger.garbage.sweep import collect_garbage, find_garbage, remove_
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper
-from ledgermq_ledger.parquet.columns import FooterNote, empty_file
 from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.files.columns import FooterNote, empty_file
 from ledgermq_ledger.rounds.runner import compact_root
 from tests.virtual_time import virtual
 from tests.worlds.damage import damage_checkpoint

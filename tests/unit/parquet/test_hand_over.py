@@ -24,12 +24,12 @@ from ledgermq_ledger.log.partitions.moves import open_after
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
 from ledgermq_ledger.object_store.contract import FenceClosed
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.parquet.commit import commit_move
+from ledgermq_ledger.parquet.compacting.commit import commit_move
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.files.stored_file import list_files
 from ledgermq_ledger.parquet.hand_over import has_forgotten
 from ledgermq_ledger.parquet.pages import PageReader
-from ledgermq_ledger.parquet.stored_file import list_files
 from ledgermq_ledger.rounds.runner import _not_in_parquet, compact_bundle, round_of_bundle
 from ledgermq_ledger.rounds.stillness import find_stillness
 from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic, encode_topic_record, removed, topic_key

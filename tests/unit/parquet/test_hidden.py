@@ -30,10 +30,10 @@ from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.parquet.columns import FooterNote, empty_file
+from ledgermq_ledger.parquet.compacting.plan import make_plan
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
-from ledgermq_ledger.parquet.plan import make_plan
+from ledgermq_ledger.parquet.files.columns import FooterNote, empty_file
 from ledgermq_ledger.topics import settings as topic_settings
 from tests.stores.backends import seeded_sources
 from tests.stores.dying import Crash, DyingStore

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq_ledger.parquet.columns import SCHEMA, open_writer
-from ledgermq_ledger.parquet.key_search import may_hold_key, rows_with_key
+from ledgermq_ledger.parquet.files.columns import SCHEMA, open_writer
+from ledgermq_ledger.parquet.files.key_search import may_hold_key, rows_with_key
 
 keys = st.one_of(st.none(), st.binary(max_size=3), st.binary(min_size=4090, max_size=4100))
 

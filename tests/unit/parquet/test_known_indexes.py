@@ -19,7 +19,7 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.metered import MeteredStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper
-from ledgermq_ledger.parquet.task import CompactionTask, TaskOutcome, run_task, split_plan
+from ledgermq_ledger.parquet.compacting.task import CompactionTask, TaskOutcome, run_task, split_plan
 from tests.stores.counting import CountingMeter
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import NoTasks, Root, read_parquet_rows
@@ -105,7 +105,7 @@ async def test_a_slot_that_holds_another_segment_is_never_an_input(root: Root, k
 
 async def test_no_more_than_a_bound_travels(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = await task_of(root, known=True)
-    monkeypatch.setattr("ledgermq_ledger.parquet.task.INDEX_BYTES_MAX", sum(map(len, whole.indexes[:2])))
+    monkeypatch.setattr("ledgermq_ledger.parquet.compacting.task.INDEX_BYTES_MAX", sum(map(len, whole.indexes[:2])))
     indexes = SegmentIndexes()
     await read_history(ledger_of(root.store, 1, known=indexes))
     plan = await read_plan(root.store, 1, 1)

@@ -9,9 +9,9 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.parquet.columns import FooterNote
+from ledgermq_ledger.parquet.files.columns import FooterNote
+from ledgermq_ledger.parquet.files.stored_file import StoredFile
 from ledgermq_ledger.parquet.pages import PageReader, build_page, decode_page, encode_page, put_page
-from ledgermq_ledger.parquet.stored_file import StoredFile
 from tests.stores.backends import memory_store
 
 

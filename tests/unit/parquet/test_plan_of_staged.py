@@ -6,7 +6,7 @@ import pytest
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.internal_topic import INTERNAL_SEGMENTS, INTERNAL_TARGET_BYTES, SNAPSHOT_BYTES_PER_SEGMENT
-from ledgermq_ledger.parquet.plan import INTERNAL_LAG_MS
+from ledgermq_ledger.parquet.compacting.plan import INTERNAL_LAG_MS
 from ledgermq_ledger.topics.catalog import removed
 from tests.unit.parquet.planned_ledgers import STAGED, Ledger, catalog_of, ranges, topic
 
@@ -164,6 +164,6 @@ def test_segments_of_removed_topics_behind_staged_batches_are_not_worth_a_file()
 
 def test_a_plan_that_would_trim_staged_batches_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger, catalog = Ledger().segment((4, 0, 1)).segment((1, 0, 1)), catalog_of(topic(1), STAGED)
-    monkeypatch.setattr("ledgermq_ledger.parquet.plan._trim_slot", lambda history, plan, backlogs: 3)
+    monkeypatch.setattr("ledgermq_ledger.parquet.compacting.plan._trim_slot", lambda history, plan, backlogs: 3)
     with pytest.raises(AssertionError, match="partition 4/0 still needs it"):
         ledger.plan(catalog, everything=True)

@@ -21,10 +21,10 @@ from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.parquet.compacting.plan import make_plan
+from ledgermq_ledger.parquet.compacting.repair import find_parked, repair_partition
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
-from ledgermq_ledger.parquet.plan import make_plan
-from ledgermq_ledger.parquet.repair import find_parked, repair_partition
 from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq_ledger.topics.removal import note_of, take_in_facts
 from tests.stores.late_checkpoint import LateCheckpoint

@@ -20,8 +20,8 @@ from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.log.segments.segment import read_index
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.parquet.lost import LOST
-from ledgermq_ledger.parquet.repair import ParkedPartition, find_parked, repair_partition
+from ledgermq_ledger.parquet.compacting.lost import LOST
+from ledgermq_ledger.parquet.compacting.repair import ParkedPartition, find_parked, repair_partition
 from ledgermq_tools.ledger import repair as repair_command
 from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
 from tests.stores.backends import file_store, memory_store

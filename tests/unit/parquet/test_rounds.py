@@ -12,10 +12,10 @@ from ledgermq_ledger.garbage.sweep import tidy_segments
 from ledgermq_ledger.log.chains.plans import put_plan, read_plan
 from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.internal_topic import read_internal
+from ledgermq_ledger.parquet.compacting.plan import make_plan
+from ledgermq_ledger.parquet.compacting.round import run_round
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
-from ledgermq_ledger.parquet.plan import make_plan
-from ledgermq_ledger.parquet.round import run_round
 from ledgermq_ledger.rounds.runner import compact_root
 from tests.stores.backends import file_store, memory_store
 from tests.worlds.ledgers import ledger_of

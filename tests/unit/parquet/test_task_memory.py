@@ -13,8 +13,8 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.log.chains.plans import read_plan
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.parquet.group_build import _Group
-from ledgermq_ledger.parquet.task import run_task, split_plan
+from ledgermq_ledger.parquet.compacting.group_build import _Group
+from ledgermq_ledger.parquet.compacting.task import run_task, split_plan
 from tests.worlds.roots import NoTasks, Root, read_parquet_rows
 
 PARTITIONS, ROUNDS, VALUE_BYTES = 6, 8, 5000

@@ -20,8 +20,8 @@ from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper
-from ledgermq_ledger.parquet.archive import Archives
-from ledgermq_ledger.parquet.archive_read import ArchiveReader
+from ledgermq_ledger.parquet.archiving.archive import Archives
+from ledgermq_ledger.parquet.archiving.reading import ArchiveReader
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_ledger.view.range_read import RangeReader

@@ -20,7 +20,8 @@ from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper
-from ledgermq_ledger.parquet import columns, reader
+from ledgermq_ledger.parquet import reader
+from ledgermq_ledger.parquet.files import columns
 from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq_spark.source.options import parse_options
 from ledgermq_spark.source.planning import plan_query

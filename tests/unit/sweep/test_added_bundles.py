@@ -19,8 +19,8 @@ from ledgermq_ledger.garbage.found import Kind
 from ledgermq_ledger.garbage.sweep import collect_garbage, find_garbage
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.open_root import check_bundles
-from ledgermq_ledger.parquet.columns import FooterNote, empty_file
-from ledgermq_ledger.parquet.repair import find_parked
+from ledgermq_ledger.parquet.compacting.repair import find_parked
+from ledgermq_ledger.parquet.files.columns import FooterNote, empty_file
 from ledgermq_ledger.topics.catalog import read_catalog, reread_bundles
 from tests.stores.backends import memory_store
 from tests.unit.sweep.test_sweep import Untidied

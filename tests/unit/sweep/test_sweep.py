@@ -22,10 +22,10 @@ from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrapper import StoreWrapper
-from ledgermq_ledger.parquet.columns import FooterNote, empty_file
+from ledgermq_ledger.parquet.compacting.round import run_round
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
-from ledgermq_ledger.parquet.round import run_round
+from ledgermq_ledger.parquet.files.columns import FooterNote, empty_file
 from ledgermq_ledger.topics.catalog import METADATA, topic_key
 from tests.stores.backends import memory_store
 from tests.stores.no_deletes import NoDeletes

@@ -14,9 +14,9 @@ from ledgermq_ledger.garbage.sweep import collect_garbage, find_removable
 from ledgermq_ledger.garbage.topics.cleaned_files import cleaned_move
 from ledgermq_ledger.garbage.topics.removed import remove
 from ledgermq_ledger.log.chains.checkpoint import Move
-from ledgermq_ledger.parquet.columns import FooterNote, empty_file
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.files.columns import FooterNote, empty_file
 from ledgermq_ledger.tables.check import find_faults
 from ledgermq_ledger.tables.table_log import TableLog
 from ledgermq_ledger.topics.catalog import Topic

@@ -21,7 +21,7 @@ from ledgermq_ledger.log.chains.checkpoint import Move, newest_checkpoint
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.archive import Archives, OpenArchive
+from ledgermq_ledger.parquet.archiving.archive import Archives, OpenArchive
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 from ledgermq_ledger.topics.facts import may_remove

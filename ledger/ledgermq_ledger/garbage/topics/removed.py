@@ -25,8 +25,8 @@ from ledgermq_ledger.log.chains.checkpoint import Move, newest_checkpoint
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet.compacting.round import cut_open_plan_short, run_round
 from ledgermq_ledger.parquet.compaction import Compaction
-from ledgermq_ledger.parquet.round import cut_open_plan_short, run_round
 from ledgermq_ledger.tables.drop import empty_table
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 from ledgermq_ledger.topics.removal import confirm_deleted, is_past_barrier, note_barrier, note_of, take_in_facts

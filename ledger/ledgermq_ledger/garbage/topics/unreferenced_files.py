@@ -25,9 +25,9 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import checkpoint_in_charge, is_in_charge, newest_checkpoint, partition_of
 from ledgermq_ledger.log.partitions.moves import key_of
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.columns import FooterNote
+from ledgermq_ledger.parquet.files.columns import FooterNote
+from ledgermq_ledger.parquet.files.stored_file import read_footer
 from ledgermq_ledger.parquet.pages import PageReader
-from ledgermq_ledger.parquet.stored_file import read_footer
 from ledgermq_ledger.topics.facts import is_held
 
 

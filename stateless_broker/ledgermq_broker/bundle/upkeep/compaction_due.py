@@ -1,5 +1,5 @@
 """Decide whether a round of Parquet compaction is worth a request to the store. Pure: it applies
-the rules of `ledgermq_ledger.parquet.plan` to what the owner knows.
+the rules of `ledgermq_ledger.parquet.compacting.plan` to what the owner knows.
 
 It may report "due" too early; the plan then finds nothing to do. It is late only if the owner has
 not read a newer checkpoint yet.
@@ -14,8 +14,8 @@ from ledgermq_ledger.garbage.topics.retention import has_retention
 from ledgermq_ledger.garbage.topics.versions import may_have_been_keyed
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.internal_topic import is_internal_due
+from ledgermq_ledger.parquet.compacting.plan import INTERNAL_LAG_MS, QUIET_SLOTS_MAX
 from ledgermq_ledger.parquet.compaction import NoStaleVersions
-from ledgermq_ledger.parquet.plan import INTERNAL_LAG_MS, QUIET_SLOTS_MAX
 from ledgermq_ledger.topics.catalog import Catalog, Topic
 from ledgermq_ledger.topics.facts import may_remove
 from ledgermq_ledger.topics.settings import TopicSettings

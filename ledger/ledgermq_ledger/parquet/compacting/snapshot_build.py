@@ -21,7 +21,7 @@ from ledgermq_ledger.log.internal_topic import decode_internal
 from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
-from ledgermq_ledger.parquet.group_build import read_planned_index
+from ledgermq_ledger.parquet.compacting.group_build import read_planned_index
 
 PARALLEL_READS = 16
 

@@ -16,8 +16,8 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
-from ledgermq_ledger.parquet.columns import FooterNote
-from ledgermq_ledger.parquet.stored_file import read_footer
+from ledgermq_ledger.parquet.files.columns import FooterNote
+from ledgermq_ledger.parquet.files.stored_file import read_footer
 
 FORMAT = "ledgermq-archive"
 FORMAT_VERSION = 1

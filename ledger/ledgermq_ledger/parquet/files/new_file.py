@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ledgermq_ledger.object_store.contract import Buffer
-from ledgermq_ledger.parquet.footer_checksum import ENDING_BYTES, footer_bytes, write_checksums
+from ledgermq_ledger.parquet.files.footer_checksum import ENDING_BYTES, footer_bytes, write_checksums
 
 PART_BYTES_MIN, PART_BYTES_MAX = 64 * 1024, 4 * 1024 * 1024
 """Bounds of a part, which is as large as all before it together."""

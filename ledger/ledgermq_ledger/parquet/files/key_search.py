@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ledgermq.protocol.batches.records import FEW_ROWS_MAX
-from ledgermq_ledger.parquet.columns import SCHEMA
+from ledgermq_ledger.parquet.files.columns import SCHEMA
 
 _KEY = SCHEMA.get_field_index("key")
 

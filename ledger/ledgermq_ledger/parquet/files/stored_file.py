@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from ledgermq.errors import DataDamaged
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import Buffer, ObjectInfo, ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.columns import APPENDED, FooterNote
-from ledgermq_ledger.parquet.footer_checksum import check_footer, footer_bytes
+from ledgermq_ledger.parquet.files.columns import APPENDED, FooterNote
+from ledgermq_ledger.parquet.files.footer_checksum import check_footer, footer_bytes
 
 FOOTER_GUESS_BYTES = 64 * 1024
 

@@ -30,8 +30,8 @@ import pyarrow.parquet as pq
 
 from ledgermq.protocol.batches.records import HEADERS
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.parquet.footer_checksum import BLANK
-from ledgermq_ledger.parquet.new_file import FileSink, NewFile
+from ledgermq_ledger.parquet.files.footer_checksum import BLANK
+from ledgermq_ledger.parquet.files.new_file import FileSink, NewFile
 
 APPENDED = "appended"
 

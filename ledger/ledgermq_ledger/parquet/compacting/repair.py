@@ -29,8 +29,8 @@ from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import bring_into_force
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.lost import decode_stored, is_lost
-from ledgermq_ledger.parquet.plan import end_of
+from ledgermq_ledger.parquet.compacting.lost import decode_stored, is_lost
+from ledgermq_ledger.parquet.compacting.plan import end_of
 from ledgermq_ledger.topics.catalog import reread_bundles
 
 LOST_KEPT = 1000

@@ -31,11 +31,11 @@ from ledgermq_ledger.log.chains.plans import fence_of, require_open
 from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectStore, StoreUncertain
 from ledgermq_ledger.object_store.settle import pause_before_retry
-from ledgermq_ledger.parquet.columns import FooterNote, empty_file, note_of_file
+from ledgermq_ledger.parquet.compacting.group_build import build_group
 from ledgermq_ledger.parquet.engine import TASK_MEMORY_BYTES
-from ledgermq_ledger.parquet.group_build import build_group
-from ledgermq_ledger.parquet.new_file import NewFile
-from ledgermq_ledger.parquet.stored_file import StoredFile, describe, parse_footer, read_stored_file
+from ledgermq_ledger.parquet.files.columns import FooterNote, empty_file, note_of_file
+from ledgermq_ledger.parquet.files.new_file import NewFile
+from ledgermq_ledger.parquet.files.stored_file import StoredFile, describe, parse_footer, read_stored_file
 
 GROUP_FILES_MAX = 64
 INDEX_BYTES_MAX = 512 * 1024

@@ -28,9 +28,9 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.plans import refuse, require_open
 from ledgermq_ledger.log.segments.segment import decode_tail
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.columns import ParquetBuilder
-from ledgermq_ledger.parquet.lost import decode_stored, is_lost, rows_in_place
-from ledgermq_ledger.parquet.plan import end_of
+from ledgermq_ledger.parquet.compacting.lost import decode_stored, is_lost, rows_in_place
+from ledgermq_ledger.parquet.compacting.plan import end_of
+from ledgermq_ledger.parquet.files.columns import ParquetBuilder
 
 AHEAD_BYTES = 32 * 1024 * 1024
 """Bytes that are read ahead while batches are decoded, judged by the largest read so far."""

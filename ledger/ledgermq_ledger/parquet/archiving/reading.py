@@ -21,7 +21,7 @@ from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import ParquetName
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.archive import archived_files
+from ledgermq_ledger.parquet.archiving.archive import archived_files
 from ledgermq_ledger.parquet.reader import ParquetCache
 from ledgermq_ledger.topics.catalog import Topic
 

@@ -28,16 +28,16 @@ from ledgermq_ledger.log.chains.plans import PlanOvertaken, cut_short, fence_of,
 from ledgermq_ledger.log.history import History, read_history
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import FenceClosed, ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.columns import note_of_file
-from ledgermq_ledger.parquet.commit import commit_move
+from ledgermq_ledger.parquet.compacting.commit import commit_move
+from ledgermq_ledger.parquet.compacting.plan import make_plan, needs_newer_catalog
+from ledgermq_ledger.parquet.compacting.snapshot_build import build_snapshot, put_snapshot
+from ledgermq_ledger.parquet.compacting.task import CompactionTask, TaskOutcome, split_plan
 from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.files.columns import note_of_file
+from ledgermq_ledger.parquet.files.stored_file import StoredFile, read_stored_file
 from ledgermq_ledger.parquet.hand_over import read_frozen
 from ledgermq_ledger.parquet.pages import PageReader, build_page, put_page
-from ledgermq_ledger.parquet.plan import make_plan, needs_newer_catalog
 from ledgermq_ledger.parquet.report import OnProgress, ParkedFile, Progress, RoundReport
-from ledgermq_ledger.parquet.snapshot_build import build_snapshot, put_snapshot
-from ledgermq_ledger.parquet.stored_file import StoredFile, read_stored_file
-from ledgermq_ledger.parquet.task import CompactionTask, TaskOutcome, split_plan
 from ledgermq_ledger.topics.catalog import Catalog
 
 ATTEMPTS_MAX = 20

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import Move, partitions_by_key, replace_partitions
+from ledgermq_ledger.parquet.files.stored_file import StoredFile
 from ledgermq_ledger.parquet.hand_over import freeze, take_over
-from ledgermq_ledger.parquet.stored_file import StoredFile
 
 
 def commit_move(

@@ -23,8 +23,8 @@ from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.keys import ParquetName
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
-from ledgermq_ledger.parquet.archive_owner import check_owner, mark
-from ledgermq_ledger.parquet.footer_checksum import check_whole
+from ledgermq_ledger.parquet.archiving.owner import check_owner, mark
+from ledgermq_ledger.parquet.files.footer_checksum import check_whole
 from ledgermq_ledger.root.open import open_store
 
 PIECE_BYTES = 8 * 1024 * 1024

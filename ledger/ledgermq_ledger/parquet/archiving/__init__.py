@@ -1,0 +1,1 @@
+"""The archive of Parquet files that retention removes: moved there, owned, read."""

@@ -1,0 +1,1 @@
+"""Parquet files: their columns and footers, written and read by row groups."""
