@@ -16,15 +16,15 @@ from aiobotocore.session import get_session
 from botocore.handlers import add_expect_header
 
 from ledgermq_ledger.object_store.contract import Buffer
-from ledgermq_ledger.object_store.s3_location import S3Location
-from ledgermq_ledger.object_store.s3_signed import (
+from ledgermq_ledger.object_store.s3.location import S3Location
+from ledgermq_ledger.object_store.s3.signed_wire import (
     botocore_errors,
     configuration,
     configuration_errors,
     raise_failed,
     region_of,
 )
-from ledgermq_ledger.object_store.s3_wire import (
+from ledgermq_ledger.object_store.s3.wire import (
     READERS_MAX,
     WRITERS_MAX,
     S3Object,

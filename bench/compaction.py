@@ -39,8 +39,8 @@ from ledgermq_broker.metrics.store_metrics import DELETES, NOT_SENT, S3_PRICES, 
 from ledgermq_ledger.blocking import RunBlocking, run_inline
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.file import FileStore
-from ledgermq_ledger.object_store.metered import MeteredStore
+from ledgermq_ledger.object_store.file.store import FileStore
+from ledgermq_ledger.object_store.wrappers.metered import MeteredStore
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.files.columns import SCHEMA_BEFORE as SCHEMA
 from ledgermq_ledger.parquet.files.columns import open_writer

@@ -31,7 +31,7 @@ from infra import java
 from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.sources import Sources
 from ledgermq_ledger.log.segments.segment import Batch
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.parquet.report import CompactionReport
 from ledgermq_ledger.root.open import open_store
 from ledgermq_ledger.rounds.runner import compact_root

@@ -23,9 +23,9 @@ from importlib.util import find_spec
 from infra import minio
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.s3 import CLIENTS, S3Store, open_s3
-from ledgermq_ledger.object_store.s3_location import parse_s3_url
-from ledgermq_ledger.object_store.s3_signed import S3Client, SignedWire
+from ledgermq_ledger.object_store.s3.location import parse_s3_url
+from ledgermq_ledger.object_store.s3.signed_wire import S3Client, SignedWire
+from ledgermq_ledger.object_store.s3.store import CLIENTS, S3Store, open_s3
 from tests.stores.backends import create_bucket
 
 MIB = 1 << 20

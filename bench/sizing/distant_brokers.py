@@ -14,8 +14,8 @@ from ledgermq_broker.broker import Broker
 from ledgermq_broker.settings.processes import HEARTBEAT_MS, SPACING_MS, BrokerSettings
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.metered import MeteredStore
-from ledgermq_ledger.object_store.resilient import ResilientStore
+from ledgermq_ledger.object_store.wrappers.metered import MeteredStore
+from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.world import World

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from bench.distant import Distance
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 
 T = TypeVar("T")
 

@@ -32,8 +32,8 @@ from ledgermq_broker.ports.tls import Certificates, tls_to_peers
 from ledgermq_broker.settings.processes import BrokerSettings
 from ledgermq_broker.store_wait import when_store_answers
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.metered import StoreMeter
 from ledgermq_ledger.object_store.probe import probe_store
+from ledgermq_ledger.object_store.wrappers.metered import StoreMeter
 from ledgermq_ledger.root.open import open_store
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from ledgermq_broker.ports.in_process import InProcessConnector
 from ledgermq_broker.settings.processes import BrokerConstants, load_settings
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_tools.testing.cluster import VirtualCluster
 from tests.virtual_time import VirtualTest, virtual_in, virtual_sources
 from tests.waiting import until

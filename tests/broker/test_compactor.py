@@ -17,7 +17,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.report import RoundReport
 from ledgermq_ledger.rounds.service import CompactionService

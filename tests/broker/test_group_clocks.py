@@ -11,7 +11,7 @@ import pytest
 
 from ledgermq.errors import Unavailable
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.root.two_clocks import TwoClocks
 from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.groups import Member, Outsider, committed_offset, settled

@@ -17,7 +17,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.log.segments.segment import read_index
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.groups import (
     Member,

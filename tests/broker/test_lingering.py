@@ -14,7 +14,7 @@ from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings.values import ClientSettings
 from ledgermq_broker.ports.in_process import InProcessConnector
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import PUTS, StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import PUTS, StoreWrapper
 from tests.broker.cluster import cluster_of
 from tests.virtual_time import virtual, virtual_sources
 

@@ -23,7 +23,7 @@ from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partition_o
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.recovery import recover
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.wrapper import PUTS
+from ledgermq_ledger.object_store.wrappers.wrapper import PUTS
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.topics.catalog import Topic
 from tests.broker.cluster import TIMESTAMP_US, Cluster, PausableStore, cluster_of, in_cluster

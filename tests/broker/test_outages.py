@@ -15,7 +15,7 @@ from ledgermq_broker.health import DRAINING, STARTING, Health
 from ledgermq_broker.store_wait import when_store_answers
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.probe import probe_store
-from ledgermq_ledger.object_store.resilient import ResilientStore
+from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore
 from tests.broker.cluster import Cluster, cluster_of
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources

@@ -18,7 +18,7 @@ from ledgermq.client.producing.partition.sessions import EncodedBatch
 from ledgermq.errors import DataDamaged, MessageTooLarge, OutcomeUnknown, TopicBeingDeleted, Unavailable, UnknownTopic
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import Buffer, StoreUncertain
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_spark.sink.cluster import Place
 from ledgermq_spark.sink.decision import decide, read_decision
 from ledgermq_spark.sink.driver import commit_epoch, wanted_decision

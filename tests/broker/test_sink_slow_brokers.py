@@ -15,7 +15,7 @@ import pytest
 from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import DeadlineExceeded, OutcomeUnknown
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_spark.sink.cluster import Place
 from ledgermq_spark.sink.decision import decide
 from ledgermq_spark.sink.driver import commit_epoch, wanted_decision

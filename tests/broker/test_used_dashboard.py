@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from infra.grafana.dashboard import queries
 from ledgermq_broker.metrics.process_metrics import ProcessMetrics
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.metered import MeteredStore
+from ledgermq_ledger.object_store.wrappers.metered import MeteredStore
 from tests.broker.access import RULES, change, token
 from tests.broker.cluster import Cluster
 from tests.virtual_time import virtual, virtual_sources

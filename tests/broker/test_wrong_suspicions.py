@@ -20,7 +20,7 @@ from ledgermq.protocol.status import error_from_proto
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.resilient import ResilientStore
+from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore
 from tests.broker.cluster import Cluster, cluster_of, fetch_of, values_of
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources

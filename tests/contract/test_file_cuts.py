@@ -17,7 +17,7 @@ from ledgermq.errors import StoreFull, StoreUnusable
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store import settle
 from ledgermq_ledger.object_store.contract import AlreadyExists, StoreUncertain
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from tests.contract.file_stores import file_store, files_below, keys_of
 
 store = pytest.fixture(file_store)
@@ -231,7 +231,7 @@ async def test_a_put_that_others_may_see_is_never_said_to_have_failed(
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 async def main():
     async with FileStore(Path(sys.argv[1])) as store:
         await store.open_fence("fence")

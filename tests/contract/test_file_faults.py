@@ -17,7 +17,7 @@ import pytest
 from ledgermq.errors import DataDamaged, InvalidRequest, StoreFull, StoreUnusable
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectMissing
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.object_store.probe import probe_store
 from tests.contract.file_stores import file_store, files_below, keys_of, run_python
 from tests.servers.small_disk import small_disk
@@ -59,7 +59,7 @@ async def test_what_is_no_file_is_reported_and_not_waited_for(
 FULL_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq.errors import StoreUnusable
 async def main():
     async with FileStore(Path(sys.argv[1])) as store:

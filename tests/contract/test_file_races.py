@@ -11,7 +11,7 @@ import pytest
 
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import AlreadyExists, FenceClosed, StoreUncertain
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from tests.contract.file_stores import file_store, files_below, keys_of
 
 store = pytest.fixture(file_store)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.errors import StoreFull
-from ledgermq_ledger.object_store.file import FileStore
-from ledgermq_ledger.object_store.file_reserve import HEADER_BYTES, NAME, Reserve
+from ledgermq_ledger.object_store.file.reserve import HEADER_BYTES, NAME, Reserve
+from ledgermq_ledger.object_store.file.store import FileStore
 from tests.servers.small_disk import small_disk
 
 MIB = 1024 * 1024

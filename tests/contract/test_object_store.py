@@ -17,13 +17,13 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.conformance.checks import CHECKS, Place
 from ledgermq_ledger.object_store.contract import AlreadyExists, FenceClosed, ObjectMissing, ObjectStore
-from ledgermq_ledger.object_store.file import FileStore
-from ledgermq_ledger.object_store.hdfs import open_hdfs
+from ledgermq_ledger.object_store.file.store import FileStore
+from ledgermq_ledger.object_store.hdfs.store import open_hdfs
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.metered import MeteredStore
 from ledgermq_ledger.object_store.probe import probe_store
-from ledgermq_ledger.object_store.resilient import ResilientStore
-from ledgermq_ledger.object_store.s3 import CLIENTS, open_s3
+from ledgermq_ledger.object_store.s3.store import CLIENTS, open_s3
+from ledgermq_ledger.object_store.wrappers.metered import MeteredStore
+from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore
 from tests.stores.counting import CountingMeter
 from tests.stores.faulty import FaultyStore
 

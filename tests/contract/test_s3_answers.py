@@ -10,7 +10,6 @@ from email.utils import formatdate
 import pytest
 
 from ledgermq.errors import LedgerMQError, StoreFull, StoreUnusable, Unauthorized
-from ledgermq_ledger.object_store import s3_obstore, s3_wire
 from ledgermq_ledger.object_store.contract import (
     AlreadyExists,
     FenceClosed,
@@ -19,7 +18,9 @@ from ledgermq_ledger.object_store.contract import (
     StoreThrottled,
     StoreUncertain,
 )
-from ledgermq_ledger.object_store.s3 import CLIENTS, S3Store, open_s3
+from ledgermq_ledger.object_store.s3 import obstore_wire as s3_obstore
+from ledgermq_ledger.object_store.s3 import wire as s3_wire
+from ledgermq_ledger.object_store.s3.store import CLIENTS, S3Store, open_s3
 from tests.servers.scripted_server import Answer, ScriptedServer, scripted_server
 
 LIFE_MS = 900_000

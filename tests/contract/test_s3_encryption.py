@@ -9,8 +9,8 @@ import pytest
 
 from infra.minio import Minio
 from ledgermq_ledger.object_store.contract import AlreadyExists
-from ledgermq_ledger.object_store.s3 import CLIENTS, open_s3
-from ledgermq_ledger.object_store.s3_location import parse_s3_url
+from ledgermq_ledger.object_store.s3.location import parse_s3_url
+from ledgermq_ledger.object_store.s3.store import CLIENTS, open_s3
 
 KMS_KEY = Minio("").kms_key
 

@@ -17,10 +17,10 @@ from ledgermq.errors import LedgerMQError, StoreUnusable, Unauthorized
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.probe import probe_store
-from ledgermq_ledger.object_store.s3 import open_s3
-from ledgermq_ledger.object_store.s3_location import parse_s3_url
-from ledgermq_ledger.object_store.s3_signed import S3Client
-from ledgermq_ledger.object_store.s3_wire import S3Silent
+from ledgermq_ledger.object_store.s3.location import parse_s3_url
+from ledgermq_ledger.object_store.s3.signed_wire import S3Client
+from ledgermq_ledger.object_store.s3.store import open_s3
+from ledgermq_ledger.object_store.s3.wire import S3Silent
 from tests.stores.backends import s3_store
 
 pytestmark = pytest.mark.real

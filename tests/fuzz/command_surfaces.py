@@ -25,7 +25,7 @@ from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.values import ClientSettings, ConsumerSettings, settings_from
 from ledgermq.errors import InvalidConfig
 from ledgermq_broker.settings.processes import load_settings
-from ledgermq_ledger.object_store.s3_location import parse_s3_url
+from ledgermq_ledger.object_store.s3.location import parse_s3_url
 from ledgermq_ledger.open_root import cluster_of, root_url
 from ledgermq_ledger.root.open import open_store
 from ledgermq_tools.ledger import fsck, inspect

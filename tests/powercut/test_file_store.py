@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ledgermq_ledger.object_store.contract import ObjectMissing
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from tests.powercut.cutting import CUTS, check_cuts
 from tests.powercut.disk_model import OLDEST, DiskModel
 from tests.powercut.recording import Killed, Recording

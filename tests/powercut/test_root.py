@@ -23,7 +23,7 @@ from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.parquet.compacting.round import cut_open_plan_short
 from tests.powercut.cutting import CUTS, check_cuts
 from tests.powercut.disk_model import NEWEST, OLDEST, DiskModel, at_random

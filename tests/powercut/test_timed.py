@@ -16,7 +16,7 @@ import pytest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.settings.processes import BrokerConstants
 from ledgermq_broker.timed.state.limits import DAY_US, MINUTE_US
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.timer_calls import Sender, constants_of, listed, pass_time, recall, send, served

@@ -16,7 +16,7 @@ import pytest
 
 from ledgermq.errors import TransactionUnknown
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.groups import ask, committed_offset

@@ -17,7 +17,7 @@ from ledgermq_ledger.object_store.contract import (
     ObjectMissing,
     ObjectStore,
 )
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from tests.powercut.recording import Recording
 from tests.stores.one_put import OnePut
 

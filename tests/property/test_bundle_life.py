@@ -25,7 +25,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.log.partitions.producers import ProducerSession
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.resilient import ResilientStore
+from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_bundle

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ledgermq.errors import LedgerMQError
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 
 FILES = ["a", "b.c", "d-e", ".h", "0", "Z"]

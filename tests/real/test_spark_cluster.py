@@ -19,7 +19,7 @@ import pytest
 from infra import java
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from tests.servers.spark_cluster import SparkCluster, spark_cluster
 from tests.waiting import wait_until
 from tests.worlds.roots import Root, read_parquet_rows

@@ -30,7 +30,7 @@ from ledgermq_ledger.log.chains.checkpoint import partition_of as partition_of_c
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledgermq_ledger.object_store.wrapper import PUTS, StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import PUTS, StoreWrapper
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.hand_over import has_forgotten

@@ -12,7 +12,7 @@ import pytest
 import ledgermq_ledger.garbage.ledgers.fences
 import ledgermq_ledger.garbage.topics.commit_age
 import ledgermq_ledger.garbage.topics.removed
-import ledgermq_ledger.object_store.s3
+import ledgermq_ledger.object_store.s3.store
 import ledgermq_ledger.parquet.compacting.task
 import tests.simulation.s3
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
@@ -80,7 +80,7 @@ async def _sign(run: _Run) -> None:
 @mutant("rounds", likely=lambda seed: rounds_plan_of(seed).ambush is SLEEPER_WITH_A_WRONG_CLOCK)
 def own_clock_trusted_when_signing(patch: Patch) -> None:
     """S3: no process compares the clock that signs with the store's."""
-    patch.setattr(ledgermq_ledger.object_store.s3, "CLOCKS_APART_PARTS", 0)
+    patch.setattr(ledgermq_ledger.object_store.s3.store, "CLOCKS_APART_PARTS", 0)
 
 
 @mutant("rounds", likely=late_on_s3)

@@ -15,7 +15,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectInfo
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
 from tests.simulation.world import World

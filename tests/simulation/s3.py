@@ -1,7 +1,7 @@
 """The other side of `S3Store`: an S3 in memory, with presigned URLs that expire by its own clock,
 in front of the watched store.
 
-The product's `ledgermq_ledger.object_store.s3` runs as it is: it signs, looks at the `Date`, reads statuses.
+The product's `ledgermq_ledger.object_store.s3.store` runs as it is: it signs, looks at the `Date`, reads statuses.
 A fenced upload that begins in time may take as long again as its URL lives, and then it lands:
 nothing closes a fence here, only age refuses what is late.
 """
@@ -18,9 +18,9 @@ from urllib.parse import quote_plus, unquote_plus
 
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import AlreadyExists, Buffer, ObjectInfo, ObjectMissing
-from ledgermq_ledger.object_store.s3 import S3Store
-from ledgermq_ledger.object_store.s3_location import S3Location
-from ledgermq_ledger.object_store.s3_signed import URL_LIFE_S, Answer, Encryption, SignedWire
+from ledgermq_ledger.object_store.s3.location import S3Location
+from ledgermq_ledger.object_store.s3.signed_wire import URL_LIFE_S, Answer, Encryption, SignedWire
+from ledgermq_ledger.object_store.s3.store import S3Store
 from tests.simulation.trace import Coverage
 from tests.simulation.watch import PLACE, WatchedStore
 

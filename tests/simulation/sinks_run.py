@@ -32,7 +32,7 @@ from ledgermq_ledger.garbage import heartbeats
 from ledgermq_ledger.garbage.found import Kind
 from ledgermq_ledger.garbage.sweep import sweep
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_spark.sink.cluster import Place
 from ledgermq_spark.sink.driver import commit_epoch
 from ledgermq_spark.sink.options import SinkOptions

@@ -28,7 +28,7 @@ from ledgermq_ledger.object_store.contract import (
     StoreThrottled,
     StoreUncertain,
 )
-from ledgermq_ledger.object_store.wrapper import PUTS
+from ledgermq_ledger.object_store.wrappers.wrapper import PUTS
 from tests.simulation.ambush import NO_AMBUSH, Ambush, kind_of
 from tests.simulation.loop import Process, SimulatedLoop, State, current_process
 from tests.simulation.request import Request

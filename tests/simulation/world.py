@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.resilient import ResilientStore
+from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore
 from ledgermq_ledger.root.copies import CopyingStore
 from tests.judges.violation import Violation
 from tests.simulation.history import History

@@ -22,7 +22,7 @@ from pathlib import Path
 import ledgermq
 from infra.ports import free_port
 from ledgermq.errors import LedgerMQError, OutcomeUnknown, StoreFull, TopicExists
-from ledgermq_ledger.object_store.file_reserve import DISK_SHARE, HEADER_BYTES, NAME
+from ledgermq_ledger.object_store.file.reserve import DISK_SHARE, HEADER_BYTES, NAME
 from tests.chaos.children import LEDGERMQ, Child, Children
 from tests.judges.violation import Violation
 

@@ -15,7 +15,7 @@ from typing import Any
 from ledgermq.sources import Sources
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
-from ledgermq_ledger.object_store.file_reserve import NAME as RESERVE
+from ledgermq_ledger.object_store.file.reserve import NAME as RESERVE
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.root.open import open_store
 from tests.chaos.transaction_judge import Attempt, attempts

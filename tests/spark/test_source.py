@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.sources import Sources
 from ledgermq_ledger.log.segments.segment import Batch
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from tests.spark.starting import started
 from tests.worlds.batches import batch_of
 from tests.worlds.ledgers import append_and_wait

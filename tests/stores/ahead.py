@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 
 
 class AheadStore(StoreWrapper):

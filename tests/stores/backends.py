@@ -13,7 +13,7 @@ from pathlib import Path
 from infra.minio import Minio
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 
 
@@ -44,7 +44,7 @@ async def file_store(folder: Path, sources: Sources | None = None) -> AsyncItera
 @asynccontextmanager
 async def s3_store(url: str) -> AsyncIterator[ObjectStore]:
     """`url`: the fixture `minio_root` (real) or `moto_root`; these set the credentials too."""
-    from ledgermq_ledger.object_store.s3 import open_s3
+    from ledgermq_ledger.object_store.s3.store import open_s3
 
     async with await open_s3(url) as store:
         yield store

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 
 READS = frozenset({"get", "get_range", "get_suffix"})
 

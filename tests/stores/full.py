@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ledgermq.errors import LedgerMQError, StoreFull
 from ledgermq_ledger.object_store.contract import Buffer, FencedPuts, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual_sources
 

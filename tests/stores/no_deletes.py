@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ledgermq.errors import Unavailable
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 
 
 class NoDeletes(StoreWrapper):

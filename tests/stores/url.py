@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import Buffer, FenceClosed, FencedPuts, ObjectStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 
 
 class UrlStore(StoreWrapper):

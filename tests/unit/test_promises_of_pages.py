@@ -57,7 +57,7 @@ from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_ledger import cluster
 from ledgermq_ledger.garbage import heartbeats, staged_rows
 from ledgermq_ledger.keyed import plan as keyed_plan
-from ledgermq_ledger.object_store import s3_signed
+from ledgermq_ledger.object_store.s3 import signed_wire as s3_signed
 from ledgermq_ledger.rounds import service as compaction_service
 from ledgermq_ledger.topics import settings as topic_settings
 from ledgermq_offsets.limits import GroupLimits

@@ -29,7 +29,7 @@ from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import FETCH, METHODS, PRODUCE, SERVICE, Kind, Method
 from ledgermq.sources import Sources
 from ledgermq_ledger.cluster import ClusterSettings
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.topics.catalog import read_catalog
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.raw_client import RawClient

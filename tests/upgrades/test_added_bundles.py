@@ -18,7 +18,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import FORMAT_VERSION, GROWN_VERSION, read_cluster
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.service import CompactionService, ServiceEvents

@@ -31,7 +31,7 @@ from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.log.chains.envelope import TRAILER as ENVELOPE
 from ledgermq_ledger.log.chains.envelope import ObjectKind
 from ledgermq_ledger.log.segments.segment import TRAILER
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
 from tests.e2e.processes import BrokerProcesses

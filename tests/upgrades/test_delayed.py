@@ -31,7 +31,7 @@ from ledgermq_ledger.cluster import ClusterSettings, read_cluster
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Problems, Severity
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.topics.catalog import Topic, read_catalog
 from tests.broker.cluster import Cluster

@@ -29,7 +29,7 @@ from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.log.chains.envelope import TRAILER as ENVELOPE
 from ledgermq_ledger.log.segments.segment import MOVES_VERSION, TRAILER, Batch
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_ledger.topics.catalog import read_catalog, topic_key

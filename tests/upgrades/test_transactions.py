@@ -25,7 +25,7 @@ from ledgermq_broker.groups.offsets_topic import partition_of
 from ledgermq_broker.transactions.state.format import ledgermq_transactions_pb2 as fmt
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.topics.catalog import read_catalog
 from ledgermq_offsets.format import ledgermq_offsets_pb2 as offsets_fmt
 from tests.e2e.processes import QUICK, BrokerProcesses

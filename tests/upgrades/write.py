@@ -39,7 +39,7 @@ from ledgermq_ledger.garbage.sweep import collect_garbage
 from ledgermq_ledger.log.recovery import recover
 from ledgermq_ledger.log.segments.segment import encode_segment, first_batch_position
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.open_root import opened
 from ledgermq_ledger.parquet.compacting.round import run_round
 from ledgermq_ledger.parquet.compacting.task import CompactionTask, TaskOutcome

@@ -27,7 +27,7 @@ from ledgermq_ledger.log.partitions.moves import open_after
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.hand_over import has_forgotten
 from ledgermq_ledger.parquet.report import CompactionReport

@@ -14,8 +14,8 @@ from ledgermq.client.settings.values import ClientSettings
 from ledgermq_broker.ports.in_process import InProcessConnector
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.resilient import ResilientStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_spark.sink.cluster import Place
 from ledgermq_spark.sink.options import SinkOptions
 from tests.broker.cluster import Cluster

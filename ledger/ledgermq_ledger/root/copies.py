@@ -48,8 +48,8 @@ from ledgermq_ledger.object_store.contract import (
     ObjectStore,
     StoreUncertain,
 )
-from ledgermq_ledger.object_store.metered import StoreMeter
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.metered import StoreMeter
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 
 log = get_log(__name__)
 

@@ -2,8 +2,8 @@
 
 file:///folder        a local folder, or one on a file system that several machines share
 memory://name         in this process only; the same name is the same store
-s3://bucket/prefix    see `ledgermq_ledger.object_store.s3`
-hdfs://host:port/dir  or hdfs://nameservice/dir, see `ledgermq_ledger.object_store.hdfs`
+s3://bucket/prefix    see `ledgermq_ledger.object_store.s3.store`
+hdfs://host:port/dir  or hdfs://nameservice/dir, see `ledgermq_ledger.object_store.hdfs.store`
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.runtime.process.missing_modules import what_to_do
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.metered import MeteredStore, StoreMeter
-from ledgermq_ledger.object_store.resilient import IN_FLIGHT_MAX, ResilientStore
+from ledgermq_ledger.object_store.wrappers.metered import MeteredStore, StoreMeter
+from ledgermq_ledger.object_store.wrappers.resilient import IN_FLIGHT_MAX, ResilientStore
 from ledgermq_ledger.root.copies import CopyingStore
 
 
@@ -63,7 +63,7 @@ async def _open_backend(url: str, sources: Sources) -> ObjectStore:
 
 async def _open_s3(url: str) -> ObjectStore:
     try:
-        from ledgermq_ledger.object_store.s3 import open_s3
+        from ledgermq_ledger.object_store.s3.store import open_s3
     except ImportError as error:
         advice = what_to_do(error, 'pip install "ledgermq[s3]"')
         raise InvalidConfig(f"root URL {url!r}: S3 needs more packages: {advice}") from error
@@ -72,7 +72,7 @@ async def _open_s3(url: str) -> ObjectStore:
 
 def _open_hdfs(url: str, sources: Sources) -> ObjectStore:
     try:
-        from ledgermq_ledger.object_store.hdfs import open_hdfs
+        from ledgermq_ledger.object_store.hdfs.store import open_hdfs
     except ImportError as error:
         advice = what_to_do(error, 'pip install "ledgermq[hdfs]"')
         raise InvalidConfig(f"root URL {url!r}: HDFS needs one more package: {advice}") from error

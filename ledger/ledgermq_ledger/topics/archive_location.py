@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
 
 from ledgermq.errors import InvalidConfig
-from ledgermq_ledger.object_store.s3_location import parse_s3_url
+from ledgermq_ledger.object_store.s3.location import parse_s3_url
 
 _NEEDED = "use the URL of a store, such as s3://bucket/prefix, hdfs://host:port/folder or file:///folder"
 _LOCAL = ("file", "memory")

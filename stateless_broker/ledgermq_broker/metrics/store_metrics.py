@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from ledgermq_broker.metrics import names
-from ledgermq_ledger.object_store.metered import StoreMeter
+from ledgermq_ledger.object_store.wrappers.metered import StoreMeter
 from ledgermq_ledger.root.copies import OUTCOMES
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

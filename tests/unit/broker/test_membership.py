@@ -16,7 +16,7 @@ from ledgermq_broker.features import ANNOUNCED
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import ObjectInfo
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from tests.stores.full import RefusingStore
 from tests.virtual_time import virtual, virtual_sources
 

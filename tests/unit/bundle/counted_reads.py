@@ -12,7 +12,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_bundle

@@ -12,7 +12,7 @@ from ledgermq.errors import LedgerMQError, NotOwner, OffsetOutOfRange
 from ledgermq_broker.bundle.deletion import Deleted
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partition_of
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from tests.stores.dying import Crash, DyingStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce

@@ -10,7 +10,7 @@ from ledgermq.sources import Sources
 from ledgermq_broker.bundle.shared.context import BundleLimits
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from tests.unit.bundle.counted_reads import NO_CACHE, CountingStore, Lists, Sums, counting_store
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
 from tests.worlds.ledgers import batch, ledger_of

@@ -17,7 +17,7 @@ from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.log.segments.segment import decode_tail
 from ledgermq_ledger.object_store.contract import Buffer, ObjectInfo
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.topics.catalog import METADATA, topic_key

@@ -11,7 +11,7 @@ import pytest
 from ledgermq_ledger.garbage.topics.cleaned_files import remove_cleaned as remove_cleaned_log
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.rounds.runner import compact_bundle
 from tests.stores.late_checkpoint import LateCheckpoint

@@ -21,7 +21,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import bundle_of, newest_checkpoint, partition_of
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import Buffer
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.rounds.runner import compact_bundle
 from tests.stores.one_put import OnePut

@@ -10,7 +10,7 @@ import pytest
 
 from ledgermq_ledger.garbage.sweep import tidy_keyed
 from ledgermq_ledger.object_store.contract import Buffer
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from tests.stores.one_put import OnePut
 from tests.worlds.keyed_root import Keyed
 from tests.worlds.keyed_topics import Pair

@@ -18,7 +18,7 @@ from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import AlreadyExists, Buffer, StoreUncertain
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.root.copies import CopyingStore, copies_of

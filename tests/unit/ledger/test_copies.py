@@ -14,7 +14,7 @@ from ledgermq_ledger.log.recovery import recover
 from ledgermq_ledger.log.writing.writer import claim
 from ledgermq_ledger.object_store.contract import Buffer, ObjectInfo, ObjectMissing
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.root.copies import LOST, MENDED, READ_FROM_COPY, CopyingStore, fault_of
 from ledgermq_ledger.root.mend import mend_copies
 from tests.unit.ledger.copied_roots import FOLDERS, Meter, bare_bucket, copied_root, damage, flipped, last, topics

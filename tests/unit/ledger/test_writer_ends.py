@@ -16,7 +16,7 @@ from ledgermq_ledger.log.segments.segment import encode_segment
 from ledgermq_ledger.log.writing.shared_run import SharedRun
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from tests.stores.faulty import Faults, FaultyStore
 from tests.worlds.ledgers import append, append_and_wait, batch, ledger_of, own, read_values, session, take_over
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.errors import ResourceExhausted
-from ledgermq_ledger.object_store.resilient import Admission
+from ledgermq_ledger.object_store.wrappers.resilient import Admission
 from tests.virtual_time import virtual
 
 REQUESTS_MAX = 3

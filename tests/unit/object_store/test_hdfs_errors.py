@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.errors import InvalidRequest, LedgerMQError, StoreFull, StoreUnusable, Unauthorized
 from ledgermq_ledger.object_store.contract import AlreadyExists, ObjectMissing, StoreThrottled, StoreUncertain
-from ledgermq_ledger.object_store.hdfs_errors import TEXT_CHARS_MAX, hdfs_error, hdfs_errors
+from ledgermq_ledger.object_store.hdfs.errors import TEXT_CHARS_MAX, hdfs_error, hdfs_errors
 
 HADOOP = "org.apache.hadoop"
 

@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq_ledger.object_store.contract import AlreadyExists, ObjectMissing, StoreUncertain
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.metered import MeteredStore
+from ledgermq_ledger.object_store.wrappers.metered import MeteredStore
 from tests.stores.counting import CountingMeter
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources

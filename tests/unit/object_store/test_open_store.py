@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.errors import InvalidConfig, Unauthorized
 from ledgermq.sources import Sources
-from ledgermq_ledger.object_store.s3_location import S3Location, parse_s3_url
+from ledgermq_ledger.object_store.s3.location import S3Location, parse_s3_url
 from ledgermq_ledger.root.open import open_store
 from tests.stores.counting import CountingMeter
 
@@ -75,7 +75,7 @@ async def test_hdfs_is_opened_without_asking_it_anything(sources: Sources) -> No
 
 
 async def test_hdfs_without_its_extra(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "ledgermq_ledger.object_store.hdfs", raising=False)
+    monkeypatch.delitem(sys.modules, "ledgermq_ledger.object_store.hdfs.store", raising=False)
     monkeypatch.setitem(sys.modules, "hdfs_native", None)
     with pytest.raises(InvalidConfig, match=r'pip install "ledgermq\[hdfs\]"'):
         await open_store("hdfs://namenode:8020/root", sources=sources)

@@ -11,7 +11,7 @@ import pytest
 from ledgermq.errors import ResourceExhausted
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore, StoreThrottled, StoreUncertain
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.resilient import PAUSE_MAX_S, TRIES_MAX, ResilientStore
+from ledgermq_ledger.object_store.wrappers.resilient import PAUSE_MAX_S, TRIES_MAX, ResilientStore
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
 

@@ -12,8 +12,8 @@ import pytest
 from ledgermq.errors import StoreUnusable, Unauthorized
 from ledgermq_ledger.object_store.contract import AlreadyExists, Buffer, FenceClosed, StoreUncertain
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.resilient import ResilientStore
 from ledgermq_ledger.object_store.settle import ATTEMPTS_MAX, PutOutcome, settle_put
+from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore
 from tests.stores.faulty import Fault, Faults, FaultyStore
 from tests.virtual_time import virtual, virtual_sources
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 
 
 def test_each_operation_of_the_contract_is_forwarded() -> None:

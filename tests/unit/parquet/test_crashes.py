@@ -17,7 +17,7 @@ from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.internal_topic import read_internal
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.topics.catalog import topic_key
 from tests.stores.backends import seeded_sources
 from tests.stores.dying import NOT_COUNTED, Crash, DyingStore

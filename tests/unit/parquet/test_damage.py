@@ -18,7 +18,7 @@ from ledgermq_ledger.log.chains.plans import read_plan
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.log.segments.segment import encode_segment, read_index
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from tests.stores.backends import memory_store
 from tests.stores.one_put import OnePut
 from tests.worlds.ledgers import ledger_of

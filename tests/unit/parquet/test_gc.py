@@ -15,7 +15,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.garbage.sweep import Garbage, collect_garbage, find_garbage
 from ledgermq_ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.files.columns import FooterNote, empty_file
 from tests.stores.backends import memory_store, seeded_sources
 from tests.stores.requests_made import Requests

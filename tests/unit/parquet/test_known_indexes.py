@@ -17,8 +17,8 @@ from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.metered import MeteredStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.metered import MeteredStore
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.compacting.task import CompactionTask, TaskOutcome, run_task, split_plan
 from tests.stores.counting import CountingMeter
 from tests.worlds.ledgers import ledger_of

@@ -14,7 +14,7 @@ import pytest
 from ledgermq.errors import DataDamaged
 from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.object_store.contract import FenceClosed, FencedPuts, ObjectStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from tests.stores.backends import file_store, memory_store, seeded_sources
 from tests.stores.one_put import OnePut
 from tests.worlds.roots import NoTasks, Root, parquet_keys, read_everything, read_parquet_rows

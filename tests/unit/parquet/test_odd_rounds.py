@@ -24,7 +24,7 @@ from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.contract import Buffer, StoreThrottled
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.resilient import ResilientStore
+from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import bring_facts_into_force, compact_root

@@ -15,7 +15,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.log.chains.plans import read_plan
 from ledgermq_ledger.object_store.contract import Buffer, FencedPuts, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.compacting import task as tasks
 from ledgermq_ledger.parquet.compacting.task import run_task, split_plan
 from tests.worlds.roots import NoTasks, Root, read_parquet_rows

@@ -20,7 +20,7 @@ from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.compacting.plan import make_plan
 from ledgermq_ledger.parquet.compacting.repair import find_parked, repair_partition
 from ledgermq_ledger.parquet.compaction import Compaction

@@ -9,7 +9,7 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.topics.retention import apply as apply_retention
 from ledgermq_ledger.garbage.topics.retention import log_start_by_retention
 from ledgermq_ledger.log.chains.checkpoint import partition_of
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.topics.settings import TopicSettings
 from tests.stores.backends import memory_store
 from tests.unit.parquet.test_gc import Clock

@@ -14,7 +14,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.log.segments.segment import read_index
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
 from ledgermq_ledger.rounds.service import CompactionService, ServiceEvents

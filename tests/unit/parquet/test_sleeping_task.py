@@ -22,7 +22,7 @@ from ledgermq_ledger.log.chains.plans import read_plan
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import Buffer, FencedPuts, ObjectInfo, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.compacting.task import run_task, split_plan
 from tests.stores.url import UrlStore
 from tests.virtual_time import run_virtual, virtual_sources

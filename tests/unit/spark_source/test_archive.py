@@ -15,7 +15,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.garbage.topics.expired_files import remove_expired as remove_expired_files
 from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_spark.source.batch import BatchReader
 from ledgermq_spark.source.data_source import LedgerMQDataSource
 from tests.unit.parquet.test_gc import Clock

@@ -15,7 +15,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.object_store.file import FileStore
+from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_spark.source.batch import BatchReader
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root

@@ -10,7 +10,7 @@ import pytest
 
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectStore, StoreUncertain
-from ledgermq_ledger.object_store.wrapper import StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.root.open import open_store
 from ledgermq_spark.source import driver
 from ledgermq_spark.source.driver import Driver

@@ -26,7 +26,7 @@ from ledgermq_ledger.object_store.contract import (
 from ledgermq_ledger.object_store.names import KEY_LENGTH_MAX
 from ledgermq_ledger.object_store.probe import probe_store
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
-from ledgermq_ledger.object_store.wrapper import PUTS, StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import PUTS, StoreWrapper
 
 CHECKED = "parquet/_check-"
 """Beginning of the prefix of a check. Readers of Parquet pass over names that begin with "_", and

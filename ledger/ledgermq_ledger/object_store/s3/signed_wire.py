@@ -36,10 +36,10 @@ from botocore.loaders import create_loader
 from botocore.utils import get_environ_proxies
 
 from ledgermq.errors import InvalidConfig, StoreUnusable, Unauthorized
-from ledgermq_ledger.object_store import s3_wire
 from ledgermq_ledger.object_store.contract import Buffer
-from ledgermq_ledger.object_store.s3_location import S3Location
-from ledgermq_ledger.object_store.s3_wire import (
+from ledgermq_ledger.object_store.s3 import wire as s3_wire
+from ledgermq_ledger.object_store.s3.location import S3Location
+from ledgermq_ledger.object_store.s3.wire import (
     CONNECT_S_MAX,
     PIECE_BYTES,
     READERS_MAX,

@@ -42,8 +42,8 @@ from ledgermq_ledger.object_store.contract import (
     ObjectStore,
     StoreUncertain,
 )
-from ledgermq_ledger.object_store.file_walk import ascending
-from ledgermq_ledger.object_store.hdfs_errors import hdfs_errors
+from ledgermq_ledger.object_store.folder_walk import ascending
+from ledgermq_ledger.object_store.hdfs.errors import hdfs_errors
 from ledgermq_ledger.object_store.names import TEMPORARY, check_fence, check_key, check_prefix, is_shown
 
 TIMEOUT_S = 60.0

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from ledgermq.errors import LedgerMQError
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
-from ledgermq_ledger.object_store.wrapper import PUTS, StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import PUTS, StoreWrapper
 
 T = TypeVar("T")
 OK = "OK"

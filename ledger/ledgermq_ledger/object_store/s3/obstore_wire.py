@@ -25,10 +25,10 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from ledgermq.errors import LedgerMQError, StoreUnusable
-from ledgermq_ledger.object_store import s3_wire
 from ledgermq_ledger.object_store.contract import Buffer
-from ledgermq_ledger.object_store.s3_signed import UNTRUSTED, S3Client, SignedWire
-from ledgermq_ledger.object_store.s3_wire import (
+from ledgermq_ledger.object_store.s3 import wire as s3_wire
+from ledgermq_ledger.object_store.s3.signed_wire import UNTRUSTED, S3Client, SignedWire
+from ledgermq_ledger.object_store.s3.wire import (
     CONNECT_S_MAX,
     READERS_MAX,
     WRITERS_MAX,

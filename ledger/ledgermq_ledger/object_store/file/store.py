@@ -40,9 +40,9 @@ from ledgermq_ledger.object_store.contract import (
     ObjectStore,
     StoreUncertain,
 )
-from ledgermq_ledger.object_store.file_disk import Disk, read, read_range, remove, store_errors, write_temp
-from ledgermq_ledger.object_store.file_reserve import Reserve
-from ledgermq_ledger.object_store.file_walk import info_of, walk
+from ledgermq_ledger.object_store.file.disk import Disk, read, read_range, remove, store_errors, write_temp
+from ledgermq_ledger.object_store.file.reserve import Reserve
+from ledgermq_ledger.object_store.folder_walk import info_of, walk
 from ledgermq_ledger.object_store.names import TEMPORARY, check_fence, check_key, check_prefix, is_shown
 
 READERS_MAX = 8

@@ -33,9 +33,9 @@ from ledgermq_ledger.object_store.contract import (
     StoreUncertain,
 )
 from ledgermq_ledger.object_store.names import check_fence, check_key, check_prefix, is_shown
-from ledgermq_ledger.object_store.s3_location import S3Location, parse_s3_url
-from ledgermq_ledger.object_store.s3_signed import S3Client, SignedWire
-from ledgermq_ledger.object_store.s3_wire import (
+from ledgermq_ledger.object_store.s3.location import S3Location, parse_s3_url
+from ledgermq_ledger.object_store.s3.signed_wire import S3Client, SignedWire
+from ledgermq_ledger.object_store.s3.wire import (
     READERS_MAX,
     WRITERS_MAX,
     Part,
@@ -79,7 +79,7 @@ async def store_of(location: S3Location, client: S3Client, library: str = CLIENT
     signed = SignedWire(client)
     if library == "botocore":
         return S3Store(location, signed)
-    from ledgermq_ledger.object_store.s3_obstore import (
+    from ledgermq_ledger.object_store.s3.obstore_wire import (
         ObstoreWire,
     )  # late, because obstore need not be installed for the other library
 

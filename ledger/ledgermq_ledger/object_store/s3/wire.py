@@ -3,7 +3,7 @@ and map S3 answers to the contract's errors.
 
 Owns what these clients have in common: the interface, the bounds on waiting, and the two exceptions that
 a client raises instead of success. A `name` is the whole name in the bucket. Knows no fences
-and no clock. No client maps an answer to an error: `ledgermq_ledger.object_store.s3` does, by
+and no clock. No client maps an answer to an error: `ledgermq_ledger.object_store.s3.store` does, by
 `contract_errors`, so all clients agree. The only place that uses S3's status codes:
 
 404 NoSuchKey → ObjectMissing                404 NoSuchBucket, 301, 501      → StoreUnusable

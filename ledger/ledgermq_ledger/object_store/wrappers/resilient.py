@@ -22,7 +22,7 @@ from ledgermq.errors import ResourceExhausted
 from ledgermq.runtime.backoff import backoff_s
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore, StoreUncertain
-from ledgermq_ledger.object_store.wrapper import PUTS, StoreWrapper
+from ledgermq_ledger.object_store.wrappers.wrapper import PUTS, StoreWrapper
 
 IN_FLIGHT_MAX = 64
 BYTES_IN_FLIGHT_MAX = 256 << 20

@@ -1,0 +1,1 @@
+"""Stores around a store: requests bounded and retried, counted."""
