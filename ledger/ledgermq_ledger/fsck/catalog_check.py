@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import FORMAT_VERSION, ClusterSettings, read_cluster
-from ledgermq_ledger.fsck.ledger_check import LedgerView
+from ledgermq_ledger.fsck.ledgers.ledger_check import LedgerView
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef

@@ -20,15 +20,15 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
 from ledgermq_ledger.fsck.cluster_fit import contradictions
 from ledgermq_ledger.fsck.copy_check import check_copies
-from ledgermq_ledger.fsck.keyed_check import KeyedCheck
-from ledgermq_ledger.fsck.ledger_check import LedgerView, check_ledger
-from ledgermq_ledger.fsck.move_check import check_moves, files_taken_over
+from ledgermq_ledger.fsck.files.keyed_check import KeyedCheck
+from ledgermq_ledger.fsck.files.parquet_check import ParquetCheck
+from ledgermq_ledger.fsck.files.parquet_rows import check_footer, find_wrong_rows
+from ledgermq_ledger.fsck.ledgers.ledger_check import LedgerView, check_ledger
+from ledgermq_ledger.fsck.ledgers.move_check import check_moves, files_taken_over
+from ledgermq_ledger.fsck.ledgers.offset_check import check_offsets, check_put_ids, check_sequences
+from ledgermq_ledger.fsck.ledgers.round_check import check_rounds
 from ledgermq_ledger.fsck.names import check_names
-from ledgermq_ledger.fsck.offset_check import check_offsets, check_put_ids, check_sequences
-from ledgermq_ledger.fsck.parquet_check import ParquetCheck
-from ledgermq_ledger.fsck.parquet_rows import check_footer, find_wrong_rows
 from ledgermq_ledger.fsck.problem import Problem, Problems, Severity
-from ledgermq_ledger.fsck.round_check import check_rounds
 from ledgermq_ledger.fsck.sinks_check import check_sinks
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint

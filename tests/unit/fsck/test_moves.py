@@ -9,9 +9,9 @@ import pytest
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.fsck.ledger_check import LedgerView, check_ledger
-from ledgermq_ledger.fsck.move_check import check_moves
-from ledgermq_ledger.fsck.offset_check import check_offsets, check_sequences
+from ledgermq_ledger.fsck.ledgers.ledger_check import LedgerView, check_ledger
+from ledgermq_ledger.fsck.ledgers.move_check import check_moves
+from ledgermq_ledger.fsck.ledgers.offset_check import check_offsets, check_sequences
 from ledgermq_ledger.fsck.problem import Problems, Severity
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.partitions.moves import open_after

@@ -19,7 +19,7 @@ import pytest
 
 from ledgermq.sources import Sources
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.fsck.parquet_rows import rises
+from ledgermq_ledger.fsck.files.parquet_rows import rises
 from ledgermq_ledger.garbage.topics import retention
 from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.object_store.memory import MemoryStore

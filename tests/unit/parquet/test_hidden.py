@@ -19,7 +19,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.check import check_root
-from ledgermq_ledger.fsck.parquet_rows import find_wrong_rows
+from ledgermq_ledger.fsck.files.parquet_rows import find_wrong_rows
 from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.garbage.sweep import collect_garbage, find_garbage, tidy_bundle
 from ledgermq_ledger.garbage.topics import removed

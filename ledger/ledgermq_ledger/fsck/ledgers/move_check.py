@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.fsck.ledger_check import LedgerView
+from ledgermq_ledger.fsck.ledgers.ledger_check import LedgerView
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.keys import PartitionId
 

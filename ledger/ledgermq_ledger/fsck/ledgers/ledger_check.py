@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from ledgermq.runtime.tasks import all_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.fsck.ledgers.segment_check import check_segment
 from ledgermq_ledger.fsck.problem import Problems
-from ledgermq_ledger.fsck.segment_check import check_segment
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import check_successor, decode_checkpoint, newest_checkpoint
 from ledgermq_ledger.log.chains.numbered import list_numbered

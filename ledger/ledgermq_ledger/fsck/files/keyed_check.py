@@ -11,7 +11,7 @@ from functools import partial
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.fsck.parquet_rows import read_rows
+from ledgermq_ledger.fsck.files.parquet_rows import read_rows
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.keyed.note import KeyedNote
 from ledgermq_ledger.keyed.version import KeyedFile, KeyedVersion, newest_version, read_version

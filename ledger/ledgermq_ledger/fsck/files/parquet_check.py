@@ -11,7 +11,7 @@ from itertools import pairwise
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.fsck.parquet_rows import check_footer, find_wrong_rows
+from ledgermq_ledger.fsck.files.parquet_rows import check_footer, find_wrong_rows
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.keys import ParquetName
 from ledgermq_ledger.object_store.contract import FENCES, ObjectInfo, ObjectMissing, ObjectStore

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.fsck.ledger_check import LedgerView
+from ledgermq_ledger.fsck.ledgers.ledger_check import LedgerView
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.log.chains.numbered import list_numbered
