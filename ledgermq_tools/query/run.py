@@ -25,7 +25,7 @@ from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.open_root import cluster_of
 from ledgermq_ledger.topics.catalog import Catalog, read_catalog
-from ledgermq_ledger.view.range_read import OffsetRange, RangeReader
+from ledgermq_ledger.view.ranges.range_read import OffsetRange, RangeReader
 from ledgermq_spark.source.options import SourceOptions
 from ledgermq_spark.source.planning import plan_query
 from ledgermq_tools.query.tables import LoopCalls, TopicTable

@@ -23,7 +23,7 @@ from pyarrow import fs
 from ledgermq.client.consuming.message import TABLE_SCHEMA, table_of
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.batches.records import SCHEMA
-from ledgermq_ledger.view.range_read import OffsetRange, RangeReader
+from ledgermq_ledger.view.ranges.range_read import OffsetRange, RangeReader
 
 T = TypeVar("T")
 

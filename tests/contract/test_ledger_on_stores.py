@@ -17,7 +17,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.root.open import open_store
-from ledgermq_ledger.view.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from tests.servers.cutting_proxy import cutting_proxy
 from tests.stores.backends import seeded_sources
 from tests.worlds.ledgers import TOPIC_ID, append, batch, ledger_of, own, read_values

@@ -33,9 +33,9 @@ from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_bundle
-from ledgermq_ledger.view.follow import Follower
-from ledgermq_ledger.view.followed_ledger import FollowedLedger
-from ledgermq_ledger.view.range_read import RangeReader, plan_ranges, split
+from ledgermq_ledger.view.following.follow import Follower
+from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.ranges.range_read import RangeReader, plan_ranges, split
 from tests.stores.faulty import Faults
 from tests.stores.sleepy import SleepyStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources

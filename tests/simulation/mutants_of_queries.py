@@ -9,8 +9,8 @@ import pytest
 
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.topics.catalog import Topic
-from ledgermq_ledger.view import range_read
-from ledgermq_ledger.view.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.ranges import range_read
 from ledgermq_spark.source import followed, planning
 from ledgermq_spark.source.driver import Batches
 from ledgermq_spark.source.followed import FollowedTopics

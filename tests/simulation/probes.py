@@ -35,7 +35,7 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.plans import PlanOvertaken, fence_of
 from ledgermq_ledger.log.writing.writer import Append, LedgerWriter
 from ledgermq_ledger.object_store.settle import PutOutcome
-from ledgermq_ledger.view.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from ledgermq_ledger.view.view import LedgerView
 from tests.simulation.loop import SimulatedLoop, current_process
 

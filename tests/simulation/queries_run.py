@@ -18,9 +18,9 @@ from typing import Literal, TypeVar, get_args
 
 from ledgermq.errors import LedgerMQError
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.view.follow import LOOK_AFTER_S_MAX
-from ledgermq_ledger.view.range_read import RangeReader
-from ledgermq_ledger.view.shared_slots import SharedSlots
+from ledgermq_ledger.view.following.follow import LOOK_AFTER_S_MAX
+from ledgermq_ledger.view.ranges.range_read import RangeReader
+from ledgermq_ledger.view.ranges.shared_slots import SharedSlots
 from ledgermq_spark.source.driver import Batches
 from ledgermq_spark.source.followed import FollowedTopics
 from ledgermq_spark.source.move_wait import PAUSE_S

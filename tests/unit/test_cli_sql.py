@@ -15,7 +15,7 @@ import pytest
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.view.range_read import OffsetRange
+from ledgermq_ledger.view.ranges.range_read import OffsetRange
 from ledgermq_tools.query import sql
 from ledgermq_tools.query.tables import matching
 from tests.worlds.root_commands import RootCommand

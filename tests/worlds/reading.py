@@ -11,7 +11,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.view.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from ledgermq_ledger.view.reader import LedgerReader
 from tests.worlds.ledgers import ledger_of
 

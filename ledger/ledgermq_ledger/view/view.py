@@ -4,7 +4,7 @@ each batch is.
 `LedgerView` holds the fetch index, looks up older batches for which the index has no room, and
 knows where Parquet begins and ends. It decides nothing about reading bytes (`ledgermq_ledger.view.reader`
 does) and nothing about news: a `LedgerSource` feeds it, in the broker the owner of the bundle,
-elsewhere `ledgermq_ledger.view.followed_ledger`.
+elsewhere `ledgermq_ledger.view.following.followed_ledger`.
 
 Only durable segments come into the index, so nothing above the durable end is found here. What is
 below `trim_slot` of the newest known checkpoint may vanish at any moment. ObjectMissing therefore

@@ -10,7 +10,7 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.archiving.reading import ArchivedFile, ArchiveReader
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.topics.catalog import Topic
-from ledgermq_ledger.view.range_read import OffsetRange
+from ledgermq_ledger.view.ranges.range_read import OffsetRange
 from ledgermq_ledger.view.reader import LedgerReader
 
 

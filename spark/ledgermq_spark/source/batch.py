@@ -16,8 +16,8 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.parquet.archiving.archive import Archives
 from ledgermq_ledger.parquet.archiving.reading import ArchiveReader
 from ledgermq_ledger.root.open import open_store
-from ledgermq_ledger.view.range_read import RangeReader
-from ledgermq_ledger.view.shared_slots import SharedSlots
+from ledgermq_ledger.view.ranges.range_read import RangeReader
+from ledgermq_ledger.view.ranges.shared_slots import SharedSlots
 from ledgermq_spark.source.options import SourceOptions
 from ledgermq_spark.source.planning import TopicRange, plan_query
 from ledgermq_spark.source.rows import batches_of, record_columns

@@ -23,7 +23,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.topics.catalog import Catalog, Topic, read_catalog
-from ledgermq_ledger.view.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from ledgermq_ledger.view.reader import LedgerReader
 from ledgermq_spark.source.move_wait import PAUSE_S, Chosen, MoveWait, gone, on_their_way, planned_whole
 from ledgermq_spark.source.options import SourceOptions

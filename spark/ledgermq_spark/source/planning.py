@@ -23,8 +23,8 @@ from ledgermq_ledger.parquet.archiving.archive import Archives
 from ledgermq_ledger.parquet.archiving.reading import ArchiveReader
 from ledgermq_ledger.topics.catalog import Catalog, Topic, read_catalog
 from ledgermq_ledger.view.fetch_index import Span
-from ledgermq_ledger.view.followed_ledger import FollowedLedger
-from ledgermq_ledger.view.range_read import OffsetRange, plan_ranges, split
+from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.ranges.range_read import OffsetRange, plan_ranges, split
 from ledgermq_ledger.view.reader import LedgerReader
 from ledgermq_spark.shared_root import cluster_of
 from ledgermq_spark.source.archived_log import ArchivedLog

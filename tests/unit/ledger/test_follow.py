@@ -6,7 +6,7 @@ import pytest
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.fold import LedgerState
-from ledgermq_ledger.view.follow import LOOK_AFTER_S, LOOK_AFTER_S_MAX, Follower
+from ledgermq_ledger.view.following.follow import LOOK_AFTER_S, LOOK_AFTER_S_MAX, Follower
 
 CLAIM, DATA = fmt.CLAIM, fmt.DATA
 

@@ -23,7 +23,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrappers.metered import MeteredStore
-from ledgermq_ledger.view.range_read import OffsetRange, RangeReader, plan_ranges, split
+from ledgermq_ledger.view.ranges.range_read import OffsetRange, RangeReader, plan_ranges, split
 from tests.stores.counting import CountingMeter
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.reading import opened_ledger

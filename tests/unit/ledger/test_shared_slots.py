@@ -13,9 +13,9 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.view.followed_ledger import FollowedLedger
-from ledgermq_ledger.view.range_read import OffsetRange, RangeReader, plan_ranges
-from ledgermq_ledger.view.shared_slots import SharedSlots
+from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.ranges.range_read import OffsetRange, RangeReader, plan_ranges
+from ledgermq_ledger.view.ranges.shared_slots import SharedSlots
 from tests.stores.counting import CountingStore
 from tests.worlds.reading import opened_ledger
 from tests.worlds.roots import Root

@@ -24,7 +24,7 @@ from ledgermq_ledger.parquet.archiving.archive import Archives
 from ledgermq_ledger.parquet.archiving.reading import ArchiveReader
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
-from ledgermq_ledger.view.range_read import RangeReader
+from ledgermq_ledger.view.ranges.range_read import RangeReader
 from ledgermq_spark.source import planning
 from ledgermq_spark.source.followed import FollowedTopics
 from ledgermq_spark.source.move_wait import MoveWait

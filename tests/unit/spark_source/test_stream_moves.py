@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from ledgermq.errors import DeadlineExceeded, OffsetOutOfRange
-from ledgermq_ledger.view import follow
+from ledgermq_ledger.view.following import follow
 from ledgermq_spark.source import driver, followed
 from ledgermq_spark.source.followed import FollowedTopics
 from tests.unit.spark_source.streamed import Place, a_place, batches_until, rows, wait_for

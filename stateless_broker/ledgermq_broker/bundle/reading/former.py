@@ -19,7 +19,7 @@ from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import is_in_charge
-from ledgermq_ledger.view.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from ledgermq_ledger.view.reader import LedgerReader
 
 

@@ -1,6 +1,6 @@
 """`FollowedLedger`: a ledger that is followed from the store alone, with no broker.
 
-It follows the slots (`ledgermq_ledger.view.follow`), so compaction, trimming, deletion and takeovers may go
+It follows the slots (`ledgermq_ledger.view.following.follow`), so compaction, trimming, deletion and takeovers may go
 on under it. A poll is one GET; LISTs come only at the begin and at a surprise. What it finds feeds
 a `LedgerView`, and `reader` reads it.
 
@@ -25,7 +25,7 @@ from ledgermq_ledger.log.segments.segment import SegmentEnd, read_end
 from ledgermq_ledger.object_store.contract import ObjectMissing
 from ledgermq_ledger.parquet.reader import ParquetCache
 from ledgermq_ledger.view.fetch_index import Wanted
-from ledgermq_ledger.view.follow import Follower
+from ledgermq_ledger.view.following.follow import Follower
 from ledgermq_ledger.view.held_bytes import RecentBytes
 from ledgermq_ledger.view.reader import LedgerReader
 from ledgermq_ledger.view.view import LedgerView

@@ -18,7 +18,7 @@ from typing import TypeVar
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
-from ledgermq_ledger.view.range_read import OffsetRange
+from ledgermq_ledger.view.ranges.range_read import OffsetRange
 
 BYTES_MAX = 64 * 1024 * 1024
 WASTE_MAX = 2

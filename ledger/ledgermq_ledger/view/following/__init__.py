@@ -1,0 +1,1 @@
+"""A ledger followed from the store alone, with no broker."""
