@@ -1573,12 +1573,14 @@ class DescribeTransactionRequest(_message.Message):
     def __init__(self, transactional_id: _Optional[str] = ...) -> None: ...
 
 class DescribeTransactionResponse(_message.Message):
-    __slots__ = ("transaction", "coordinator")
+    __slots__ = ("transaction", "coordinator", "added")
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    ADDED_FIELD_NUMBER: _ClassVar[int]
     transaction: TransactionInfo
     coordinator: str
-    def __init__(self, transaction: _Optional[_Union[TransactionInfo, _Mapping]] = ..., coordinator: _Optional[str] = ...) -> None: ...
+    added: _containers.RepeatedCompositeFieldContainer[TopicPartition]
+    def __init__(self, transaction: _Optional[_Union[TransactionInfo, _Mapping]] = ..., coordinator: _Optional[str] = ..., added: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ...) -> None: ...
 
 class CompleteTransactionRequest(_message.Message):
     __slots__ = ("transaction", "outcome", "part")

@@ -16,6 +16,7 @@ from ledgermq_broker.kafka.wire.generated import describe_cluster_request as dcl
 from ledgermq_broker.kafka.wire.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CLUSTER
 from tests.broker.access import RULES, change, token
 from tests.broker.kafka_world import KafkaClient, KafkaCluster, in_kafka_cluster
+from tests.broker.test_quotas import set_quota
 
 HOUR_MS = 60 * 60 * 1000
 LONGEST = str(2**63 - 1)
@@ -276,3 +277,19 @@ async def test_the_cluster_is_described_as_metadata_does(cluster: KafkaCluster) 
     for kind, code in ((2, Code.MISMATCHED_ENDPOINT_TYPE), (3, Code.UNSUPPORTED_ENDPOINT_TYPE)):
         found = await client.call(DESCRIBE_CLUSTER, 2, dcl.DescribeClusterRequest(endpoint_type=kind))
         assert (found.error_code, found.brokers) == (code, [])
+
+
+@in_kafka_cluster("a:1")
+async def test_changes_above_a_quota_wait_and_are_then_refused_for_now(cluster: KafkaCluster) -> None:
+    await set_quota(cluster, "anonymous", requests=1)
+    client, loop = cluster.connect("a:1"), asyncio.get_running_loop()
+    began_s = loop.time()
+    found = await create(client, *(topic(f"t{number:02}", 1) for number in range(40)))
+    codes = [one.error_code for one in found]
+    assert 9 <= loop.time() - began_s < 12  # ten seconds for the request, not for each topic
+    made = codes.count(Code.NONE)
+    assert 2 <= made < 40
+    assert codes == [Code.NONE] * made + [Code.THROTTLING_QUOTA_EXCEEDED] * (40 - made)
+    await asyncio.sleep(60)
+    [again] = await create(client, topic(found[made].name, 1))
+    assert again.error_code == Code.NONE

@@ -6,14 +6,18 @@ import asyncio
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.kafka.wire.errors import Code
+from ledgermq_broker.kafka.wire.generated import describe_transactions_request as d
 from ledgermq_broker.kafka.wire.generated import find_coordinator_request as fc
 from ledgermq_broker.kafka.wire.generated import init_producer_id_request as i
+from ledgermq_broker.kafka.wire.generated import list_transactions_request as li
 from ledgermq_broker.kafka.wire.generated import txn_offset_commit_request as tc
 from ledgermq_broker.kafka.wire.messages import (
     ADD_PARTITIONS_TO_TXN,
+    DESCRIBE_TRANSACTIONS,
     END_TXN,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
     TXN_OFFSET_COMMIT,
 )
 from tests.broker.access import RULES, change
@@ -94,3 +98,23 @@ async def test_another_principal_cannot_use_what_it_has_overheard(cluster: Kafka
             break
         await asyncio.sleep(0.05)
     assert end.offset == 1
+
+
+@in_kafka_cluster("a:1", **RULES)
+async def test_tools_see_the_ids_and_topics_that_their_caller_may_see(cluster: KafkaCluster) -> None:
+    for name in ("mine", "theirs"):
+        await topic(cluster, name)
+    await change(cluster, grant=[f"allow user:ann {rule}" for rule in (*OWN, "produce theirs")])
+    await change(cluster, grant=[f"allow user:bob {rule}" for rule in ("describe mine", "transaction x")])
+    ann = KafkaProducer(cluster, "x", await proven(cluster, "ann"))
+    await ann.init()
+    assert await ann.add(("mine", 0), ("theirs", 0)) == 0
+    for name, ids, topics in (("ann", ["x"], ["mine", "theirs"]), ("bob", ["x"], ["mine"]), ("eve", [], None)):
+        client = await proven(cluster, name)
+        found = await client.call(LIST_TRANSACTIONS, 1, li.ListTransactionsRequest())
+        assert [one.transactional_id for one in found.transaction_states] == ids
+        [one] = (await client.call(DESCRIBE_TRANSACTIONS, 0, d.DescribeTransactionsRequest(["x"]))).transaction_states
+        if topics is None:
+            assert one.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        else:
+            assert (one.error_code, [each.topic for each in one.topics]) == (0, topics)

@@ -32,6 +32,11 @@ def shown_producer_id(producer_id: bytes) -> bytes:
     return sha256(_DOMAIN + producer_id).digest()[:PRODUCER_ID_BYTES] if producer_id else b""
 
 
+def shown_number(shown: bytes) -> int:
+    """Return the number that clients of the Kafka protocol are shown in place of a producer id: of its shown form."""
+    return int.from_bytes(shown[:8], "big") >> 1
+
+
 def producer_bytes(producer_id: int) -> bytes:
     """Return our form of a Kafka producer id, which is at least 0."""
     return _PREFIX + _ID.pack(producer_id)

@@ -22,6 +22,7 @@ from ledgermq_broker.kafka.wire.messages import (
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,
+    DESCRIBE_TRANSACTIONS,
     END_TXN,
     FETCH,
     FIND_COORDINATOR,
@@ -32,6 +33,7 @@ from ledgermq_broker.kafka.wire.messages import (
     LEAVE_GROUP,
     LIST_GROUPS,
     LIST_OFFSETS,
+    LIST_TRANSACTIONS,
     METADATA,
     OFFSET_COMMIT,
     OFFSET_DELETE,
@@ -84,6 +86,20 @@ TABLE: Sequence[Served] = (
     Served(ADD_OFFSETS_TO_TXN, 0, 3, ""),
     Served(TXN_OFFSET_COMMIT, 0, 3, "All offsets of a request are taken, or none"),
     Served(END_TXN, 0, 3, "The first protocol of transactions: the epoch stays the same from one to the next"),
+    Served(
+        DESCRIBE_TRANSACTIONS,
+        0,
+        0,
+        "Producer ids are shown as other numbers, since who knows one may write in its place. After a takeover of the"
+        " coordinator, a transaction has begun then",
+    ),
+    Served(
+        LIST_TRANSACTIONS,
+        0,
+        1,
+        "The ids of the broker that is asked, as in Kafka, also those of our own clients. Producer ids as in"
+        " DescribeTransactions. Not by a pattern",
+    ),
     Served(OFFSET_FOR_LEADER_EPOCH, 2, 4, "Each epoch ends where the log ends: nothing is ever cut off"),
     Served(FIND_COORDINATOR, 0, 6, "Types 0, groups, and 1, transactions"),
     Served(JOIN_GROUP, 0, 9, "A group with members of LedgerMQ's own protocol gets error 23"),

@@ -148,8 +148,14 @@ class Transactions(AddedRoutes):
     async def describe_transaction(self, request: pb.DescribeTransactionRequest) -> pb.DescribeTransactionResponse:
         topic = await self._existing(request.transactional_id)
         name = request.transactional_id
-        info = await self._at_coordinator(topic, name, lambda found: found.describe(name))
-        return pb.DescribeTransactionResponse(transaction=info, coordinator=self._address)
+        info, places = await self._at_coordinator(topic, name, lambda found: found.describe(name))
+        topics = self._metadata.catalog.topics_by_id
+        added = [
+            pb.TopicPartition(topic=topics[place.topic_id].name, partition=place.partition)
+            for place in sorted(places)
+            if place.topic_id in topics
+        ]
+        return pb.DescribeTransactionResponse(transaction=info, coordinator=self._address, added=added)
 
     # Calls between brokers
 

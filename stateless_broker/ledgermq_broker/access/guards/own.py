@@ -153,6 +153,18 @@ async def _list_transactions(may: Permissions, request: pb.ListTransactionsReque
     return shown
 
 
+async def _describe_transaction(may: Permissions, request: pb.DescribeTransactionRequest, call: Call) -> Any:
+    """Names of topics that the caller may not describe are left out."""
+    may.require(Operation.TRANSACTION, request.transactional_id)
+    answer: pb.DescribeTransactionResponse = await call(request)
+    refused = await may.refusals(Operation.DESCRIBE, (place.topic for place in answer.added))
+    shown = pb.DescribeTransactionResponse()
+    shown.CopyFrom(answer)
+    del shown.added[:]
+    shown.added.extend(place for place, text in zip(answer.added, refused, strict=True) if not text)
+    return shown
+
+
 # Queue groups
 
 
@@ -216,6 +228,7 @@ OWN_GUARDS: dict[str, Guard] = {
     "init_transactions": _init_transactions,
     "add_to_transaction": _add_to_transaction,
     "list_transactions": _list_transactions,
+    "describe_transaction": _describe_transaction,
     "share_fetch": _share_fetch,
     "list_shares": _list_shares,
     "test_rules": _test_rules,

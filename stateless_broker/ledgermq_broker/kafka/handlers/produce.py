@@ -34,7 +34,7 @@ from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_
 from ledgermq.protocol.status import error_from_proto, error_to_proto
 from ledgermq.runtime.tasks import end
 from ledgermq_broker.kafka.handlers.sessions import Place, Sessions, stated
-from ledgermq_broker.kafka.handlers.transactions import transaction_ref
+from ledgermq_broker.kafka.handlers.transactions.producers import transaction_ref
 from ledgermq_broker.kafka.wire.answers import produce_batch, produced, refused
 from ledgermq_broker.kafka.wire.batches.decoding import ProducedBatch, decode_records
 from ledgermq_broker.kafka.wire.batches.head import BatchHead, read_head

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 
 from ledgermq.sources import Sources
 from ledgermq_broker.kafka.brokers import Brokers
-from ledgermq_broker.kafka.handlers import transactions
 from ledgermq_broker.kafka.handlers.admin import alterations, configs, records, topics
 from ledgermq_broker.kafka.handlers.asked import Handler
 from ledgermq_broker.kafka.handlers.groups import committed, listing, membership
 from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
 from ledgermq_broker.kafka.handlers.offsets import OffsetsHandler
+from ledgermq_broker.kafka.handlers.transactions import operators, producers
 from ledgermq_broker.kafka.wire.messages import (
     DESCRIBE_CLUSTER,
     LIST_OFFSETS,
@@ -31,7 +31,8 @@ def handlers(brokers: Brokers, sources: Sources, settings: Callable[[], BrokerSe
         METADATA: lambda asked: metadata.answer(asked.api, asked.message, asked.version),
         LIST_OFFSETS: lambda asked: offsets.list_offsets(asked.api, asked.message, asked.version),
         OFFSET_FOR_LEADER_EPOCH: lambda asked: offsets.epochs(asked.api, asked.message, asked.version),
-        **transactions.answers(sources),
+        **producers.answers(sources),
+        **operators.answers(sources.now_us),
         **membership.answers(brokers),
         **committed.answers(),
         **listing.answers(),

@@ -6,7 +6,7 @@ Must not know: what is staged in this bundle, and how.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -25,6 +25,7 @@ from ledgermq_broker.transactions.state.coordinating.producers import Identity, 
 from ledgermq_broker.transactions.state.coordinator import Coordinator
 from ledgermq_broker.transactions.state.types import Kind, Part, State, Transaction
 from ledgermq_broker.transactions.state.wire import state_to_proto
+from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision
 
 TURN_WAIT_S = 2.0
@@ -161,8 +162,12 @@ class Coordinating:
             raise InvalidRequest(f"this broker has no question {question} about a transaction; upgrade it")
         return pb.AskTransactionResponse(state=state_to_proto(state))
 
-    async def describe(self, transactional_id: str) -> pb.TransactionInfo:
-        return await self._state.read(lambda: self._coordinator.operators.describe(transactional_id))
+    async def describe(self, transactional_id: str) -> tuple[pb.TransactionInfo, Collection[PartitionId]]:
+        """Return also the partitions that a client of the Kafka protocol has added to the open transaction."""
+        coordinator = self._coordinator
+        return await self._state.read(
+            lambda: (coordinator.operators.describe(transactional_id), coordinator.added.places(transactional_id))
+        )
 
     # Inside
 

@@ -6,13 +6,12 @@ coordinates, and tools ask all brokers.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
 from ledgermq.errors import LedgerMQError, NotOwner, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
-from ledgermq_broker.kafka.handlers.asked import Asked, Handler
+from ledgermq_broker.kafka.handlers.asked import Asked, Handler, all_here
 from ledgermq_broker.kafka.handlers.groups.membership import group_code
 from ledgermq_broker.kafka.handlers.groups.names import inside, outside
 from ledgermq_broker.kafka.wire.errors import Code
@@ -20,7 +19,6 @@ from ledgermq_broker.kafka.wire.generated import delete_groups_response, describ
 from ledgermq_broker.kafka.wire.messages import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS, Api
 from ledgermq_offsets.classic.consumer_protocol import PROTOCOL_TYPE, assignment, subscription
 
-PARTITIONS_AT_ONCE = 16
 NOT_FOUND_FROM = 6
 """Version of DescribeGroups that says so of a group which does not exist; before it is shown as dead."""
 STATES = {pb.EMPTY: "Empty", pb.STABLE: "Stable", pb.RECONCILING: "PreparingRebalance"}
@@ -103,7 +101,7 @@ async def list_groups(asked: Asked) -> list_groups_response.ListGroupsResponse:
     states = {state.lower() for state in asked.message.states_filter}
     types = {kind.lower() for kind in asked.message.types_filter}
     try:
-        groups = await _groups_here(asked.api)
+        groups = await all_here(lambda partition: _groups_of(asked.api, partition))
     except LedgerMQError as error:
         return list_groups_response.ListGroupsResponse(error_code=group_code(error))
     return list_groups_response.ListGroupsResponse(
@@ -122,19 +120,6 @@ async def list_groups(asked: Asked) -> list_groups_response.ListGroupsResponse:
 
 def _kind(info: pb.GroupInfo) -> str:
     return CONSUMER if info.member_count and not info.HasField("classic") else CLASSIC
-
-
-async def _groups_here(api: BrokerApi) -> list[pb.GroupInfo]:
-    """Return the groups that this broker coordinates. Raises Unavailable while one of its partitions is loaded."""
-    found: list[pb.GroupInfo] = []
-    first = 0
-    while True:
-        parts = await asyncio.gather(*(_groups_of(api, number) for number in range(first, first + PARTITIONS_AT_ONCE)))
-        for part in parts:
-            found += part or ()
-        if None in parts:
-            return found
-        first += PARTITIONS_AT_ONCE
 
 
 async def _groups_of(api: BrokerApi, partition: int) -> list[pb.GroupInfo] | None:

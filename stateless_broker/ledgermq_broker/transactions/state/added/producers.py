@@ -69,6 +69,11 @@ class AddedProducers:
         """Number of open transactions to which something was added."""
         return len(self._ids.open)
 
+    def places(self, transactional_id: str) -> Collection[PartitionId]:
+        """Return the partitions that were added to the open transaction of an id."""
+        opened = self._ids.open.get(transactional_id)
+        return () if opened is None else opened.places
+
     def start(self, now_ms: int) -> None:
         """Start the time-outs of all that is open."""
         for name in self._ids.open:
