@@ -1,17 +1,24 @@
-"""One broker on a folder for the tests of a module, with the port for clients of the Kafka protocol."""
+"""One broker on a folder for the tests of a module, with the port for clients of the Kafka protocol; and Spark."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from infra import java, maven
 from ledgermq.sources import Sources
 from ledgermq_broker.node import Node
 from ledgermq_broker.settings.processes import load_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +52,26 @@ async def _serve(folder: Path, address: list[str], is_up: threading.Event, is_ov
         is_up.set()
         while not is_over.is_set():
             await asyncio.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Spark with its source and sink for Kafka. Skips where there is no Java."""
+    if java.installed() is None:
+        pytest.skip(f"there is no Java {java.VERSION_MIN} or newer: `python infra/java.py` installs it")
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("ledgermq-kafka-tests")
+        .config("spark.jars", ",".join(map(str, maven.jars("spark_kafka").glob("*.jar"))))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

@@ -16,8 +16,9 @@ This page is made by `make pages` from the table of APIs that the broker serves.
 
 Programs that speak the Kafka protocol can produce to LedgerMQ and read from it. What they write is
 what all other clients write: plain Parquet after compaction, readable by Spark. The port is off by
-default and **new: producing, reading, consumer groups, transactions, and creating and deleting
-topics work.**
+default and **new**.
+
+## Five minutes
 
 <!-- test: not run, it installs and starts a broker -->
 ```bash
@@ -25,14 +26,22 @@ pip install 'ledgermq[broker,kafka]'
 ledgermq dev --kafka-port 9092
 ```
 
-Any producer then works with `bootstrap.servers = 127.0.0.1:9092`. Any reader, too:
+Any program of Kafka's world now has `127.0.0.1:9092` as its bootstrap server. With kcat:
 
-<!-- test: not run, it needs the broker above; tests/kafka runs the same -->
+<!-- test: not run, it needs the broker above; tests/kafka/test_page.py runs it -->
+```bash
+echo 'first message' | kcat -P -b 127.0.0.1:9092 -t hello
+kcat -C -b 127.0.0.1:9092 -t hello -o beginning -e -q
+```
+
+In Python, here with confluent-kafka:
+
+<!-- test: not run, it needs the broker above; tests/kafka/test_page.py runs it -->
 ```python
 from confluent_kafka import Consumer, Producer
 
 producer = Producer({"bootstrap.servers": "127.0.0.1:9092"})
-producer.produce("hello", b"first message")
+producer.produce("hello", b"a message")
 producer.flush()
 
 consumer = Consumer(
@@ -42,6 +51,36 @@ consumer.subscribe(["hello"])
 message = consumer.poll(30.0)
 print(message.value() if message else "nothing came within 30 s")
 consumer.close()
+```
+
+With the tools of Kafka's own distribution, which are written in Java:
+
+<!-- test: not run, it needs the broker above; tests/kafka/test_page.py runs it -->
+```bash
+at='--bootstrap-server 127.0.0.1:9092'
+kafka-topics.sh $at --create --topic orders --partitions 3
+echo 'shop:3 pens' | kafka-console-producer.sh $at --topic orders \\
+    --property parse.key=true --property key.separator=:
+kafka-console-consumer.sh $at --topic orders --group packers --from-beginning --max-messages 1
+kafka-consumer-groups.sh $at --describe --group packers
+```
+
+With Spark's own source and sink:
+
+<!-- test: not run, it needs the broker above; tests/kafka/test_page.py runs it -->
+```python
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.config(
+    "spark.jars.packages", "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+).getOrCreate()
+orders = (
+    spark.read.format("kafka")
+    .option("kafka.bootstrap.servers", "127.0.0.1:9092")
+    .option("subscribe", "orders")
+    .load()
+)
+orders.selectExpr("CAST(key AS STRING)", "CAST(value AS STRING)", "partition", "offset").show()
 ```
 
 With TLS and rules, a client needs three more lines:
@@ -143,9 +182,10 @@ answered in version 0 with what is served.
   a Kafka client takes it over from one of our own, or the other way round. `ListOffsets` does not
   wait for a transaction that is committed and becomes visible a moment later, so Kafka Streams with
   `exactly_once_v2` is not supported yet. A transaction has at most 10,000 batches in a bundle, some
-  160 MB of a Java client's small ones: set `batch.size` higher. `DescribeTransactions`,
-  `ListTransactions` and `DescribeProducers` are not served. A transaction begins only while every
-  broker runs a release that knows them.
+  160 MB of a Java client's small ones: set `batch.size` higher. `DescribeProducers` and
+  `WriteTxnMarkers` are not served, so `kafka-transactions` lists and describes, and cannot abort:
+  use `ledgermq transaction abort`. A transaction begins only while every broker runs a release that
+  knows them.
 - **Offsets in a transaction**: of a request all are taken, or none. `OffsetFetch` with
   `require_stable` gets `UNSTABLE_OFFSET_COMMIT` until the transaction has ended. Offsets are
   committed after the transaction's records can be read in all bundles that hold none of its
