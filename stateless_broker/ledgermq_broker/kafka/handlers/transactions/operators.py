@@ -24,7 +24,7 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
-from ledgermq.protocol.producer_ids import shown_number
+from ledgermq.protocol.naming.producer_ids import shown_number
 from ledgermq_broker.kafka.handlers.asked import Asked, Handler, all_here
 from ledgermq_broker.kafka.handlers.groups.names import outside
 from ledgermq_broker.kafka.handlers.transactions.producers import transactional_id
