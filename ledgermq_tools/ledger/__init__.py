@@ -16,7 +16,9 @@ import typer
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     from ledgermq.cli.arguments.completion import add_setting_names
-    from ledgermq_tools.ledger import compact, fsck, gc, inspect, repair
+    from ledgermq_tools.ledger import fsck, gc, repair
+    from ledgermq_tools.ledger.compact import command as compact
+    from ledgermq_tools.ledger.inspect import command as inspect
     from ledgermq_tools.query import sql
     from ledgermq_tools.store import store
 

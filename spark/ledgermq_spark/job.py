@@ -30,8 +30,8 @@ from ledgermq_ledger.parquet.report import CompactionReport, Progress
 from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_spark.engine import SparkEngine
 from ledgermq_spark.session import open_session
-from ledgermq_tools.ledger.compaction_report import compaction_report, progress_line
-from ledgermq_tools.ledger.compaction_service import parse_interval_s, serve
+from ledgermq_tools.ledger.compact.report import compaction_report, progress_line
+from ledgermq_tools.ledger.compact.service import parse_interval_s, serve
 
 
 async def compact(root: str, spark: SparkSession, bundles: Sequence[int] | None = None) -> CompactionReport:

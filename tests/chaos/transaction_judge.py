@@ -16,7 +16,7 @@ from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq_broker.transactions.stored.view import read_transactions
 from ledgermq_ledger.open_root import cluster_of, opened
-from ledgermq_tools.ledger.findings import Findings
+from ledgermq_tools.ledger.inspect.findings import Findings
 from tests.chaos.workload import OUTPUTS
 from tests.judges.violation import Violation
 from tests.simulation.history import History, Outcome, Partition

@@ -17,7 +17,7 @@ from ledgermq_broker.transactions.stored.check import check_transactions
 from ledgermq_broker.transactions.stored.view import read_transactions
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.open_root import cluster_of
-from ledgermq_tools.ledger.transactions_report import transactions_report
+from ledgermq_tools.ledger.inspect.topics.transactions_report import transactions_report
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.transaction_calls import Producer, beginner
 from tests.e2e.test_client_takeover import client_of

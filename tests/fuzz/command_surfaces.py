@@ -28,7 +28,8 @@ from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger.object_store.s3.location import parse_s3_url
 from ledgermq_ledger.open_root import cluster_of, root_url
 from ledgermq_ledger.root.open import open_store
-from ledgermq_tools.ledger import fsck, inspect
+from ledgermq_tools.ledger import fsck
+from ledgermq_tools.ledger.inspect import command as inspect
 from tests.fuzz.input_surfaces import FOLDER
 from tests.fuzz.surface import Surface, Untyped
 from tests.stores.backends import seeded_sources

@@ -46,14 +46,14 @@ from ledgermq_ledger.log.chains.envelope import ObjectKind, unseal
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.topics.catalog import Topic
-from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
-from ledgermq_tools.ledger.cluster_report import cluster_report
-from ledgermq_tools.ledger.findings import Findings
-from ledgermq_tools.ledger.ledger_report import ledger_report, view_ledger
-from ledgermq_tools.ledger.segment_report import segment_report
-from ledgermq_tools.ledger.shares_report import shares_report
-from ledgermq_tools.ledger.timers_report import timers_report
-from ledgermq_tools.ledger.transactions_report import transactions_report
+from ledgermq_tools.ledger.inspect.checkpoint_report import checkpoint_report
+from ledgermq_tools.ledger.inspect.cluster_report import cluster_report
+from ledgermq_tools.ledger.inspect.findings import Findings
+from ledgermq_tools.ledger.inspect.ledger_report import ledger_report, view_ledger
+from ledgermq_tools.ledger.inspect.segment_report import segment_report
+from ledgermq_tools.ledger.inspect.topics.queues_report import shares_report
+from ledgermq_tools.ledger.inspect.topics.timed_report import timers_report
+from ledgermq_tools.ledger.inspect.topics.transactions_report import transactions_report
 from tests.fuzz.ledger_surfaces import spoil_segment
 from tests.fuzz.mutation import mutate_sealed
 from tests.fuzz.surface import Surface, Untyped

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ledgermq_ledger import keys
-from ledgermq_tools.ledger import compact
+from ledgermq_tools.ledger.compact import command as compact
 from tests.worlds.filled_root import fill_root
 from tests.worlds.root_commands import RootCommand
 

@@ -15,7 +15,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.segments.segment import TRAILER
-from ledgermq_tools.ledger import inspect
+from ledgermq_tools.ledger.inspect import command as inspect
 from tests.stores.backends import file_store
 from tests.worlds.filled_root import fill_root
 from tests.worlds.root_commands import RootCommand

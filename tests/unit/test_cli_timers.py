@@ -30,7 +30,8 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.garbage.topics.retention import move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_tools.ledger import fsck, inspect
+from ledgermq_tools.ledger import fsck
+from ledgermq_tools.ledger.inspect import command as inspect
 from tests.property.timer_log import batch_of
 from tests.stores.backends import file_store
 from tests.unit.timers.test_waiting import ids_of

@@ -31,7 +31,8 @@ from ledgermq_ledger.garbage.topics.retention import move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.segments.segment import Batch
-from ledgermq_tools.ledger import fsck, inspect
+from ledgermq_tools.ledger import fsck
+from ledgermq_tools.ledger.inspect import command as inspect
 from tests.stores.backends import file_store
 from tests.worlds.ledgers import append_and_wait, batch
 from tests.worlds.root_commands import RootCommand

@@ -34,7 +34,9 @@ from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_ledger.topics.catalog import read_catalog, topic_key
 from ledgermq_offsets.format import ledgermq_offsets_pb2 as offsets_fmt
-from ledgermq_tools.ledger import compact, fsck, inspect
+from ledgermq_tools.ledger import fsck
+from ledgermq_tools.ledger.compact import command as compact
+from ledgermq_tools.ledger.inspect import command as inspect
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import BrokerProcesses
 from tests.upgrades.golden import VERSIONS, contents, copy_root

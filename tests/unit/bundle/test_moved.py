@@ -26,8 +26,8 @@ from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.topics.settings import parse_settings
-from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
-from ledgermq_tools.ledger.segment_report import segment_report
+from ledgermq_tools.ledger.inspect.checkpoint_report import checkpoint_report
+from ledgermq_tools.ledger.inspect.segment_report import segment_report
 from tests.stores.backends import file_store
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
 from tests.worlds.ledgers import append_and_wait, batch, ledger_of, own, session

@@ -23,7 +23,7 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.compacting.lost import LOST
 from ledgermq_ledger.parquet.compacting.repair import ParkedPartition, find_parked, repair_partition
 from ledgermq_tools.ledger import repair as repair_command
-from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
+from ledgermq_tools.ledger.inspect.checkpoint_report import checkpoint_report
 from tests.stores.backends import file_store, memory_store
 from tests.stores.late_checkpoint import LateCheckpoint
 from tests.worlds.root_commands import RootCommand

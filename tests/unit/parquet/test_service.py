@@ -19,7 +19,7 @@ from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
 from ledgermq_ledger.rounds.service import CompactionService, ServiceEvents
 from ledgermq_ledger.rounds.stillness import STILL_S_MAX
-from ledgermq_tools.ledger.compaction_service import parse_interval_s
+from ledgermq_tools.ledger.compact.service import parse_interval_s
 from tests.stores.no_deletes import NoDeletes
 from tests.stores.requests_made import LateLists, Requests
 from tests.virtual_time import virtual, virtual_sources

@@ -17,7 +17,7 @@ from ledgermq.cli.output.terminal import progress_of_bytes
 from ledgermq.sources import Sources
 from ledgermq_ledger.open_root import check_bundles, fitting_cluster_of, opened
 from ledgermq_ledger.rounds.engines import find_engine
-from ledgermq_tools.ledger.compaction_report import ProgressOfRounds, compaction_report
+from ledgermq_tools.ledger.compact.report import ProgressOfRounds, compaction_report
 from ledgermq_tools.ledger.root import Root
 
 EngineName = Annotated[str, typer.Option("--engine", "-e", help="Where the tasks run: spark, or local (this process).")]
@@ -54,7 +54,7 @@ async def compact(
     Brokers and other compactors may run meanwhile.
     """
     from ledgermq_ledger.rounds.runner import compact_root
-    from ledgermq_tools.ledger.compaction_service import (
+    from ledgermq_tools.ledger.compact.service import (
         parse_interval_s,
         serve,
     )  # late: every command of the application loads this module

@@ -16,8 +16,8 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.segments.segment import SlotIndex, decode_tail
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.timestamps import from_ms, from_us
-from ledgermq_tools.ledger.findings import Findings
-from ledgermq_tools.ledger.moves_table import moves_table
+from ledgermq_tools.ledger.inspect.findings import Findings
+from ledgermq_tools.ledger.inspect.moves_table import moves_table
 
 COLUMNS = (
     "topic",

@@ -20,15 +20,15 @@ from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.open_root import check_bundles, cluster_of, opened
 from ledgermq_ledger.topics.catalog import Catalog, read_catalog
-from ledgermq_tools.ledger.checkpoint_report import checkpoint_report
-from ledgermq_tools.ledger.cluster_report import cluster_report
-from ledgermq_tools.ledger.findings import Findings
-from ledgermq_tools.ledger.ledger_report import ledger_report, view_ledger
+from ledgermq_tools.ledger.inspect.checkpoint_report import checkpoint_report
+from ledgermq_tools.ledger.inspect.cluster_report import cluster_report
+from ledgermq_tools.ledger.inspect.findings import Findings
+from ledgermq_tools.ledger.inspect.ledger_report import ledger_report, view_ledger
+from ledgermq_tools.ledger.inspect.segment_report import segment_report
+from ledgermq_tools.ledger.inspect.topics.queues_report import shares_report
+from ledgermq_tools.ledger.inspect.topics.timed_report import timers_report
+from ledgermq_tools.ledger.inspect.topics.transactions_report import transactions_report
 from ledgermq_tools.ledger.root import Bundle, Root
-from ledgermq_tools.ledger.segment_report import segment_report
-from ledgermq_tools.ledger.shares_report import shares_report
-from ledgermq_tools.ledger.timers_report import timers_report
-from ledgermq_tools.ledger.transactions_report import transactions_report
 
 NUMBER_MAX = 2**63 - 1
 

@@ -14,7 +14,7 @@ from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.open_root import cluster_of
 from ledgermq_ledger.timestamps import from_ms
-from ledgermq_tools.ledger.findings import Findings
+from ledgermq_tools.ledger.inspect.findings import Findings
 
 ID_COLUMNS = ("id", "kind", "state", "epoch", "number", "bundles_missing", "changed")
 STAGED_COLUMNS = (

@@ -25,9 +25,9 @@ from ledgermq_ledger.parquet.files.stored_file import list_files
 from ledgermq_ledger.parquet.pages import decode_page
 from ledgermq_ledger.timestamps import from_ms
 from ledgermq_ledger.topics.catalog import Catalog, grown, read_catalog
-from ledgermq_tools.ledger.checkpoint_report import note_parked
-from ledgermq_tools.ledger.findings import Findings
-from ledgermq_tools.ledger.ledger_report import LedgerView, ledger_facts, view_ledger
+from ledgermq_tools.ledger.inspect.checkpoint_report import note_parked
+from ledgermq_tools.ledger.inspect.findings import Findings
+from ledgermq_tools.ledger.inspect.ledger_report import LedgerView, ledger_facts, view_ledger
 
 BUNDLE_COLUMNS = (
     "bundle",

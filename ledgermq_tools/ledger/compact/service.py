@@ -25,7 +25,7 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.engine import Engine
 from ledgermq_ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
 from ledgermq_ledger.rounds.service import CompactionService, ServiceEvents
-from ledgermq_tools.ledger.compaction_report import (
+from ledgermq_tools.ledger.compact.report import (
     ProgressOfRounds,
     cleaning_line,
     cleaning_row,

@@ -16,7 +16,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.open_root import cluster_of
 from ledgermq_ledger.topics.catalog import Catalog
-from ledgermq_tools.ledger.findings import Findings
+from ledgermq_tools.ledger.inspect.findings import Findings
 
 GROUP_COLUMNS = ("group", "topics", "partitions", "unfinished", "delivered", "dead_letters")
 PARTITION_COLUMNS = (

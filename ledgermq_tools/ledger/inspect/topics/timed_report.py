@@ -14,7 +14,7 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.open_root import cluster_of
 from ledgermq_ledger.timestamps import from_us
 from ledgermq_ledger.topics.catalog import Catalog
-from ledgermq_tools.ledger.findings import Findings
+from ledgermq_tools.ledger.inspect.findings import Findings
 
 BUNDLE_COLUMNS = ("bundle", "delivered_to", "intake_begin", "intake_end", "flushed", "ranges", "recalls")
 RANGE_COLUMNS = ("bundle", "topic", "partition", "from", "to", "turning", "messages", "bytes", "begin", "end")

@@ -11,8 +11,8 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import decode_checkpoint, newest_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.timestamps import from_ms
-from ledgermq_tools.ledger.findings import Findings
-from ledgermq_tools.ledger.moves_table import moves_table
+from ledgermq_tools.ledger.inspect.findings import Findings
+from ledgermq_tools.ledger.inspect.moves_table import moves_table
 
 PARTITION_COLUMNS = (
     "topic_id",

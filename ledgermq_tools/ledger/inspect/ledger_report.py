@@ -20,8 +20,8 @@ from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.segments.segment import SlotIndex, decode_tail, read_index
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq_ledger.timestamps import from_ms
-from ledgermq_tools.ledger.findings import Findings
-from ledgermq_tools.ledger.segment_report import check_batches, kind_name
+from ledgermq_tools.ledger.inspect.findings import Findings
+from ledgermq_tools.ledger.inspect.segment_report import check_batches, kind_name
 
 PARALLEL_READS = 16
 COLUMNS = ("slot", "state", "kind", "epoch", "batches", "records", "bytes", "created", "broker")

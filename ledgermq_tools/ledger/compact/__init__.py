@@ -1,0 +1,1 @@
+"""`ledgermq compact`: once, or as a service; and its reports."""

@@ -1,0 +1,1 @@
+"""`ledgermq inspect`: show what a root holds, and damage in it."""
