@@ -20,9 +20,9 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import Buffer, StoreUncertain
 from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_spark.sink.cluster import Place
-from ledgermq_spark.sink.decision import decide, read_decision
 from ledgermq_spark.sink.driver import commit_epoch, wanted_decision
-from ledgermq_spark.sink.publishing import is_done
+from ledgermq_spark.sink.epochs.decision import decide, read_decision
+from ledgermq_spark.sink.epochs.publishing import is_done
 from ledgermq_spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, in_cluster
 from tests.stores.ahead import AheadStore

@@ -17,9 +17,9 @@ from ledgermq.errors import DeadlineExceeded, OutcomeUnknown
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_spark.sink.cluster import Place
-from ledgermq_spark.sink.decision import decide
 from ledgermq_spark.sink.driver import commit_epoch, wanted_decision
-from ledgermq_spark.sink.publishing import ATTEMPTS_MAX
+from ledgermq_spark.sink.epochs.decision import decide
+from ledgermq_spark.sink.epochs.publishing import ATTEMPTS_MAX
 from ledgermq_spark.sink.staged import Staged
 from ledgermq_spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, cluster_of, in_cluster

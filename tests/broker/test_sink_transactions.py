@@ -20,11 +20,12 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq_ledger import keys
-from ledgermq_spark.sink import epochs, transactional
+from ledgermq_spark.sink import transactional
 from ledgermq_spark.sink.cluster import Place
-from ledgermq_spark.sink.decision import read_decision
 from ledgermq_spark.sink.driver import commit_epoch as commit_staged
-from ledgermq_spark.sink.publishing import is_done
+from ledgermq_spark.sink.epochs import epochs
+from ledgermq_spark.sink.epochs.decision import read_decision
+from ledgermq_spark.sink.epochs.publishing import is_done
 from ledgermq_spark.sink.staged import StagedInTransaction
 from ledgermq_spark.sink.task import stage_rows
 from ledgermq_spark.sink.transactional import begin_at, commit_epoch, stage_at

@@ -20,8 +20,8 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keyed.version import KeyedFile, KeyedVersion, decode_version, encode_version
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segments.segment import encode_segment, first_batch_position
+from ledgermq_spark.sink.epochs.staging import batches_of
 from ledgermq_spark.sink.options import parse_options as parse_sink_options
-from ledgermq_spark.sink.staging import batches_of
 from ledgermq_spark.source import positions
 from ledgermq_spark.source.options import parse_options as parse_source_options
 from tests.fuzz.surface import Surface, Untyped

@@ -21,7 +21,7 @@ from ledgermq.protocol.batches.records import SCHEMA, TIMESTAMP_MAX_US, TIMESTAM
 from ledgermq.sources import Sources
 from ledgermq_broker.paths.received_batches import BatchChecks, Received
 from ledgermq_ledger.topics.catalog import Topic
-from ledgermq_spark.sink.rows import RowRouter
+from ledgermq_spark.sink.rows.rows import RowRouter
 from tests.broker.cluster import batch_header
 
 NAMES = st.none() | st.sampled_from(["", "region", "é", "a\0b"])

@@ -27,10 +27,11 @@ from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.sinks import Decision
-from ledgermq_spark.sink import epochs, publishing, transactional
+from ledgermq_spark.sink import transactional
 from ledgermq_spark.sink.cluster import Place
 from ledgermq_spark.sink.driver import commit_epoch
-from ledgermq_spark.sink.publishing import publish
+from ledgermq_spark.sink.epochs import epochs, publishing
+from ledgermq_spark.sink.epochs.publishing import publish
 from ledgermq_spark.sink.staged import Staged, StagedInTransaction
 from ledgermq_spark.sink.task import stage_rows
 from tests.broker.cluster import Cluster, cluster_of

@@ -35,10 +35,10 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_spark.sink.cluster import Place
 from ledgermq_spark.sink.driver import commit_epoch
+from ledgermq_spark.sink.epochs.staging import StagedWriter
 from ledgermq_spark.sink.options import SinkOptions
-from ledgermq_spark.sink.rows import Routed
+from ledgermq_spark.sink.rows.rows import Routed
 from ledgermq_spark.sink.staged import Staged
-from ledgermq_spark.sink.staging import StagedWriter
 from tests.judges.violation import Violation
 from tests.simulation.disturbances import Disturbances
 from tests.simulation.loop import Process, SimulatedLoop

@@ -13,7 +13,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.garbage.staged_rows import STAGED_AGE_MS, forget, remove_done
 from ledgermq_ledger.sinks import Decision
 from ledgermq_spark.sink.cluster import Place, opened
-from ledgermq_spark.sink.epochs import settle_epoch
+from ledgermq_spark.sink.epochs.epochs import settle_epoch
 from ledgermq_spark.sink.options import SinkOptions
 from ledgermq_spark.sink.staged import Staged, note_topic
 

@@ -22,12 +22,12 @@ from ledgermq.client.producing.producer import Producer
 from ledgermq.client.transactions.two_phase.branch import Branch
 from ledgermq.sources import Sources
 from ledgermq_spark.sink.cluster import Place, opened
-from ledgermq_spark.sink.collecting import PART_BYTES, Collector
-from ledgermq_spark.sink.decision import is_settled
+from ledgermq_spark.sink.epochs.decision import is_settled
+from ledgermq_spark.sink.epochs.staging import StagedWriter
 from ledgermq_spark.sink.options import SinkOptions
-from ledgermq_spark.sink.rows import Routed, RowRouter
+from ledgermq_spark.sink.rows.collecting import PART_BYTES, Collector
+from ledgermq_spark.sink.rows.rows import Routed, RowRouter
 from ledgermq_spark.sink.staged import Sent, Staged, note_topic
-from ledgermq_spark.sink.staging import StagedWriter
 
 
 async def stage(options: SinkOptions, write: str, epoch: int, batches: Iterator[pa.RecordBatch]) -> Staged:

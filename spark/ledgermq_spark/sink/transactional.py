@@ -5,7 +5,7 @@ attempt of a task stages in a separate branch. The driver's commit counts the br
 that Spark has accepted; the cluster drops all other branches.
 
 A write that may be repeated (a streaming query, a `df.write` with writeId) is decided first
-(`ledgermq_spark.sink.epochs`): one put records which transaction the epoch is. Then that transaction is
+(`ledgermq_spark.sink.epochs.epochs`): one put records which transaction the epoch is. Then that transaction is
 committed.
 """
 
@@ -26,7 +26,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.garbage.staged_rows import remove_done
 from ledgermq_ledger.sinks import Decision
 from ledgermq_spark.sink.cluster import Place, opened
-from ledgermq_spark.sink.epochs import settle_epoch
+from ledgermq_spark.sink.epochs.epochs import settle_epoch
 from ledgermq_spark.sink.options import SinkOptions
 from ledgermq_spark.sink.staged import StagedInTransaction, note_topic
 from ledgermq_spark.sink.task import collected, delivered, drawn

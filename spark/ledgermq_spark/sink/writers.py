@@ -25,9 +25,9 @@ from ledgermq.client.transactions.two_phase.branch import SharedTransaction
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq_spark.sink import transactional
-from ledgermq_spark.sink.columns import check_columns
 from ledgermq_spark.sink.driver import commit, discard
 from ledgermq_spark.sink.options import SinkOptions, parse_options
+from ledgermq_spark.sink.rows.columns import check_columns
 from ledgermq_spark.sink.staged import Sent, Staged, StagedInTransaction
 from ledgermq_spark.sink.task import send, stage
 

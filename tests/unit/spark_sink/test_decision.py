@@ -20,8 +20,8 @@ from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.sinks import Decision
 from ledgermq_ledger.sinks import decode_decision as decode
 from ledgermq_ledger.sinks import encode_decision as encode
-from ledgermq_spark.sink.decision import decide, is_settled, read_decision
-from ledgermq_spark.sink.staging import read_staged
+from ledgermq_spark.sink.epochs.decision import decide, is_settled, read_decision
+from ledgermq_spark.sink.epochs.staging import read_staged
 from tests.stores.backends import seeded_sources
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sink-decision-v1.json"

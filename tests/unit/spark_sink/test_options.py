@@ -22,8 +22,8 @@ from pyspark.sql.types import (
 )
 
 from ledgermq.errors import InvalidConfig, InvalidRecord
-from ledgermq_spark.sink.columns import check_columns
 from ledgermq_spark.sink.options import SinkOptions, parse_options
+from ledgermq_spark.sink.rows.columns import check_columns
 from ledgermq_spark.source.data_source import LedgerMQDataSource
 from ledgermq_spark.source.options import parse_options as parse_source_options
 

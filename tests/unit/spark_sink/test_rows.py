@@ -18,9 +18,9 @@ from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import InvalidRecord, MessageTooLarge, PublishNotAccepted, UnknownPartition, UnknownTopic
 from ledgermq.sources import Sources
-from ledgermq_spark.sink.collecting import PART_BYTES, Collector
-from ledgermq_spark.sink.key_hash import partitions_of_keys
-from ledgermq_spark.sink.rows import Routed, RowRouter
+from ledgermq_spark.sink.rows.collecting import PART_BYTES, Collector
+from ledgermq_spark.sink.rows.key_hash import partitions_of_keys
+from ledgermq_spark.sink.rows.rows import Routed, RowRouter
 from tests.virtual_time import virtual_sources
 
 T = TypeVar("T")

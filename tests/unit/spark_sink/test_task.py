@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import ledgermq
-from ledgermq_spark.sink.collecting import PART_BYTES
 from ledgermq_spark.sink.options import SinkOptions
+from ledgermq_spark.sink.rows.collecting import PART_BYTES
 from ledgermq_spark.sink.task import send
 
 

@@ -27,7 +27,7 @@ from ledgermq_ledger.log.segments.segment import encode_segment, first_batch_pos
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
 from ledgermq_ledger.sinks import staged_index
-from ledgermq_spark.sink.rows import Routed
+from ledgermq_spark.sink.rows.rows import Routed
 
 OBJECT_BYTES = 16 * 1024 * 1024
 """A task puts an object once it has this size: a driver holds one such object, and the next, while

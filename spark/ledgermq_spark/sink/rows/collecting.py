@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ledgermq.client.connection.routing import TopicRoute
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_spark.sink.rows import Routed, lean
+from ledgermq_spark.sink.rows.rows import Routed, lean
 
 PART_BYTES = 8 * 1024
 """Memory of a part besides its rows: Arrow's and Python's objects for its columns, and their

@@ -27,8 +27,8 @@ from ledgermq.errors import (
 )
 from ledgermq.protocol.batches.records import record_bytes
 from ledgermq.sources import Sources
-from ledgermq_spark.sink.columns import PASSED_OVER
-from ledgermq_spark.sink.key_hash import partitions_of_keys
+from ledgermq_spark.sink.rows.columns import PASSED_OVER
+from ledgermq_spark.sink.rows.key_hash import partitions_of_keys
 
 FindTopic = Callable[[str, bool], Awaitable[TopicRoute]]
 """(name, ask brokers again). Raises UnknownTopic."""

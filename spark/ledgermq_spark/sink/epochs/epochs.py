@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 from ledgermq.errors import LedgerMQError, TransactionUnknown
 from ledgermq_ledger.sinks import Decision
 from ledgermq_spark.sink.cluster import Place
-from ledgermq_spark.sink.decision import decide, read_decision
-from ledgermq_spark.sink.publishing import is_done, mark_done, publish
+from ledgermq_spark.sink.epochs.decision import decide, read_decision
+from ledgermq_spark.sink.epochs.publishing import is_done, mark_done, publish
 
 log = logging.getLogger("ledgermq.sink")
 

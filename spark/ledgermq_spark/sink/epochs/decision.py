@@ -18,7 +18,7 @@ from ledgermq_ledger.sinks import Decision, decode_decision, encode_decision
 
 
 async def read_decision(store: ObjectStore, write: str, epoch: int, attempt: int = 0) -> Decision | None:
-    """Return the decision, or None if nothing is decided. `attempt`: see `ledgermq_spark.sink.epochs`.
+    """Return the decision, or None if nothing is decided. `attempt`: see `ledgermq_spark.sink.epochs.epochs`.
 
     Raises DataDamaged, FormatNotSupported, the store's errors.
     """

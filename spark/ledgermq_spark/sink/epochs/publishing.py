@@ -34,7 +34,7 @@ from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
 from ledgermq_ledger.sinks import Decision, DoneMark, encode_done
 from ledgermq_spark.sink.cluster import Place
-from ledgermq_spark.sink.staging import StagedBatch, read_staged
+from ledgermq_spark.sink.epochs.staging import StagedBatch, read_staged
 
 log = logging.getLogger("ledgermq.sink")
 

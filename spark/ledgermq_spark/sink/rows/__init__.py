@@ -1,0 +1,1 @@
+"""Rows of a frame as records: columns checked, partitions computed, batches collected."""
