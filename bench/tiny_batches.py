@@ -26,9 +26,9 @@ from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.root.open import open_store
 from ledgermq_spark.source.batch import read_ranges
-from ledgermq_spark.source.followed import FollowedTopics
 from ledgermq_spark.source.options import SourceOptions
-from ledgermq_spark.source.tracking import Tracker
+from ledgermq_spark.source.streaming.followed import FollowedTopics
+from ledgermq_spark.source.streaming.tracking import Tracker
 from tests.worlds.batches import batch_of
 from tests.worlds.ledgers import append_and_wait
 from tests.worlds.roots import Root

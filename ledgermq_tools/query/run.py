@@ -27,7 +27,7 @@ from ledgermq_ledger.open_root import cluster_of
 from ledgermq_ledger.topics.catalog import Catalog, read_catalog
 from ledgermq_ledger.view.ranges.range_read import OffsetRange, RangeReader
 from ledgermq_spark.source.options import SourceOptions
-from ledgermq_spark.source.planning import plan_query
+from ledgermq_spark.source.ranges.planning import plan_query
 from ledgermq_tools.query.tables import LoopCalls, TopicTable
 
 MEMORY_BYTES = 1024 * 1024 * 1024

@@ -22,8 +22,8 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segments.segment import encode_segment, first_batch_position
 from ledgermq_spark.sink.epochs.staging import batches_of
 from ledgermq_spark.sink.options import parse_options as parse_sink_options
-from ledgermq_spark.source import positions
 from ledgermq_spark.source.options import parse_options as parse_source_options
+from ledgermq_spark.source.streaming import positions
 from tests.fuzz.surface import Surface, Untyped
 from tests.worlds.batches import mutate
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ledgermq.errors import FormatNotSupported, InvalidConfig
-from ledgermq_spark.source.positions import Position, TopicPosition, decode, encode, share
+from ledgermq_spark.source.streaming.positions import Position, TopicPosition, decode, encode, share
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "spark-position-v1.json"
 

@@ -11,11 +11,12 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from ledgermq_ledger.view.ranges import range_read
-from ledgermq_spark.source import followed, planning
-from ledgermq_spark.source.driver import Batches
-from ledgermq_spark.source.followed import FollowedTopics
-from ledgermq_spark.source.positions import Position, Topics
-from ledgermq_spark.source.tracking import Tracker
+from ledgermq_spark.source.ranges import planning
+from ledgermq_spark.source.streaming import followed
+from ledgermq_spark.source.streaming.driver import Batches
+from ledgermq_spark.source.streaming.followed import FollowedTopics
+from ledgermq_spark.source.streaming.positions import Position, Topics
+from ledgermq_spark.source.streaming.tracking import Tracker
 from tests.simulation.mutants import mutant
 from tests.simulation.queries_run import queries_plan_of
 

@@ -20,8 +20,8 @@ import ledgermq_ledger.log.recovery
 import ledgermq_ledger.object_store.settle
 import ledgermq_ledger.parquet.compacting.round
 import ledgermq_ledger.parquet.compacting.task
-import ledgermq_spark.source.followed
-import ledgermq_spark.source.planning
+import ledgermq_spark.source.ranges.planning
+import ledgermq_spark.source.streaming.followed
 import tests.simulation.ledger_broker
 from ledgermq.errors import NotOwner, ProducerError
 from ledgermq_broker.timed.delivering import mover
@@ -211,7 +211,7 @@ def _probe_queries(patch: pytest.MonkeyPatch) -> None:
         if has_begun_again:
             saw("a followed ledger was begun again, for it was trimmed meanwhile")
 
-    for module in (ledgermq_spark.source.followed, ledgermq_spark.source.planning):
+    for module in (ledgermq_spark.source.streaming.followed, ledgermq_spark.source.ranges.planning):
         _after(patch, module, "planned_whole", planned)
     _after(patch, FollowedLedger, "_look", looked)
 

@@ -21,13 +21,13 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.view.following.follow import LOOK_AFTER_S_MAX
 from ledgermq_ledger.view.ranges.range_read import RangeReader
 from ledgermq_ledger.view.ranges.shared_slots import SharedSlots
-from ledgermq_spark.source.driver import Batches
-from ledgermq_spark.source.followed import FollowedTopics
-from ledgermq_spark.source.move_wait import PAUSE_S
 from ledgermq_spark.source.options import SourceOptions, parse_options
-from ledgermq_spark.source.planning import TopicRange, plan_query
-from ledgermq_spark.source.positions import Position, decode, encode
-from ledgermq_spark.source.tracking import Tracker
+from ledgermq_spark.source.ranges.move_wait import PAUSE_S
+from ledgermq_spark.source.ranges.planning import TopicRange, plan_query
+from ledgermq_spark.source.streaming.driver import Batches
+from ledgermq_spark.source.streaming.followed import FollowedTopics
+from ledgermq_spark.source.streaming.positions import Position, decode, encode
+from ledgermq_spark.source.streaming.tracking import Tracker
 from tests.judges.violation import Violation
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.queries_world import PARTITIONS, TOPIC, MovingTopic, UnsteadyStore

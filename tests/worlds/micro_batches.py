@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ledgermq_spark.source.data_source import LedgerMQDataSource
-from ledgermq_spark.source.stream import StreamReader
+from ledgermq_spark.source.streaming.stream import StreamReader
 
 
 def main(sink: Path, checkpoint: Path, trigger: str, options: dict[str, str]) -> None:

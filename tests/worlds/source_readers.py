@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ledgermq_spark.source.batch import BatchReader
 from ledgermq_spark.source.data_source import LedgerMQDataSource
-from ledgermq_spark.source.stream import StreamReader
+from ledgermq_spark.source.streaming.stream import StreamReader
 
 
 def batch_reader(options: dict[str, str]) -> BatchReader:

@@ -19,7 +19,7 @@ from ledgermq_ledger.root.open import open_store
 from ledgermq_ledger.view.ranges.range_read import RangeReader
 from ledgermq_ledger.view.ranges.shared_slots import SharedSlots
 from ledgermq_spark.source.options import SourceOptions
-from ledgermq_spark.source.planning import TopicRange, plan_query
+from ledgermq_spark.source.ranges.planning import TopicRange, plan_query
 from ledgermq_spark.source.rows import batches_of, record_columns
 from ledgermq_spark.worker import drain, kept_store
 

@@ -18,8 +18,8 @@ from ledgermq_spark.sink.writers import batch_writer, stream_writer
 from ledgermq_spark.source.batch import BatchReader
 from ledgermq_spark.source.options import SourceOptions, parse_options
 from ledgermq_spark.source.rows import columns_of, schema
-from ledgermq_spark.source.servers import root_of
-from ledgermq_spark.source.stream import StreamReader
+from ledgermq_spark.source.streaming.servers import root_of
+from ledgermq_spark.source.streaming.stream import StreamReader
 
 
 class LedgerMQDataSource(DataSource):

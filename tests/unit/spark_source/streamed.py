@@ -20,7 +20,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
-from ledgermq_spark.source.stream import StreamReader
+from ledgermq_spark.source.streaming.stream import StreamReader
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root
 from tests.worlds.source_readers import stream_reader

@@ -12,9 +12,9 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectStore, StoreUncertain
 from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.root.open import open_store
-from ledgermq_spark.source import driver
-from ledgermq_spark.source.driver import Driver
 from ledgermq_spark.source.options import parse_options
+from ledgermq_spark.source.streaming import driver
+from ledgermq_spark.source.streaming.driver import Driver
 from tests.worlds.source_root import fill
 
 

@@ -23,7 +23,7 @@ from ledgermq_ledger.rounds.runner import compact_bundle
 from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_spark.source.batch import BatchReader
 from ledgermq_spark.source.data_source import LedgerMQDataSource
-from ledgermq_spark.source.stream import StreamReader
+from ledgermq_spark.source.streaming.stream import StreamReader
 from tests.stores.backends import file_store
 from tests.worlds.keyed_topics import Row, Written, fold, put_pairs
 from tests.worlds.roots import Root

@@ -25,11 +25,11 @@ from ledgermq_ledger.parquet.archiving.reading import ArchiveReader
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_ledger.view.ranges.range_read import RangeReader
-from ledgermq_spark.source import planning
-from ledgermq_spark.source.followed import FollowedTopics
-from ledgermq_spark.source.move_wait import MoveWait
 from ledgermq_spark.source.options import parse_options
-from ledgermq_spark.source.planning import TopicRange, plan_query
+from ledgermq_spark.source.ranges import planning
+from ledgermq_spark.source.ranges.move_wait import MoveWait
+from ledgermq_spark.source.ranges.planning import TopicRange, plan_query
+from ledgermq_spark.source.streaming.followed import FollowedTopics
 from tests.virtual_time import virtual
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root, parquet_keys

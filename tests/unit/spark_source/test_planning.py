@@ -24,7 +24,7 @@ from ledgermq_ledger.parquet import reader
 from ledgermq_ledger.parquet.files import columns
 from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq_spark.source.options import parse_options
-from ledgermq_spark.source.planning import plan_query
+from ledgermq_spark.source.ranges.planning import plan_query
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root, parquet_keys
 

@@ -11,8 +11,8 @@ import pytest
 import ledgermq
 from ledgermq import TopicPartition
 from ledgermq.errors import CommitGoesBack, LedgerMQError, Unavailable
-from ledgermq_spark.source.positions import Position, TopicPosition
-from ledgermq_spark.source.servers import Progress
+from ledgermq_spark.source.streaming.positions import Position, TopicPosition
+from ledgermq_spark.source.streaming.servers import Progress
 from tests.virtual_time import run_virtual, virtual
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from ledgermq.errors import DeadlineExceeded, OffsetOutOfRange
 from ledgermq_ledger.view.following import follow
-from ledgermq_spark.source import driver, followed
-from ledgermq_spark.source.followed import FollowedTopics
+from ledgermq_spark.source.streaming import driver, followed
+from ledgermq_spark.source.streaming.followed import FollowedTopics
 from tests.unit.spark_source.streamed import Place, a_place, batches_until, rows, wait_for
 from tests.worlds.source_root import ALL
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.view.fetch_index import IndexedBatch, PartitionIndex
 from ledgermq_ledger.view.ranges.range_read import OffsetRange
-from ledgermq_spark.source import planning
-from ledgermq_spark.source.planning import TopicRange, deal
+from ledgermq_spark.source.ranges import planning
+from ledgermq_spark.source.ranges.planning import TopicRange, deal
 
 MB = 1024 * 1024
 

@@ -18,9 +18,8 @@ from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, Unkn
 from ledgermq.runtime.tasks import all_of
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.topics.catalog import Topic
-from ledgermq_spark.source.followed import FollowedTopics
 from ledgermq_spark.source.options import SourceOptions
-from ledgermq_spark.source.planning import (
+from ledgermq_spark.source.ranges.planning import (
     PARTITIONS_AT_ONCE,
     Part,
     TopicRange,
@@ -30,7 +29,8 @@ from ledgermq_spark.source.planning import (
     resolve,
     topics_of,
 )
-from ledgermq_spark.source.positions import Position, TopicPosition, Topics, share
+from ledgermq_spark.source.streaming.followed import FollowedTopics
+from ledgermq_spark.source.streaming.positions import Position, TopicPosition, Topics, share
 
 TASK_BYTES = 32 * 1024 * 1024
 

@@ -27,9 +27,9 @@ from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from ledgermq_ledger.view.ranges.range_read import OffsetRange, plan_ranges, split
 from ledgermq_ledger.view.reader import LedgerReader
 from ledgermq_spark.shared_root import cluster_of
-from ledgermq_spark.source.archived_log import ArchivedLog
-from ledgermq_spark.source.move_wait import PAUSE_S, Chosen, MoveWait, gone, on_their_way, planned_whole
 from ledgermq_spark.source.options import EARLIEST, LATEST, AtTime, Offsets, SourceOptions
+from ledgermq_spark.source.ranges.archived_log import ArchivedLog
+from ledgermq_spark.source.ranges.move_wait import PAUSE_S, Chosen, MoveWait, gone, on_their_way, planned_whole
 
 TASK_BATCHES = 50_000
 """Batches of a task. Their places travel to the executors with the task, about 60 bytes each."""

@@ -14,7 +14,7 @@ import ledgermq
 from ledgermq import TopicPartition
 from ledgermq.errors import LedgerMQError
 from ledgermq_spark.options import Connection, check_servers
-from ledgermq_spark.source.positions import Position
+from ledgermq_spark.source.streaming.positions import Position
 
 PUBLISH_EVERY_S = 1.0
 LAST_S = 5.0

@@ -19,12 +19,12 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.root.open import open_store
 from ledgermq_spark.shared_root import cluster_of
-from ledgermq_spark.source.followed import FollowedTopics
 from ledgermq_spark.source.options import SourceOptions
-from ledgermq_spark.source.planning import TopicRange
-from ledgermq_spark.source.positions import Position
-from ledgermq_spark.source.servers import Progress
-from ledgermq_spark.source.tracking import Tracker
+from ledgermq_spark.source.ranges.planning import TopicRange
+from ledgermq_spark.source.streaming.followed import FollowedTopics
+from ledgermq_spark.source.streaming.positions import Position
+from ledgermq_spark.source.streaming.servers import Progress
+from ledgermq_spark.source.streaming.tracking import Tracker
 
 OUTAGE_S = 120.0
 """A query waits for its store this long before it fails."""

@@ -15,9 +15,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ledgermq_spark.source.batch import TaskPartition, read_ranges
-from ledgermq_spark.source.driver import Driver
 from ledgermq_spark.source.options import SourceOptions
-from ledgermq_spark.source.positions import decode, encode
+from ledgermq_spark.source.streaming.driver import Driver
+from ledgermq_spark.source.streaming.positions import decode, encode
 from ledgermq_spark.worker import drain
 
 

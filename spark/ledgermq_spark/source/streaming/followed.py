@@ -25,9 +25,9 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.topics.catalog import Catalog, Topic, read_catalog
 from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from ledgermq_ledger.view.reader import LedgerReader
-from ledgermq_spark.source.move_wait import PAUSE_S, Chosen, MoveWait, gone, on_their_way, planned_whole
 from ledgermq_spark.source.options import SourceOptions
-from ledgermq_spark.source.planning import BUNDLES_AT_ONCE, INDEX_BATCHES_MAX
+from ledgermq_spark.source.ranges.move_wait import PAUSE_S, Chosen, MoveWait, gone, on_their_way, planned_whole
+from ledgermq_spark.source.ranges.planning import BUNDLES_AT_ONCE, INDEX_BATCHES_MAX
 
 POLL_S = 0.1
 POLL_IDLE_S = 0.5

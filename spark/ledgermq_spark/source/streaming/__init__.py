@@ -1,0 +1,1 @@
+"""Streaming queries: positions, the ledgers that are followed, and the driver's side."""
