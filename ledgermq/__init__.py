@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ledgermq import errors as errors
     from ledgermq import sync as sync
     from ledgermq.client.admin.access import Access, AccessDecision, AccessRule, NewToken, TokenDescription
+    from ledgermq.client.admin.brokers.reports import BrokerReport, ConnectionDescription
     from ledgermq.client.admin.deletion import DeletedRecords
     from ledgermq.client.admin.quotas import QuotaDescription, Quotas, QuotaUse
     from ledgermq.client.admin.rebalancing import BundleBalance, KeptPartition, RebalanceMove, RebalanceResult
@@ -38,7 +39,12 @@ if TYPE_CHECKING:
     from ledgermq.client.consuming.reader import FilterCounts
     from ledgermq.client.delayed import DelayedBundle, DelayedList, DelayedMessage, DelayedRange, RecallOutcome
     from ledgermq.client.finding import Search
-    from ledgermq.client.groups.admin.descriptions import GroupDescription, GroupSummary, MemberDescription
+    from ledgermq.client.groups.admin.descriptions import (
+        GroupDescription,
+        GroupLag,
+        GroupSummary,
+        MemberDescription,
+    )
     from ledgermq.client.groups.admin.group_admin import GroupAdmin
     from ledgermq.client.groups.admin.resets import Like, PlannedReset, Shift
     from ledgermq.client.groups.group_consumer import GroupConsumer
@@ -118,6 +124,7 @@ __all__ = [
     "BatchDelivery",
     "BatchResult",
     "BrokerDescription",
+    "BrokerReport",
     "BundleBalance",
     "BundleDescription",
     "BundleLoads",
@@ -125,6 +132,7 @@ __all__ = [
     "CheckedMessage",
     "Client",
     "ClusterDescription",
+    "ConnectionDescription",
     "Consumer",
     "DeadLetter",
     "DeadLetterAdmin",
@@ -144,6 +152,7 @@ __all__ = [
     "GroupAdmin",
     "GroupConsumer",
     "GroupDescription",
+    "GroupLag",
     "GroupMessage",
     "GroupRead",
     "GroupSummary",
@@ -242,6 +251,7 @@ _MODULES = {
     "client.paging.pages": ("Page",),
     "client.consuming.reader": ("FilterCounts",),
     "client.delayed": ("DelayedBundle", "DelayedList", "DelayedMessage", "DelayedRange", "RecallOutcome"),
+    "client.admin.brokers.reports": ("BrokerReport", "ConnectionDescription"),
     "client.admin.deletion": ("DeletedRecords",),
     "client.admin.topic_admin": ("TopicAdmin",),
     "client.admin.topic_plan": ("TopicChange", "TopicSpec"),
@@ -257,7 +267,7 @@ _MODULES = {
         "TopicPartition",
     ),
     "client.finding": ("Search",),
-    "client.groups.admin.descriptions": ("GroupDescription", "GroupSummary", "MemberDescription"),
+    "client.groups.admin.descriptions": ("GroupDescription", "GroupLag", "GroupSummary", "MemberDescription"),
     "client.groups.admin.group_admin": ("GroupAdmin",),
     "client.groups.admin.resets": ("Like", "PlannedReset", "Shift"),
     "client.groups.group_consumer": ("GroupConsumer",),

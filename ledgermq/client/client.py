@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ledgermq.client.admin.access import Access
+from ledgermq.client.admin.brokers.reports import Brokers
 from ledgermq.client.admin.cluster import ClusterAdmin
 from ledgermq.client.admin.quotas import Quotas
 from ledgermq.client.admin.topic_admin import TopicAdmin, TopicNames
@@ -77,7 +78,7 @@ class Client(MakingProducers, Handling, LookingUp, ClusterAdmin, TopicNames):
         context = ClientContext(connections, routing, offsets, sources, BrokerClock(sources), requests)
         admin = Admin(context)
         Handling.__init__(self, context, admin, requests)
-        ClusterAdmin.__init__(self, admin)
+        ClusterAdmin.__init__(self, admin, Brokers(context))
         TopicNames.__init__(self, TopicAdmin(context, admin))
         self.groups = GroupAdmin(context)
         """Administration of consumer groups: list, describe, reset, delete."""

@@ -642,16 +642,22 @@ class BundleInfo(_message.Message):
     def __init__(self, bundle: _Optional[int] = ..., owner: _Optional[str] = ..., epoch: _Optional[int] = ..., trouble: _Optional[str] = ..., load: _Optional[int] = ...) -> None: ...
 
 class DescribeTopicsRequest(_message.Message):
-    __slots__ = ("topics", "auto_create", "fresh", "deleted")
+    __slots__ = ("topics", "auto_create", "fresh", "deleted", "prefix", "after", "limit")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     AUTO_CREATE_FIELD_NUMBER: _ClassVar[int]
     FRESH_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     auto_create: bool
     fresh: bool
     deleted: bool
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., auto_create: _Optional[bool] = ..., fresh: _Optional[bool] = ..., deleted: _Optional[bool] = ...) -> None: ...
+    prefix: str
+    after: str
+    limit: int
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., auto_create: _Optional[bool] = ..., fresh: _Optional[bool] = ..., deleted: _Optional[bool] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class DescribeTopicsResponse(_message.Message):
     __slots__ = ("topics",)
@@ -2505,6 +2511,122 @@ class PartitionLoad(_message.Message):
     partition: int
     load: int
     def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., load: _Optional[int] = ...) -> None: ...
+
+class DescribeBrokerRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribeBrokerResponse(_message.Message):
+    __slots__ = ("id", "address", "version", "started_ms", "draining", "bundles", "numbers", "settings")
+    class NumbersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class SettingsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STARTED_MS_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    address: str
+    version: str
+    started_ms: int
+    draining: bool
+    bundles: _containers.RepeatedScalarFieldContainer[int]
+    numbers: _containers.ScalarMap[str, float]
+    settings: _containers.ScalarMap[str, str]
+    def __init__(self, id: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., started_ms: _Optional[int] = ..., draining: _Optional[bool] = ..., bundles: _Optional[_Iterable[int]] = ..., numbers: _Optional[_Mapping[str, float]] = ..., settings: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class ListConnectionsRequest(_message.Message):
+    __slots__ = ("after", "limit")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    after: str
+    limit: int
+    def __init__(self, after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListConnectionsResponse(_message.Message):
+    __slots__ = ("connections", "more")
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    connections: _containers.RepeatedCompositeFieldContainer[ConnectionInfo]
+    more: bool
+    def __init__(self, connections: _Optional[_Iterable[_Union[ConnectionInfo, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class ConnectionInfo(_message.Message):
+    __slots__ = ("id", "address", "principal", "client_id", "client", "since_ms", "last_ms", "calls", "calls_now", "produces", "reads")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_MS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_NOW_FIELD_NUMBER: _ClassVar[int]
+    PRODUCES_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    address: str
+    principal: str
+    client_id: str
+    client: str
+    since_ms: int
+    last_ms: int
+    calls: int
+    calls_now: int
+    produces: _containers.RepeatedScalarFieldContainer[str]
+    reads: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., address: _Optional[str] = ..., principal: _Optional[str] = ..., client_id: _Optional[str] = ..., client: _Optional[str] = ..., since_ms: _Optional[int] = ..., last_ms: _Optional[int] = ..., calls: _Optional[int] = ..., calls_now: _Optional[int] = ..., produces: _Optional[_Iterable[str]] = ..., reads: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListLagsRequest(_message.Message):
+    __slots__ = ("topic", "group", "after", "limit")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    after: str
+    limit: int
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListLagsResponse(_message.Message):
+    __slots__ = ("lags", "more")
+    LAGS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    lags: _containers.RepeatedCompositeFieldContainer[GroupLagInfo]
+    more: bool
+    def __init__(self, lags: _Optional[_Iterable[_Union[GroupLagInfo, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class GroupLagInfo(_message.Message):
+    __slots__ = ("group", "topic", "records", "members", "stuck_s", "partitions")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    STUCK_S_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    records: int
+    members: int
+    stuck_s: int
+    partitions: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., records: _Optional[int] = ..., members: _Optional[int] = ..., stuck_s: _Optional[int] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class SlowestCommitsRequest(_message.Message):
     __slots__ = ("topic_ids",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ledgermq_gateway.api.route import Body, Parameter, Route
 from ledgermq_gateway.http.call import JSON
-from ledgermq_gateway.operating import dead_letters, tracing, unresolved
+from ledgermq_gateway.operating import dead_letters, queues, tracing, unresolved
 from ledgermq_gateway.records.forms import VALUES
 from ledgermq_gateway.resources.parameters import CURSOR, number, switch, text
 
@@ -13,7 +13,22 @@ _TIME = "a time with its zone (RFC 3339), or an age like 15m."
 
 def operating_routes() -> list[Route]:
     """Return the routes for operators."""
-    return [*_dead_letters(), *_unresolved(), _trace()]
+    return [*_dead_letters(), *_unresolved(), _trace(), *_queues()]
+
+
+def _queues() -> list[Route]:
+    return [
+        Route("GET", "/v1/queues", queues.list_queues, "Queue groups.", answers={JSON: queues.Queues}),
+        Route("GET", "/v1/queues/{group}", queues.get_queue, "One queue group.", answers={JSON: queues.Queue}),
+        Route(
+            "GET",
+            "/v1/transactions",
+            queues.list_transactions,
+            "The newest transaction of each transactional id.",
+            (switch("all", "Also those that are complete."),),
+            answers={JSON: queues.Transactions},
+        ),
+    ]
 
 
 def _dead_letters() -> list[Route]:

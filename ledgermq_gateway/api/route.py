@@ -33,6 +33,7 @@ class Body:
 class Route:
     """`path`: with names in braces. `answers`: by media type the type of msgspec of the answer 200, None for bytes.
     `status`: of success; `also`: others, with the same answer. `public`: served without asking brokers who calls.
+    `by_cookie`: whether the console's cookie may say who calls.
     """
 
     method: str
@@ -45,6 +46,7 @@ class Route:
     status: int = 200
     also: tuple[int, ...] = ()
     public: bool = False
+    by_cookie: bool = True
 
     @property
     def changes(self) -> bool:

@@ -63,6 +63,19 @@ class GroupDetails(Group, kw_only=True):
     offsets: list[GroupOffset]
 
 
+class PartitionLag(Struct, kw_only=True):
+    """`seconds`: age of the next record, null if its producer gave no time."""
+
+    topic: str
+    partition: int
+    records: int
+    seconds: float | None
+
+
+class GroupLags(Struct, kw_only=True):
+    lags: list[PartitionLag]
+
+
 class GroupOffsets(Struct, kw_only=True):
     """`epoch`: give it back with the offsets that you commit."""
 
@@ -142,6 +155,15 @@ async def get_group(call: Call) -> Answer:
         **_summary(found.summary), coordinator=found.coordinator, group_members=members, offsets=_offsets(found)
     )
     return Answer(msgspec.json.encode(details))
+
+
+async def get_lag(call: Call) -> Answer:
+    found = await call.caller.client.groups.lag(call.names["group"])
+    lags = [
+        PartitionLag(topic=at.topic, partition=at.partition, records=lag.messages, seconds=lag.seconds)
+        for at, lag in sorted(found.items())
+    ]
+    return Answer(msgspec.json.encode(GroupLags(lags=lags)))
 
 
 async def delete_group(call: Call) -> Answer:

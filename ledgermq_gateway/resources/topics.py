@@ -139,10 +139,9 @@ async def list_topics(call: Call) -> Answer:
     """The page is cut after brokers have left out what the caller may not see, so `after` names no other topic."""
     limit = whole(call.query, "limit", LIMIT, 1, LIMIT_MAX)
     prefix, after = call.query.get("prefix", ""), call.query.get("after", "")
-    found = sorted(await call.caller.client.list_topics(), key=lambda topic: topic.name)
-    fitting = [topic for topic in found if topic.name.startswith(prefix) and topic.name > after]
-    page = fitting[:limit]
-    last = page[-1].name if len(fitting) > limit else None
+    found = await call.caller.client.topics.list(prefix=prefix, after=after, limit=limit + 1)
+    page = found[:limit]
+    last = page[-1].name if len(found) > limit else None
     return Answer(msgspec.json.encode(Topics(topics=[_topic(each) for each in page], after=last)))
 
 

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -20,6 +23,8 @@ from ledgermq.filters.functions import installed
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 from ledgermq_broker.access.identity.jwt import Issuer, SignedTokens, fetch_by_http
+from ledgermq_broker.admission.connections import Connections
+from ledgermq_broker.admission.operator_path import ProcessNumbers
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_broker.filter_functions.judging import FilterFunctionCounts
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
     from ledgermq_broker.kafka.opening import KafkaPort
 
 PEER_TIMEOUT_S = 10.0
+_STATM = Path("/proc/self/statm")
 GRACE_S = 1.0
 
 log = get_logger(__name__)
@@ -56,6 +62,15 @@ class Hooks:
     owners: BundleMetrics = field(default_factory=BundleMetrics)
     counts: Sequence[object] = ()
     functions: FilterFunctionCounts = field(default_factory=FilterFunctionCounts)
+
+
+class OwnProcess(ProcessNumbers):
+    def read(self) -> Mapping[str, float]:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        with suppress(OSError, ValueError, IndexError):  # no Linux
+            pages = int(_STATM.read_text(encoding="ascii").split()[1])
+            return {"memory_bytes": float(pages * resource.getpagesize()), "cpu_s": used.ru_utime + used.ru_stime}
+        return {"cpu_s": used.ru_utime + used.ru_stime}
 
 
 class Node:
@@ -95,7 +110,7 @@ class Node:
         observers = hooks or Hooks()
         issuer = issuer_of(settings)
         store = await open_store(url, sources=sources, meter=observers.store, mends=True)
-        server = GrpcServer(CALLS_MAX, observers.calls)
+        server = GrpcServer(CALLS_MAX, observers.calls, connections := Connections(sources.now_ms))
         kafka: KafkaPort | None = None
         try:
             kafka = await _open_kafka(settings, certificates)
@@ -117,7 +132,7 @@ class Node:
                     address,
                     connector,
                     metrics=observers.owners,
-                    counts=observers.counts,
+                    counts=(*observers.counts, connections, OwnProcess()),
                     functions=ProcessFunctions(
                         installed(), lambda: settings.filter_message_ms_max / 1000, observers.functions
                     ),

@@ -14,6 +14,8 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.limits import check_nonce, with_nonce
 from ledgermq.protocol.methods import METHODS
+from ledgermq_broker.admission.connections import Connections
+from ledgermq_broker.admission.operator_path import OperatorPath, ProcessNumbers
 from ledgermq_broker.admission.queries import side_by_side
 from ledgermq_broker.cluster.directory import Directory
 from ledgermq_broker.cluster.heartbeat import Heartbeat
@@ -66,6 +68,7 @@ def service_of(parts: BrokerParts, cluster: ClusterPath, *paths: object) -> Brok
         ),
         TablePath(metadata, ownership, parts.context),
         StagePath(metadata, ownership, parts.checks, transactions, timers),
+        cluster.operator_path(parts),
     )
 
 
@@ -135,6 +138,19 @@ class ClusterPath:
         self._directory = directory
         self._ownership = ownership
         self._drains: tuple[bytes, ...] = ()
+
+    def operator_path(self, parts: BrokerParts) -> OperatorPath:
+        """Return what tells operators about this broker."""
+        return OperatorPath(
+            self._version,
+            self._membership,
+            self._directory,
+            self._ownership,
+            parts.context,
+            parts.settings,
+            parts.counts_of(ProcessNumbers),
+            parts.counts_of(Connections),
+        )
 
     async def describe_cluster(self, request: pb.DescribeClusterRequest) -> pb.DescribeClusterResponse:
         live = self._membership.present()

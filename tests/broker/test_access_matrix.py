@@ -150,6 +150,9 @@ SAMPLES: dict[str, Sample] = {
         lambda: pb.MovePartitionRequest(topic=TOPIC, partition=0, bundle=1, dry_run=True), ("cluster",)
     ),
     "prepare_move": Sample(lambda: pb.PrepareMoveRequest(topic_id=1, partition=0, dry_run=True), FROM_A_BROKER),
+    "describe_broker": Sample(pb.DescribeBrokerRequest, ("cluster",)),
+    "list_connections": Sample(pb.ListConnectionsRequest, ("cluster",)),
+    "list_lags": Sample(pb.ListLagsRequest, ()),
     "list_loads": Sample(pb.ListLoadsRequest, ("cluster",)),
     "drop_table": Sample(lambda: pb.DropTableRequest(topic=TOPIC), ("alter orders",)),
     "describe_table": Sample(lambda: pb.DescribeTableRequest(topic=TOPIC), ("describe orders",)),

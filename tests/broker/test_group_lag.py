@@ -8,7 +8,8 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
-from ledgermq_broker.groups.groups import GroupFailures, GroupLag
+from ledgermq_broker.groups.groups import GroupFailures
+from ledgermq_broker.groups.lags import GroupLag
 from ledgermq_broker.metrics.sampled.group_lag import GroupLagMetrics
 from ledgermq_broker.metrics.sampled.sampling import PAIRS_MAX
 from ledgermq_broker.metrics.topic_totals import OTHER

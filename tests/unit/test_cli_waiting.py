@@ -93,6 +93,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "drain": ("b:1",),
     "undrain": ("b:1",),
     "status": (),
+    "connections": (),
 }
 OFFSETS = '{"offsets": [{"topic": "t", "topic_id": 1, "partition": 0, "offset": 5}]}'
 

@@ -182,6 +182,7 @@ def test_what_clients_must_not_call_and_what_no_quota_refuses() -> None:
         *("AddToTransaction", "FindTransactionCoordinator"),
         *("FindCoordinator", "JoinClassicGroup", "SyncClassicGroup", "ClassicHeartbeat", "LeaveClassicGroup"),
         *("ListQuotas", "DrainBroker", "AddBundles", "MovePartition", "ListLoads"),
+        "DescribeBroker",
     }
     for method in METHODS:
         if "created_by" in method.descriptor.input_type.fields_by_name:

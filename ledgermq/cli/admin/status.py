@@ -23,7 +23,7 @@ from ledgermq.cli.arguments.options import (
     Timeout,
 )
 from ledgermq.cli.output.exit_codes import ExitCode
-from ledgermq.cli.output.report import Report, Rows, show
+from ledgermq.cli.output.report import Report, Rows, show, show_rows
 from ledgermq.cli.output.reporting import command
 from ledgermq.cli.output.terminal import notes
 from ledgermq.cli.session import connected
@@ -54,10 +54,45 @@ Broker = Annotated[
 ]
 
 
+CONNECTION_COLUMNS = ("principal", "address", "client", "client_id", "produces", "reads", "calls_now", "last_s_ago")
+
+
 def register(app: typer.Typer) -> None:
     command(app, "status")(status)
+    command(app, "connections")(connections)
     command(app, "drain")(drain)
     command(app, "undrain")(undrain)
+
+
+async def connections(
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Show who is connected: each caller, with its client's name and version, and the topics that it writes and reads.
+    A caller is listed for five minutes after its last call. Needs the operation cluster.
+    """
+    async with connected(target, timeout_s) as client:
+        found = await client.list_connections()
+    now = datetime.now(UTC)
+    rows = [
+        {
+            "principal": each.principal,
+            "address": each.address,
+            "client": each.client,
+            "client_id": each.client_id,
+            "produces": list(each.produces),
+            "reads": list(each.reads),
+            "calls": each.calls,
+            "calls_now": each.calls_now,
+            "last_s_ago": round(max(0.0, (now - each.last).total_seconds())),
+            "since": each.since,
+            "broker": each.broker,
+        }
+        for each in found
+    ]
+    show_rows(Rows("connections", CONNECTION_COLUMNS, rows), output, "Nothing is connected.")
 
 
 async def status(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ledgermq.client.admin.brokers.reports import BrokerReport, Brokers, ConnectionDescription
 from ledgermq.client.admin.rebalancing import MEASURED_S, Answers, RebalanceResult, rebalance
 from ledgermq.client.admin.topics import Admin
 from ledgermq.client.messages.descriptions import AddedBundles, BundleLoads, ClusterDescription
@@ -11,8 +12,9 @@ from ledgermq.errors import InvalidRequest
 class ClusterAdmin:
     """The calls of a client about brokers and bundles. Every call ends within the client's `timeout_s`."""
 
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: Admin, brokers: Brokers) -> None:
         self._admin = admin
+        self._brokers = brokers
 
     async def describe_cluster(self) -> ClusterDescription:
         return await self._admin.describe_cluster()
@@ -51,6 +53,24 @@ class ClusterAdmin:
         InvalidRequest if a broker of an earlier release runs, which it names.
         """
         return await self._admin.describe_loads()
+
+    async def describe_brokers(self) -> list[BrokerReport]:
+        """Return what each broker is and has: release, bundles, load, memory, settings. Each broker is asked; one that
+        does not answer, or is of an earlier release, says so in `trouble`.
+
+        Raises Unauthorized (it needs the operation `cluster`), Unavailable if no broker answers.
+        """
+        return await self._brokers.describe()
+
+    async def list_connections(self) -> list[ConnectionDescription]:
+        """Return who is connected: each caller on each connection, by principal, 10,000 at most. A caller is listed
+        while it has a call under way, and for five minutes after its last one. Clients of the Kafka protocol are
+        not in the list.
+
+        Raises Unauthorized (it needs the operation `cluster`), Unavailable while a broker does not answer, and
+        InvalidRequest if a broker of an earlier release runs, which it names.
+        """
+        return await self._brokers.connections()
 
     async def rebalance(
         self,

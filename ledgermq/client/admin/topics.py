@@ -38,6 +38,7 @@ from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.tasks import all_of
 
 CALLS_AT_ONCE = 16
+NAME_PART_MAX = 249
 BUNDLES_MIN = 2
 """Every cluster has them, so asking for them adds none: the answer is the controller's number."""
 
@@ -94,12 +95,17 @@ class Admin:
         self._routing.learn(info)
         return topic_description(info)
 
-    async def list_topics(self, *, deleted: bool = False) -> list[TopicDescription]:
-        request = pb.DescribeTopicsRequest(deleted=deleted)
+    async def list_topics(
+        self, *, deleted: bool = False, prefix: str = "", after: str = "", limit: int = 0
+    ) -> list[TopicDescription]:
+        request = pb.DescribeTopicsRequest(
+            deleted=deleted, prefix=_name(prefix), after=_name(after), limit=_whole("limit", limit)
+        )
         answer = await self._connections.ask(lambda at: at.describe_topics(request), self._connections.deadline())
-        # A broker of an earlier release lists the living ones whatever was asked for.
-        found = (info for info in answer.topics if bool(info.deleted_ms) == deleted)
-        return [topic_description(info) for info in found if not info.HasField("error")]
+        # A broker of an earlier release lists all living ones whatever was asked for.
+        found = (info for info in answer.topics if bool(info.deleted_ms) == deleted and info.name > after)
+        chosen = [topic_description(info) for info in found if not info.HasField("error")]
+        return [topic for topic in chosen if topic.name.startswith(prefix)][: limit or None]
 
     async def describe_topic(self, name: str) -> TopicDescription:
         deadline = self._connections.deadline()
@@ -323,6 +329,13 @@ def _loads(loads: pb.BundleLoads, names: Mapping[int, str]) -> BundleLoads:
         else:
             others += each.load
     return BundleLoads(loads.bundle, loads.measured_ms / 1000, partitions, others)
+
+
+def _name(given: str) -> str:
+    """Return a part of a name, as it may be sent. Raises InvalidConfig."""
+    if len(given) > NAME_PART_MAX:
+        raise InvalidConfig(f"a part of a topic's name has at most {NAME_PART_MAX} characters")
+    return given
 
 
 def _whole(name: str, number: int) -> int:

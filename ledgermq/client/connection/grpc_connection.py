@@ -12,6 +12,8 @@ import asyncio
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from functools import cache
+from importlib.metadata import version
 from typing import Any, cast
 
 import grpc
@@ -48,6 +50,12 @@ _RETIRED_S_MAX = 3600.0
 _first_use: list[Home] = []
 """Home of the first connection of this process; empty before it."""
 _guarded: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
+
+
+@cache
+def _user_agent() -> tuple[str, str]:
+    """Return the option by which brokers see the name and version of this client."""
+    return "grpc.primary_user_agent", f"ledgermq-python/{version('ledgermq')}"
 
 
 class GrpcConnector:
@@ -109,7 +117,7 @@ class GrpcConnection(Calls):
         self._open()
 
     def _open(self) -> None:
-        options: tuple[tuple[str, int | str], ...] = GRPC_OPTIONS + _CLIENT_OPTIONS
+        options: tuple[tuple[str, int | str], ...] = (*GRPC_OPTIONS, *_CLIENT_OPTIONS, _user_agent())
         if self._credentials is None:
             self._channel = grpc.aio.insecure_channel(self.address, options=options)
         else:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Mapping, Sequence
 
-from ledgermq.client.groups.admin.descriptions import GroupDescription, GroupSummary
+from ledgermq.client.groups.admin.descriptions import GroupDescription, GroupLag, GroupSummary
 from ledgermq.client.groups.admin.group_admin import GroupAdmin as AsyncGroupAdmin
 from ledgermq.client.groups.admin.resets import PlannedReset, Where
 from ledgermq.client.groups.lag import Lag
@@ -32,6 +33,16 @@ class GroupAdmin:
         Unavailable.
         """
         return self._background.run(self._inner.describe(group))
+
+    def lags(self, *, topic: str = "", group: str = "", after: str = "", limit: int = 0) -> builtins.list[GroupLag]:
+        """Return how far all groups are behind, by group and topic, as their coordinators know it from a second ago:
+        one call of each broker, however many groups there are. Of each broker 5,000 partitions count.
+
+        `topic`, `group`: only these. `limit`: a page of so many groups, 0 for all; `after`: the group with which the
+        page before ended. Raises Unavailable while a broker does not answer, and InvalidRequest if a broker of an
+        earlier release runs, which it names.
+        """
+        return self._background.run(self._inner.lags(topic=topic, group=group, after=after, limit=limit))
 
     def lag(self, group: str) -> dict[TopicPartition, Lag]:
         """Return the lag of every partition that has a committed offset, unless its topic was

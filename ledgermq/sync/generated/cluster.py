@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ledgermq.client.admin.brokers.reports import BrokerReport, ConnectionDescription
 from ledgermq.client.admin.cluster import ClusterAdmin as AsyncClusterAdmin
 from ledgermq.client.admin.rebalancing import MEASURED_S, RebalanceResult
 from ledgermq.client.messages.descriptions import AddedBundles, BundleLoads, ClusterDescription
@@ -52,6 +53,24 @@ class ClusterAdmin:
         InvalidRequest if a broker of an earlier release runs, which it names.
         """
         return self._background.run(self._inner.describe_loads())
+
+    def describe_brokers(self) -> list[BrokerReport]:
+        """Return what each broker is and has: release, bundles, load, memory, settings. Each broker is asked; one that
+        does not answer, or is of an earlier release, says so in `trouble`.
+
+        Raises Unauthorized (it needs the operation `cluster`), Unavailable if no broker answers.
+        """
+        return self._background.run(self._inner.describe_brokers())
+
+    def list_connections(self) -> list[ConnectionDescription]:
+        """Return who is connected: each caller on each connection, by principal, 10,000 at most. A caller is listed
+        while it has a call under way, and for five minutes after its last one. Clients of the Kafka protocol are
+        not in the list.
+
+        Raises Unauthorized (it needs the operation `cluster`), Unavailable while a broker does not answer, and
+        InvalidRequest if a broker of an earlier release runs, which it names.
+        """
+        return self._background.run(self._inner.list_connections())
 
     def rebalance(
         self, *, dry_run: bool = False, max_moves: int | None = None, at_once: int = 1, measured_s: float = MEASURED_S

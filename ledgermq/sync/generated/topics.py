@@ -49,9 +49,15 @@ class TopicAdmin:
             self._inner.create(name, partitions, settings, if_not_exists=if_not_exists, wait=wait)
         )
 
-    def list(self, *, deleted: bool = False) -> builtins.list[TopicDescription]:
-        """Return all user topics; with `deleted`, those instead that were deleted and can be brought back."""
-        return self._background.run(self._inner.list(deleted=deleted))
+    def list(
+        self, *, deleted: bool = False, prefix: str = "", after: str = "", limit: int = 0
+    ) -> builtins.list[TopicDescription]:
+        """Return all user topics, by name; with `deleted`, those instead that were deleted and can be brought back.
+
+        `prefix`: only names that begin with it. `limit`: a page of so many topics, 0 for all; `after`: the name with
+        which the page before ended.
+        """
+        return self._background.run(self._inner.list(deleted=deleted, prefix=prefix, after=after, limit=limit))
 
     def describe(self, name: str) -> TopicDescription:
         """Return a topic's partitions and settings. Raises UnknownTopic, Unavailable."""

@@ -6,8 +6,9 @@ that partition's bundle (`ledgermq_broker.internal.terms`).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -17,6 +18,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.naming.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 from ledgermq_broker.cluster.heartbeat import CLASSIC_GROUPS
 from ledgermq_broker.groups.ends import PartitionEnds
+from ledgermq_broker.groups.lags import PARTITIONS_MAX, GroupLag, StuckOffsets, lag_infos, lag_page
 from ledgermq_broker.groups.offsets_topic import CatalogView, partition_of
 from ledgermq_broker.groups.partition import PartitionCoordinator
 from ledgermq_broker.internal.core import CoreKind
@@ -42,20 +44,10 @@ R = TypeVar(
     pb.StageOffsetsResponse,
 )
 
+LAGS_AGE_S = 1.0
+"""Requests within this time get the same lags."""
+
 GroupKind = CoreKind[BothKinds, PartitionCoordinator]
-
-
-@dataclass(slots=True)
-class GroupLag:
-    """`records`: the number of records between the group's committed offsets and the ends of the
-    topic's partitions. `behind`: the committed offset of each partition that has such records.
-    """
-
-    group: str
-    topic: str
-    members: int
-    records: int = 0
-    behind: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +80,10 @@ class Groups(Serving[PartitionCoordinator]):
         self._metadata = metadata
         self._ends = ends
         self._on_busy: Callable[[int], None] = _ignore
+        self._stuck = StuckOffsets()
+        self._looking = asyncio.Lock()
+        self._looked_s = float("-inf")
+        self._lags: Sequence[GroupLag] = ()
 
     def when_busy(self, call: Callable[[int], None]) -> None:
         """Call this with the bundle of a group when an answer has to wait for the end of a
@@ -228,10 +224,21 @@ class Groups(Serving[PartitionCoordinator]):
                 row = rows.setdefault(
                     (group.name, wanted.topic), GroupLag(group.name, wanted.topic, group.member_count)
                 )
+                row.partitions += 1
                 row.records += max(0, end - offset)
                 if end > offset:
                     row.behind[wanted.partition] = offset
+        self._stuck.note(rows.values(), asyncio.get_running_loop().time())
         return [*rows.values()]
+
+    async def list_lags(self, request: pb.ListLagsRequest) -> pb.ListLagsResponse:
+        """Return how far the groups that this broker coordinates are behind, as of now or a second ago."""
+        async with self._looking:
+            now_s = asyncio.get_running_loop().time()
+            if now_s - self._looked_s >= LAGS_AGE_S:
+                self._lags, self._looked_s = await self.lags(PARTITIONS_MAX), now_s
+            rows = self._lags
+        return lag_page(lag_infos(rows, request), request.limit)
 
     async def slowest_commits(self, request: pb.SlowestCommitsRequest) -> pb.SlowestCommitsResponse:
         """Return the lowest offset that a group has committed in each partition of these topics, by the groups

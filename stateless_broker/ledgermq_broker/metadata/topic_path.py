@@ -54,9 +54,10 @@ class TopicPath:
                 ]
             )
         chosen = self._metadata.catalog.trashed.values() if request.deleted else self._metadata.catalog.living_topics()
-        topics = sorted(chosen, key=lambda topic: topic.name)
+        listed = (topic for topic in chosen if not topic.internal and topic.name.startswith(request.prefix))
+        topics = sorted((topic for topic in listed if topic.name > request.after), key=lambda topic: topic.name)
         # The answer copies each topic; a list of all would fragment the memory by 100 bytes a partition.
-        return pb.DescribeTopicsResponse(topics=(self._info(topic) for topic in topics if not topic.internal))
+        return pb.DescribeTopicsResponse(topics=map(self._info, topics[: request.limit or None]))
 
     async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
         """Create a topic; with `dry_run` only raise what creating it would raise, by the newest catalog."""

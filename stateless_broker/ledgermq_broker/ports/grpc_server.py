@@ -48,6 +48,7 @@ from ledgermq_broker.access.door import Door
 from ledgermq_broker.admission.arriving_requests import ArrivingRequests
 from ledgermq_broker.admission.calls import CallShares, Floods
 from ledgermq_broker.admission.connection_cut import ConnectionCut
+from ledgermq_broker.admission.connections import Connections
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.ports.call_meter import CallMeter
 from ledgermq_broker.ports.metered_call import Context, MeteredCall
@@ -76,6 +77,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 CONNECTIONS_MAX = 10_000
+USER_AGENT = "user-agent"
 
 CALLS_MAX = 2000
 """Calls and streams in service; `admission` divides them."""
@@ -88,8 +90,9 @@ _ending: set[asyncio.Task[None]] = set()
 
 
 class GrpcServer:
-    def __init__(self, calls_max: int, meter: CallMeter) -> None:
+    def __init__(self, calls_max: int, meter: CallMeter, connections: Connections | None = None) -> None:
         self._meter = meter
+        self._connections = Connections() if connections is None else connections
         # Each name once: of two values gRPC takes the first one.
         options = {**dict(GRPC_OPTIONS), **dict(_OPTIONS), "grpc.max_allowed_incoming_connections": connections_max()}
         self._server = grpc.aio.server(options=tuple(options.items()))
@@ -160,7 +163,7 @@ class GrpcServer:
         if self._door is None:
             metered.begin_share(metered.connection)
             return service
-        credential, client_id = _metadata_of(context)
+        credential, client_id, client = _metadata_of(context)
         admitted = await self._door.admit(credential, _certified(context), client_id)
         principal = admitted.principal
         if self._door.closed:
@@ -168,6 +171,8 @@ class GrpcServer:
             metered.source = principal.name
         is_own = self._door.closed or principal.is_broker
         metered.begin_share(principal.name if is_own else metered.connection, is_broker=principal.is_broker)
+        if not principal.is_broker:
+            metered.list_in(self._connections, principal.name, client_id, client)
         if admitted.account is not None:
             metered.count_for(admitted.account)
         return admitted.api
@@ -226,7 +231,9 @@ class GrpcServer:
         with self._arriving.reading(metered.connection, metered.sharer) as arriving:
             async for data in requests:
                 arriving.message(len(data), loop.time())
-                yield method.decode_request(data)
+                request = method.decode_request(data)
+                metered.note(method, request)
+                yield request
 
     async def _request(self, method: Method, context: Context, metered: MeteredCall) -> Any:
         """Receive the one request of a call, and decode it. Raises CorruptFrame, InvalidRequest.
@@ -247,7 +254,9 @@ class GrpcServer:
         bound = request_bytes_max(method)
         if len(data) > bound:
             raise InvalidRequest(f"a request of {method.name} has {bound} bytes at most, not {len(data)}: send several")
-        return method.decode_request(data)
+        request = method.decode_request(data)
+        metered.note(method, request)
+        return request
 
 
 def connections_max() -> int:
@@ -305,20 +314,23 @@ def request_bytes_max(method: Method) -> int:
     return MESSAGE_BYTES_MAX if method.sends_records else REQUEST_BYTES_MAX
 
 
-def _metadata_of(context: Context) -> tuple[str, str]:
-    """Return the credential and the client id of a call; "" for what it does not have. Raises Unauthenticated
-    for more than one credential.
+def _metadata_of(context: Context) -> tuple[str, str, str]:
+    """Return the credential of a call, its client id, and what says of its client's library; "" for what it does not
+    have. Raises Unauthenticated for more than one credential.
     """
     credentials: list[str | bytes] = []
     client_id: str | bytes = ""
+    client: str | bytes = ""
     for key, value in context.invocation_metadata() or ():
         if key == AUTHORIZATION:
             credentials.append(value)
         elif key == CLIENT_ID:
             client_id = value
+        elif key == USER_AGENT:
+            client = value
     if len(credentials) > 1 or not all(isinstance(value, str) for value in credentials):
         raise Unauthenticated("a call carries one credential at most")
-    return str(credentials[0]) if credentials else "", str(client_id)
+    return str(credentials[0]) if credentials else "", str(client_id), str(client)
 
 
 def _certified(context: Context) -> list[str]:

@@ -7,16 +7,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import grpc.aio
 
 from ledgermq.errors import Unauthenticated
-from ledgermq.protocol.methods import FETCH, FETCH_ONCE, METHODS
+from ledgermq.protocol.methods import FETCH, FETCH_ONCE, METHODS, Method
 from ledgermq_broker.access.state.usage import Account
 from ledgermq_broker.access.wrappers.throttled import NEVER_REFUSED, refusal_of
 from ledgermq_broker.admission.calls import CallShares, Floods, host_of
 from ledgermq_broker.admission.connection_cut import ConnectionCut
+from ledgermq_broker.admission.connections import ConnectedCaller, Connections
 from ledgermq_broker.bundle.shared.budgets import CALLER, Caller
 from ledgermq_broker.logs import follow_call
 from ledgermq_broker.ports.call_meter import CANCELLED, OK, CallMeter
@@ -52,6 +53,8 @@ class MeteredCall:
         """The principal; "" for a caller that was not admitted, or proved nothing."""
         self.sharer = ""
         self._account: Account | None = None
+        self._caller: ConnectedCaller | None = None
+        self._connections: Connections | None = None
         self._ids = follow_call(connection=self.connection, request=next(self._numbers), method=method)
         if method in (FETCH.name, FETCH_ONCE.name):
             _follow_answers(context)
@@ -74,6 +77,16 @@ class MeteredCall:
         account.begin_call(self.connection)
         self._account = account
 
+    def list_in(self, connections: Connections, principal: str, client_id: str, client: str) -> None:
+        """Let the call be seen in the list of connections."""
+        self._connections = connections
+        self._caller = connections.begin_call(self.connection, principal, client_id, client)
+
+    def note(self, method: Method, request: Any) -> None:
+        """Note what the caller writes and reads."""
+        if self._caller is not None:
+            self._caller.note(method.attribute, request)
+
     def __enter__(self) -> Self:
         self._meter.begun(self._method)
         return self
@@ -89,6 +102,8 @@ class MeteredCall:
             self._shares.end(self.sharer)
         if self._account is not None:
             self._account.end_call(self.connection)
+        if self._caller is not None and self._connections is not None:
+            self._caller.end_call(self._connections.now_ms())
         is_reset = code == CANCELLED and now_s - self._begun_s < RESET_S
         if (is_reset or code == Unauthenticated.code) and self._floods.note(
             self.connection, self.source or host_of(self.connection), now_s

@@ -84,6 +84,21 @@ class GroupDescription:
     staged: Mapping[TopicPartition, StagedOffset] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a group is behind in a topic: `records` between its committed offsets and the ends of `partitions`
+    partitions. `members`: of the group. `stuck_s`: for how many seconds its coordinator has seen a committed offset
+    unmoved although there are records behind it; the longest.
+    """
+
+    group: str
+    topic: str
+    records: int
+    partitions: int
+    members: int
+    stuck_s: int
+
+
 def group_summary(info: pb.GroupInfo) -> GroupSummary:
     return GroupSummary(
         info.group,

@@ -6,13 +6,16 @@ Each call goes to the groups' coordinators.
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
+from ledgermq.client.admin.brokers.reports import Brokers
 from ledgermq.client.context import ClientContext
 from ledgermq.client.groups.admin.descriptions import (
     GroupDescription,
+    GroupLag,
     GroupSummary,
     group_description,
     group_summary,
@@ -46,6 +49,7 @@ class GroupAdmin:
         self._routing = context.routing
         self._offsets = context.offsets
         self._lags = Lags(context)
+        self._brokers = Brokers(context)
 
     async def list(self) -> list[GroupSummary]:
         """Return all groups of the cluster, by name.
@@ -74,6 +78,26 @@ class GroupAdmin:
             lambda at: at.describe_group(request), self._connections.deadline()
         )
         return group_description(answer)
+
+    async def lags(
+        self, *, topic: str = "", group: str = "", after: str = "", limit: int = 0
+    ) -> builtins.list[GroupLag]:
+        """Return how far all groups are behind, by group and topic, as their coordinators know it from a second ago:
+        one call of each broker, however many groups there are. Of each broker 5,000 partitions count.
+
+        `topic`, `group`: only these. `limit`: a page of so many groups, 0 for all; `after`: the group with which the
+        page before ended. Raises Unavailable while a broker does not answer, and InvalidRequest if a broker of an
+        earlier release runs, which it names.
+        """
+        request = pb.ListLagsRequest(topic=topic, group=group, after=after, limit=limit)
+        answers = await self._brokers.each(self._connections.deadline(), lambda at: at.list_lags(request))
+        found = {(info.group, info.topic): info for answer in answers for info in answer.lags}
+        chosen = {*sorted({name for name, _ in found})[: limit or None]}
+        return [
+            GroupLag(info.group, info.topic, info.records, info.partitions, info.members, info.stuck_s)
+            for (name, _), info in sorted(found.items())
+            if name in chosen
+        ]
 
     async def lag(self, group: str) -> dict[TopicPartition, Lag]:
         """Return the lag of every partition that has a committed offset, unless its topic was

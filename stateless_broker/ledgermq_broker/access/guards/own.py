@@ -15,6 +15,10 @@ from ledgermq_broker.access.permissions import Permissions
 from ledgermq_broker.access.state.rule_set import literal_prefix
 from ledgermq_broker.access.state.rules import Operation
 from ledgermq_broker.access.waiting_calls import Call, Guard
+from ledgermq_broker.groups.lags import lag_page
+
+LISTED_AT_ONCE = 1_000
+"""Topics that one call lists, at least, while their names are judged."""
 
 
 def _of_group(may: Permissions, request: Any) -> None:
@@ -39,10 +43,7 @@ _fetch_committed_named = each_guard(Operation.DESCRIBE, "partitions", "partition
 
 async def _describe_topics(may: Permissions, request: pb.DescribeTopicsRequest, call: Call) -> Any:
     if not request.topics:
-        answer: pb.DescribeTopicsResponse = await call(request)
-        return pb.DescribeTopicsResponse(
-            topics=[info for info in answer.topics if may.may(Operation.DESCRIBE, info.name)]
-        )
+        return await _listed_topics(may, request, call)
     infos: dict[str, pb.TopicInfo] = {}
     allowed = []
     errors = await may.refusals(Operation.DESCRIBE, request.topics)
@@ -65,6 +66,22 @@ async def _describe_topics(may: Permissions, request: pb.DescribeTopicsRequest, 
             )
             infos |= {info.name: info for info in (await call(passed)).topics}
     return pb.DescribeTopicsResponse(topics=[infos[name] for name in request.topics])
+
+
+async def _listed_topics(may: Permissions, request: pb.DescribeTopicsRequest, call: Call) -> Any:
+    """List the topics that the caller may see. A page is cut behind this: otherwise its last name could be one that
+    the caller may not see, and pages would be of any length.
+    """
+    found: list[pb.TopicInfo] = []
+    part = pb.DescribeTopicsRequest()
+    part.CopyFrom(request)
+    part.limit = request.limit and max(request.limit, LISTED_AT_ONCE)
+    while True:
+        answer: pb.DescribeTopicsResponse = await call(part)
+        found += (info for info in answer.topics if may.may(Operation.DESCRIBE, info.name))
+        if not request.limit or len(found) >= request.limit or len(answer.topics) < part.limit:
+            return pb.DescribeTopicsResponse(topics=found[: request.limit or None])
+        part.after = answer.topics[-1].name
 
 
 async def _describe_cluster(may: Permissions, request: pb.DescribeClusterRequest, call: Call) -> Any:
@@ -112,6 +129,16 @@ async def _list_groups(may: Permissions, request: pb.ListGroupsRequest, call: Ca
     return pb.ListGroupsResponse(
         groups=[info for info in answer.groups if may.may(Operation.GROUP, info.group)], partitions=answer.partitions
     )
+
+
+async def _list_lags(may: Permissions, request: pb.ListLagsRequest, call: Call) -> Any:
+    """A page is cut behind the rules, for the same reason as that of topics."""
+    every = pb.ListLagsRequest(topic=request.topic, group=request.group, after=request.after)
+    answer: pb.ListLagsResponse = await call(every)
+    shown = [
+        info for info in answer.lags if may.may(Operation.GROUP, info.group) and may.may(Operation.DESCRIBE, info.topic)
+    ]
+    return lag_page(shown, request.limit)
 
 
 # Transactions
@@ -225,6 +252,7 @@ OWN_GUARDS: dict[str, Guard] = {
     "list_delayed": _list_delayed,
     "group_heartbeat": _group_heartbeat,
     "list_groups": _list_groups,
+    "list_lags": _list_lags,
     "init_transactions": _init_transactions,
     "add_to_transaction": _add_to_transaction,
     "list_transactions": _list_transactions,

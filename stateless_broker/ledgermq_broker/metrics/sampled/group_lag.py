@@ -7,15 +7,15 @@ that a group has never committed are not counted.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ledgermq_broker.groups.groups import GroupFailures, GroupLag, Groups
-from ledgermq_broker.metrics.sampled.sampling import PAIRS_MAX, PARTITIONS_MAX, sample_on
+from ledgermq_broker.groups.groups import GroupFailures, Groups
+from ledgermq_broker.groups.lags import PARTITIONS_MAX, GroupLag
+from ledgermq_broker.metrics.sampled.sampling import PAIRS_MAX, sample_on
 from ledgermq_broker.metrics.topic_totals import OTHER
 
 GROUPS_MAX = 200
@@ -25,9 +25,6 @@ class GroupLagMetrics(Collector):
     def __init__(self, registry: CollectorRegistry) -> None:
         self._rows: list[GroupLag] = []
         self._failures: Sequence[GroupFailures] = ()
-        self._unmoved: dict[tuple[str, str, int], tuple[int, float]] = {}
-        """Committed offset of each partition with records to read, and since when it is seen to be so."""
-        self._sampled_s = 0.0
         registry.register(self)
 
     async def run(self, groups: Groups) -> None:
@@ -37,17 +34,6 @@ class GroupLagMetrics(Collector):
     async def sample(self, groups: Groups) -> None:
         self._rows = sorted(await groups.lags(PARTITIONS_MAX), key=lambda row: (-row.records, row.group, row.topic))
         self._failures = await groups.failures(GROUPS_MAX)
-        now_s = self._sampled_s = asyncio.get_running_loop().time()
-        before, self._unmoved = self._unmoved, {}
-        for row in self._rows:
-            for partition, offset in row.behind.items():
-                at = (row.group, row.topic, partition)
-                seen = before.get(at)
-                self._unmoved[at] = seen if seen is not None and seen[0] == offset else (offset, now_s)
-
-    def _stuck_s(self, row: GroupLag) -> float:
-        since_s = [self._unmoved[row.group, row.topic, partition][1] for partition in row.behind]
-        return self._sampled_s - min(since_s, default=self._sampled_s)
 
     def collect(self) -> Iterable[Metric]:
         lag = GaugeMetricFamily(
@@ -71,7 +57,7 @@ class GroupLagMetrics(Collector):
             labels=("group", "topic"),
         )
         for row in self._rows[:PAIRS_MAX]:
-            stuck.add_metric((row.group, row.topic), self._stuck_s(row))
+            stuck.add_metric((row.group, row.topic), row.stuck_s)
         retries = CounterMetricFamily(
             "ledgermq_group_retries",
             "Records that were put into the retry topic of a group, reported by its coordinator",

@@ -1,0 +1,1 @@
+"""What brokers say of themselves."""

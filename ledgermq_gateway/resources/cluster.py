@@ -1,0 +1,165 @@
+"""What brokers say of themselves, who is connected to them, and how far groups are behind."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from ledgermq_gateway.http.call import Answer, Call
+from ledgermq_gateway.resources.parameters import whole
+
+LIMIT, LIMIT_MAX = 100, 1_000
+
+
+class BrokerReport(Struct, kw_only=True):
+    """`load`: bytes produced and fetched in a second. `settings`: in force, secrets as stars. `trouble`: why the
+    broker has not answered; then only what others know of it is here.
+    """
+
+    id: str
+    address: str
+    alive: bool
+    draining: bool
+    version: str
+    started: datetime | None
+    bundles: list[int]
+    load: int
+    memory_bytes: int | None
+    numbers: dict[str, float]
+    settings: dict[str, str]
+    trouble: str
+
+
+class BrokerReports(Struct, kw_only=True):
+    brokers: list[BrokerReport]
+
+
+class Connection(Struct, kw_only=True):
+    """`client`: name and version of the library, as it says itself. `produces`, `reads`: topics in its calls."""
+
+    broker: str
+    id: str
+    address: str
+    principal: str
+    client_id: str
+    client: str
+    since: datetime
+    last: datetime
+    calls: int
+    calls_now: int
+    produces: list[str]
+    reads: list[str]
+
+
+class Connections(Struct, kw_only=True):
+    connections: list[Connection]
+
+
+class Lag(Struct, kw_only=True):
+    """`records`: between the committed offsets and the ends of `partitions` partitions. `stuck_s`: for how many
+    seconds a committed offset has not moved although there are records behind it.
+    """
+
+    group: str
+    topic: str
+    records: int
+    partitions: int
+    members: int
+    stuck_s: int
+
+
+class Lags(Struct, kw_only=True):
+    """A page of lags, by group and topic. `after`: what to ask for next; null at the end."""
+
+    lags: list[Lag]
+    after: str | None
+
+
+class TopicLoad(Struct, kw_only=True):
+    """`load`: bytes produced and fetched in a second, each request counted as 64 KiB; topics below 1 KiB/s are left
+    out.
+    """
+
+    topic: str
+    load: int
+
+
+class Loads(Struct, kw_only=True):
+    topics: list[TopicLoad]
+
+
+async def list_brokers(call: Call) -> Answer:
+    found = [
+        BrokerReport(
+            id=each.id,
+            address=each.address,
+            alive=each.alive,
+            draining=each.draining,
+            version=each.version,
+            started=each.started,
+            bundles=list(each.bundles),
+            load=each.load,
+            memory_bytes=each.memory_bytes,
+            numbers=dict(each.numbers),
+            settings=dict(each.settings),
+            trouble=each.trouble,
+        )
+        for each in await call.caller.client.describe_brokers()
+    ]
+    return Answer(msgspec.json.encode(BrokerReports(brokers=found)))
+
+
+async def list_connections(call: Call) -> Answer:
+    found = [
+        Connection(
+            broker=each.broker,
+            id=each.id,
+            address=each.address,
+            principal=each.principal,
+            client_id=each.client_id,
+            client=each.client,
+            since=each.since,
+            last=each.last,
+            calls=each.calls,
+            calls_now=each.calls_now,
+            produces=list(each.produces),
+            reads=list(each.reads),
+        )
+        for each in await call.caller.client.list_connections()
+    ]
+    return Answer(msgspec.json.encode(Connections(connections=found)))
+
+
+async def list_lags(call: Call) -> Answer:
+    """A page has all topics of its groups. It is cut after brokers have left out what the caller may not see."""
+    limit, query = whole(call.query, "limit", LIMIT, 1, LIMIT_MAX), call.query
+    found = await call.caller.client.groups.lags(
+        topic=query.get("topic", ""), group=query.get("group", ""), after=query.get("after", ""), limit=limit + 1
+    )
+    groups = list(dict.fromkeys(each.group for each in found))
+    page = set(groups[:limit])
+    lags = [
+        Lag(
+            group=each.group,
+            topic=each.topic,
+            records=each.records,
+            partitions=each.partitions,
+            members=each.members,
+            stuck_s=each.stuck_s,
+        )
+        for each in found
+        if each.group in page
+    ]
+    return Answer(msgspec.json.encode(Lags(lags=lags, after=groups[limit - 1] if len(groups) > limit else None)))
+
+
+async def list_loads(call: Call) -> Answer:
+    by_topic: dict[str, int] = defaultdict(int)
+    for bundle in await call.caller.client.describe_loads():
+        for at, load in bundle.partitions.items():
+            by_topic[at.topic] += load
+    found = [TopicLoad(topic=topic, load=load) for topic, load in sorted(by_topic.items())]
+    return Answer(msgspec.json.encode(Loads(topics=found)))

@@ -1,0 +1,116 @@
+"""Know who is connected: the callers of each connection, and which topics they write and read.
+
+gRPC does not say when a connection ends. So a caller is listed while it has a call under way, and for some minutes
+after its last one. All that callers choose themselves is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+CALLERS_MAX = 2_000
+TOPICS_MAX = 20
+"""Topics of a caller that are known by name, in each direction."""
+TEXT_MAX = 249
+LISTED_MS = 300_000
+"""How long a caller stays in the list after its last call."""
+
+
+@dataclass(slots=True)
+class ConnectedCaller:
+    """One caller on one connection. Times in milliseconds since the epoch. `client`: name and version of its library,
+    as it says itself.
+    """
+
+    number: int
+    address: str
+    principal: str
+    client_id: str
+    client: str
+    since_ms: int
+    last_ms: int
+    calls: int = 0
+    calls_now: int = 0
+    produces: set[str] = field(default_factory=set)
+    reads: set[str] = field(default_factory=set)
+
+    def end_call(self, now_ms: int) -> None:
+        self.calls_now -= 1
+        self.last_ms = now_ms
+
+    def note(self, method: str, request: Any) -> None:
+        """Note which topics a request writes or reads. `method`: its attribute in `BrokerApi`."""
+        if (written := _WRITTEN.get(method)) is not None:
+            _add(self.produces, written(request))
+        elif method in _READING:
+            _add(self.reads, (part.topic for part in request.partitions))
+
+
+def _add(known: set[str], topics: Iterable[str]) -> None:
+    for topic in topics:
+        if topic not in known:
+            if len(known) >= TOPICS_MAX:
+                return
+            known.add(topic[:TEXT_MAX])
+
+
+def _batches(frame: Any) -> Iterable[str]:
+    return (batch.topic for batch in frame.header.batches)
+
+
+def _staged(frame: Any) -> Iterable[str]:
+    return (each.batch.topic for each in frame.header.batches)
+
+
+_WRITTEN: Mapping[str, Callable[[Any], Iterable[str]]] = {
+    "produce": _batches,
+    "produce_once": _batches,
+    "produce_delayed": _batches,
+    "produce_delayed_once": _batches,
+    "stage": _staged,
+    "stage_delayed": _staged,
+}
+_READING = frozenset({"fetch", "fetch_once", "share_fetch"})
+
+
+class Connections:
+    """The callers of one broker. `now_ms`: the clock."""
+
+    def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
+        self.now_ms = now_ms
+        self._numbers = count(1)
+        self._callers: OrderedDict[tuple[str, str, str], ConnectedCaller] = OrderedDict()
+        """The one whose call began last is the last one."""
+
+    def begin_call(self, address: str, principal: str, client_id: str, client: str) -> ConnectedCaller:
+        """Count a call that begins; its end is `ConnectedCaller.end_call`."""
+        key, now_ms = (address, principal, client_id), self.now_ms()
+        found = self._callers.get(key)
+        if found is None:
+            found = ConnectedCaller(
+                next(self._numbers), address, principal, client_id, client[:TEXT_MAX], now_ms, now_ms
+            )
+            self._callers[key] = found
+            if len(self._callers) > CALLERS_MAX:
+                self._callers.popitem(last=False)
+        else:
+            self._callers.move_to_end(key)
+        found.calls += 1
+        found.calls_now += 1
+        found.last_ms = now_ms
+        return found
+
+    def page(self, after: int, limit: int) -> tuple[Sequence[ConnectedCaller], bool]:
+        """Return the callers with numbers above `after`, in their order, and whether there are more."""
+        oldest_ms = self.now_ms() - LISTED_MS
+        for key in [key for key, each in self._callers.items() if not each.calls_now and each.last_ms < oldest_ms]:
+            del self._callers[key]
+        behind = sorted((each for each in self._callers.values() if each.number > after), key=lambda each: each.number)
+        return behind[:limit], len(behind) > limit
+
+    def __len__(self) -> int:
+        return len(self._callers)

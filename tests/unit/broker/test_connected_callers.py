@@ -1,0 +1,62 @@
+"""The list of callers is bounded, whatever they send, and forgets those that are gone."""
+
+from __future__ import annotations
+
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.frames import Frame
+from ledgermq_broker.admission import connections
+from ledgermq_broker.admission.connections import LISTED_MS, TEXT_MAX, TOPICS_MAX, Connections
+
+
+class Clock:
+    now_ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def test_a_caller_stays_while_it_has_calls_and_some_minutes_more() -> None:
+    clock = Clock()
+    known = Connections(clock)
+    first = known.begin_call("ipv4:10.0.0.1:7", "user:alice", "shop", "ledgermq-python/1")
+    known.begin_call("ipv4:10.0.0.1:7", "user:bob", "", "")
+    clock.now_ms += LISTED_MS + 1
+    assert [each.principal for each in known.page(0, 10)[0]] == ["user:alice", "user:bob"]
+    first.end_call(clock.now_ms)
+    clock.now_ms += LISTED_MS
+    assert len(known.page(0, 10)[0]) == 2
+    clock.now_ms += 1
+    assert [each.principal for each in known.page(0, 10)[0]] == ["user:bob"]
+
+
+def test_pages_go_by_number() -> None:
+    known = Connections(Clock())
+    for number in range(5):
+        known.begin_call(f"ipv4:10.0.0.1:{number}", "anonymous", "", "")
+    known.begin_call("ipv4:10.0.0.1:0", "anonymous", "", "")  # again: the same one
+    page, more = known.page(0, 3)
+    assert ([each.number for each in page], more) == ([1, 2, 3], True)
+    page, more = known.page(3, 3)
+    assert ([each.number for each in page], more) == ([4, 5], False)
+    assert known.page(0, 1)[0][0].calls == 2
+
+
+def test_what_a_caller_sends_is_bounded() -> None:
+    known = Connections(Clock())
+    caller = known.begin_call("ipv4:10.0.0.1:1", "anonymous", "", "x" * 10_000)
+    batches = [pb.ProduceBatch(topic=f"{number}" * 10_000) for number in range(50)]
+    caller.note("produce_once", Frame(pb.ProduceHeader(batches=batches), []))
+    parts = [pb.FetchPartition(topic=f"t{number}") for number in range(50)]
+    caller.note("fetch", pb.FetchRequest(partitions=parts))
+    caller.note("list_offsets", pb.ListOffsetsRequest())
+    assert len(caller.client) == TEXT_MAX
+    assert len(caller.produces) == len(caller.reads) == TOPICS_MAX
+    assert max(map(len, caller.produces)) == TEXT_MAX
+
+
+def test_the_number_of_callers_is_bounded() -> None:
+    known = Connections(Clock())
+    for number in range(connections.CALLERS_MAX + 10):
+        known.begin_call(f"ipv4:10.0.0.1:{number}", "anonymous", "", "")
+    assert len(known) == connections.CALLERS_MAX
+    assert known.page(0, 1)[0][0].number == 11, "the one whose last call began first is forgotten first"
