@@ -204,7 +204,7 @@ def test_rows_of_one_partition_do_not_keep_those_of_the_others() -> None:
                 await producer.send("t", b"first")
                 rows = pa.table({"key": [b"%d" % n for n in range(2_000)], "value": [bytes(500)] * 2_000})
                 adding = producer.send_batch("t", rows)
-                kept = [batch._arrow.get_total_buffer_size() for batch in producer._batches() if batch._arrow]
+                kept = [rows.get_total_buffer_size() for batch in producer._batches() for rows in batch._arrow]
                 assert len(kept) == 32
                 assert sum(kept) < 2 * producer.buffered_bytes
                 await (await adding)

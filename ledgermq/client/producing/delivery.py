@@ -275,10 +275,10 @@ class Delivery:
 
 
 class StoredRows(Protocol):
-    """A batch that contains rows of `send_batch`."""
+    """Rows of `send_batch` that travel together."""
 
-    outcome: Outcome
-
+    @property
+    def outcome(self) -> Outcome: ...
     def batch_result(self) -> BatchResult: ...
 
 

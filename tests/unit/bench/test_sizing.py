@@ -56,6 +56,13 @@ def test_a_bill_counts_idle_cores_too() -> None:
     assert bill.total == bill.cores + bill.storage + bill.compaction_requests
 
 
+def test_small_tables_that_wait_for_a_distant_store_do_not_fall_behind() -> None:
+    slow, fast = (observe(Load(rate, partitions=8, bundles=4, seconds=3)) for rate in (5, 20))
+
+    assert fast.acknowledged_ms_p50 < 1.5 * slow.acknowledged_ms_p50
+    assert fast.acknowledged_ms_p99 < 1.5 * slow.acknowledged_ms_p99
+
+
 def test_an_observation_is_the_same_each_time_and_waits_for_the_store_once() -> None:
     load = Load(megabytes_per_s=0.2, partitions=1, bundles=1, seconds=5)
     seen = observe(load)

@@ -70,6 +70,7 @@ class Batch:
     `has_ids`: its records have ids, and its topic recognizes duplicates by them; such a batch has no other records.
     `deadline_s`: loop time at which its records fail; None: they have the producer's delivery timeout. `is_overdue`:
     they have failed so, and its queue keeps the batch, because it was sent.
+    `is_alone`: its timestamps may be out of bounds, so no rows of other calls join it.
     `append_us`: the timestamp that the broker gave its records; 0: they have their own. `expect_end`: where its
     partition has to end for it to be stored; such a batch has one record.
     """
@@ -96,6 +97,7 @@ class Batch:
         "in_doubt",
         "in_file",
         "intake_offset",
+        "is_alone",
         "is_overdue",
         "is_spilled",
         "outcome",
@@ -137,7 +139,7 @@ class Batch:
         self.decided_sequence: int | None = None
         self.expect_end: int | None = None
         self.deadline_s: float | None = None
-        self.is_overdue = False
+        self.is_alone = self.is_overdue = False
         self.in_doubt = False
         self.in_file: int | None = None
         self.is_spilled = False
@@ -146,7 +148,7 @@ class Batch:
         self.data: bytes | None = None
         self.crc = self.timestamp_min_us = self.timestamp_max_us = 0
         self._columns = RecordColumns()
-        self._arrow: pa.RecordBatch | None = None
+        self._arrow: list[pa.RecordBatch] = []
         self._held_bytes: int | None = None
         self._timestamps: pa.Array | None = None
         self._left: Sequence[int] | None = None
@@ -267,21 +269,28 @@ class Batch:
         """From now on, check each record before it is added."""
         self.plain_bytes_max = self.row_bytes_max = -1
 
-    def fill(self, rows: pa.RecordBatch, held_bytes: int) -> None:
-        """Set all rows at once, instead of adding them one by one.
+    def add_arrow(self, rows: pa.RecordBatch, held_bytes: int) -> Run:
+        """Add many rows at once to a batch that has only such rows, and return them.
 
-        `rows` has the record schema and at least one row; `held_bytes`: its `buffer_bytes`.
+        `rows` has the record schema and at least one row; `held_bytes`: what it occupies in the buffer.
         """
-        self._arrow = rows
-        self._held_bytes = held_bytes
-        self.record_count = rows.num_rows
-        self.data_bytes = rows.nbytes
+        added = Run(self, self.record_count, rows.num_rows)
+        self._arrow.append(rows)
+        self._held_bytes = (self._held_bytes or 0) + held_bytes
+        self.record_count += rows.num_rows
+        self.data_bytes += rows.nbytes
+        return added
+
+    @property
+    def takes_arrow(self) -> bool:
+        """Return whether more rows can be added by `add_arrow`: it has such rows, and its message is not made."""
+        return bool(self._arrow) and self.data is None
 
     def drop(self) -> None:
         """Drop its records, because it failed."""
         self.close()
-        self.data = self._arrow = None
-        self._columns = RecordColumns()
+        self.data = None
+        self._columns, self._arrow = RecordColumns(), []
 
     def take_encoded(self, encoded: EncodedBatch, sequence: int) -> None:
         """Set a message that was encoded before, perhaps by another process, with the sequence
@@ -323,11 +332,13 @@ class Batch:
             self.timestamp_min_us, self.timestamp_max_us = low_high
             self.data = self._compressor.encode(arrow)
             self.crc = crc32c(self.data)
-            self._columns, self._arrow = RecordColumns(), None
+            self._columns, self._arrow = RecordColumns(), []
         return self.data
 
     def _to_arrow(self) -> pa.RecordBatch:
-        return self._columns.to_arrow() if self._arrow is None else self._arrow
+        if not self._arrow:
+            return self._columns.to_arrow()
+        return self._arrow[0] if len(self._arrow) == 1 else pa.concat_batches(self._arrow)
 
     def entry(self, session: Session | None) -> pb.ProduceBatch:
         """Return the header's entry for this batch, which is encoded already."""
@@ -390,7 +401,26 @@ class Batch:
         )
         return SendResult(*self.at, None, due_us, handle_of(message))
 
-    def batch_result(self) -> BatchResult:
+    def run_result(self, first: int, count: int) -> BatchResult:
+        """Return where `count` rows from `first` on are stored."""
         if self.is_spilled:
-            return SpilledBatch(*self.at, None, self.record_count)
-        return BatchResult(*self.at, self.base_offset, self.sent_count)
+            return SpilledBatch(*self.at, None, count)
+        if self._left is not None:
+            count = bisect_left(self._left, first + count) - bisect_left(self._left, first)
+        return BatchResult(*self.at, self._offset(first), count)
+
+
+class Run:
+    """Rows of `send_batch` in a batch, where rows of other calls may stand beside them."""
+
+    __slots__ = ("_batch", "_count", "_first")
+
+    def __init__(self, batch: Batch, first: int, count: int) -> None:
+        self._batch, self._first, self._count = batch, first, count
+
+    @property
+    def outcome(self) -> Outcome:
+        return self._batch.outcome
+
+    def batch_result(self) -> BatchResult:
+        return self._batch.run_result(self._first, self._count)

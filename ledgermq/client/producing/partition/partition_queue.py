@@ -174,6 +174,10 @@ class PartitionQueue:
         self.seal()
         self._sealed.append(batch)
 
+    def last_sealed(self) -> Batch | None:
+        """Return the sealed batch that the next one would follow; None: all that are sealed have been sent."""
+        return self._sealed[-1] if self._sealed else None
+
     def wants_session(self, now_s: float) -> bool:
         return self.phase is Phase.UNOPENED and now_s >= self.not_before_s
 

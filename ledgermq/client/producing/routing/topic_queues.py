@@ -17,7 +17,7 @@ from ledgermq.client.messages.descriptions import TopicPartition, check_partitio
 from ledgermq.client.messages.record import Given, Outgoing, PartitionAt, Row, rows_of, value_of
 from ledgermq.client.producing.arrow.rows import Piece, by_tag, split
 from ledgermq.client.producing.delivery import Delivery, again
-from ledgermq.client.producing.partition.batch import Batch
+from ledgermq.client.producing.partition.batch import Batch, Run
 from ledgermq.client.producing.partition.compressor import Compressor, TopicExperience
 from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.partition.phases import Numbering
@@ -26,7 +26,7 @@ from ledgermq.client.producing.publishing import Publishing
 from ledgermq.client.settings.partitioner import KeylessPartition, partition_of_key
 from ledgermq.client.settings.producers import ChosenCompression, ProducerSettings
 from ledgermq.errors import InvalidRecord, MessageTooLarge
-from ledgermq.protocol.batches.records import data_bytes_at_most, largest_record_bytes
+from ledgermq.protocol.batches.records import data_bytes_at_most, largest_record_bytes, timestamps_of
 from ledgermq.protocol.levels import (
     PRIORITY,
     level_of,
@@ -292,7 +292,7 @@ class TopicQueues:
 
     def add_arrow(
         self, piece: Piece, buffer_bytes: int, partition: int | None, deadline_s: float | None = None
-    ) -> list[Batch]:
+    ) -> list[Run]:
         """Add rows of the record schema. `partition`, or else the piece, or else keys choose partitions as
         for single records; each batch keeps the order of its rows. `deadline_s`: as in `Batch`. Raises
         MessageTooLarge, UnknownPartition; then no row is queued.
@@ -308,20 +308,48 @@ class TopicQueues:
         for number, _ in pieces:
             if (refusal := self.queues[number].refuses) is not None:
                 raise again(refusal)
-        batches = []
+        runs = []
         left_bytes, left_rows = buffer_bytes, rows.num_rows
         for number, part in pieces:
-            self.seal(self.queues[number])
-            batch = self._new_batch(self.queues[number], deadline_s)
+            queue = self.queues[number]
+            self.seal(queue)
             held_bytes = left_bytes * part.num_rows // left_rows
             left_bytes, left_rows = left_bytes - held_bytes, left_rows - part.num_rows
-            batch.fill(part, held_bytes)
-            self.queues[number].add_sealed(batch)
-            batches.append(batch)
+            if (batch := self._joinable(queue, part, deadline_s)) is None:
+                batch = self._new_batch(queue, deadline_s)
+                batch.is_alone = not self._is_in_bounds(part)
+                queue.add_sealed(batch)
+            runs.append(batch.add_arrow(part, held_bytes))
         for number in dict.fromkeys(number for number, _ in pieces):
             self._leave(number)
         self._wake.set()
-        return batches
+        return runs
+
+    def _joinable(self, queue: PartitionQueue, rows: pa.RecordBatch, deadline_s: float | None) -> Batch | None:
+        """Return the batch of Arrow rows that waits last in its queue, if these may travel with it.
+
+        As for single records, a batch grows while it waits. Otherwise the few batches on their way to a distant
+        store would be as small as what a program sends at a time.
+        """
+        batch = queue.last_sealed()
+        if (
+            batch is None
+            or self._by_tag
+            or batch.is_alone
+            or not batch.takes_arrow
+            or not batch.shares(deadline_s, self._clock_s())
+            or batch.data_bytes + rows.nbytes > self._settings.batch_bytes_max
+            or not self._is_in_bounds(rows)
+        ):
+            return None
+        return batch
+
+    def _is_in_bounds(self, rows: pa.RecordBatch) -> bool:
+        """Return whether brokers take these timestamps; they refuse those out of bounds with their whole batch."""
+        if self._bounds is None:
+            return True
+        low_high = timestamps_of(rows)
+        return low_high is None or self._bounds.hold(*low_high, self._now_us())
 
     def add_encoded(self, encoded: EncodedBatch, partition: int, sequence: int) -> Batch:
         """Queue a batch that is encoded already, with its sequence, and return it. Raises UnknownPartition."""

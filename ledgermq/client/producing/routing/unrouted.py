@@ -14,8 +14,7 @@ from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Row
 from ledgermq.client.producing.arrow.rows import Piece
 from ledgermq.client.producing.buffering.send_buffer import SendBuffer
-from ledgermq.client.producing.delivery import BatchDelivery, Delivery, Outcome, Refused, SendResult
-from ledgermq.client.producing.partition.batch import Batch
+from ledgermq.client.producing.delivery import BatchDelivery, Delivery, Outcome, Refused, SendResult, StoredRows
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError
 
 
@@ -25,7 +24,7 @@ class Queues(Protocol):
     def add(self, row: Row, size: int, partition: int | None, deadline_s: float | None = None) -> Delivery: ...
     def add_arrow(
         self, piece: Piece, buffer_bytes: int, partition: int | None, deadline_s: float | None = None
-    ) -> Sequence[Batch]: ...
+    ) -> Sequence[StoredRows]: ...
 
 
 class Apart:
