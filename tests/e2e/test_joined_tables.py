@@ -112,8 +112,8 @@ async def test_a_table_with_a_time_of_its_own_travels_apart(cluster: Cluster) ->
     async with client_of(cluster) as client, client.producer() as producer:
         await client.create_topic("t", 1)
         await producer.send("t", b"first")
-        calls = [producer.send_batch("t", table(number, 1), timeout=timeout) for number, timeout in enumerate([9, 9, 1])]
-        calls.append(producer.send_batch("t", table(3, 1)))
+        timeouts = [9, 9, 1, None]
+        calls = [producer.send_batch("t", table(number, 1), timeout=each) for number, each in enumerate(timeouts)]
         assert [batch.record_count for batch in producer._batches()] == [2, 1, 1]
         offsets = [(await (await call))[0].base_offset for call in calls]
         assert offsets == [1, 2, 3, 4]
