@@ -19,11 +19,15 @@ import pyarrow as pa
 from bench.load import WARM
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import GRPC_OPTIONS, MESSAGE_BYTES_MAX
-from ledgermq.protocol.methods import DESCRIBE_TOPICS, FETCH, LIST_OFFSETS
+from ledgermq.protocol.methods import DESCRIBE_TOPICS, FETCH, LIST_OFFSETS, PRODUCE
 from tests.attacks.raw_http2 import DATA, PING, RawHttp2, frame
 
 OWN = "mine"
 """What the topics begin with on which the attacker has rights."""
+OWN_TOPIC = f"{OWN}-kafka"
+"""One that is there, of one partition."""
+OPTIONS = (*GRPC_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+"""Each channel has a connection of its own."""
 
 
 class Attacker:
@@ -55,7 +59,7 @@ class Attacker:
                 line.close()
 
     async def _in_a_row(self, path: str, data: bytes, at_once: int, metadata: tuple[tuple[str, str], ...]) -> None:
-        async with grpc.aio.insecure_channel(self._address, options=GRPC_OPTIONS) as channel:
+        async with grpc.aio.insecure_channel(self._address, options=OPTIONS) as channel:
             call = channel.unary_unary(path)
 
             async def one() -> None:
@@ -66,7 +70,7 @@ class Attacker:
             await asyncio.gather(*(one() for _ in range(at_once)))
 
     async def _held(self, path: str, data: bytes, count: int, metadata: tuple[tuple[str, str], ...]) -> None:
-        async with grpc.aio.insecure_channel(self._address, options=GRPC_OPTIONS) as channel:
+        async with grpc.aio.insecure_channel(self._address, options=OPTIONS) as channel:
             call = channel.unary_stream(path)
             while self._goes_on():
                 streams = [call(data, metadata=metadata) for _ in range(count)]
@@ -133,14 +137,65 @@ class Attacker:
                         await (await producer.send_batch(f"{OWN}-ids", rows))
 
     def streams(self) -> None:
-        request = pb.FetchRequest(partitions=[pb.FetchPartition(topic=f"{OWN}-ids")]).SerializeToString()
+        request = pb.FetchRequest(partitions=[pb.FetchPartition(topic=OWN_TOPIC)]).SerializeToString()
         asyncio.run(self._held(FETCH.path, request, 2500, self._metadata))
+
+    def calls(self) -> None:
+        """Complete calls that are allowed, on a number of connections."""
+        request = pb.ListOffsetsRequest(queries=[pb.OffsetQuery(topic=OWN_TOPIC, latest=True)])
+        data = request.SerializeToString()
+
+        async def all_() -> None:
+            await asyncio.gather(*(self._in_a_row(LIST_OFFSETS.path, data, 100, self._metadata) for _ in range(5)))
+
+        asyncio.run(all_())
+
+    def frames(self) -> None:
+        """Small batches on streams, as many as these take."""
+        asyncio.run(self._frames())
+
+    async def _frames(self) -> None:
+        from tests.broker.cluster import frame_of
+
+        data = PRODUCE.encode_request(frame_of(OWN_TOPIC, 0, b"x"))
+
+        async def one(channel: grpc.aio.Channel) -> None:
+            while self._goes_on():
+                with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    stream = channel.stream_stream(PRODUCE.path)(metadata=self._metadata)
+                    reading = asyncio.create_task(_read(stream))
+                    while self._goes_on():
+                        await stream.write(data)
+                    stream.cancel()
+                    await reading
+
+        async with grpc.aio.insecure_channel(self._address, options=OPTIONS) as channel:
+            await asyncio.gather(*(one(channel) for _ in range(50)))
 
     def pings(self) -> None:
         self._repeat(lambda line: frame(PING, 0, 0, bytes(8)) * 1000)
 
 
-KINDS = ("watches", "headers", "resets", "refused", "halves", "lists", "admin", "ids", "streams", "pings")
+async def _read(stream: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
+    with suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
+        async for _ in stream:
+            pass
+
+
+KINDS = (
+    "watches",
+    "headers",
+    "resets",
+    "refused",
+    "halves",
+    "lists",
+    "admin",
+    "ids",
+    "streams",
+    "pings",
+    "calls",
+    "frames",
+)
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from typing import Self
 import httpx
 
 import ledgermq.sync
-from bench.attacker import KINDS, OWN
+from bench.attacker import KINDS, OWN, OWN_TOPIC
 from bench.measures import Results
 from bench.ours import Cluster, stop_client, wait_until_warm
 from bench.percentiles import at, latencies_within
@@ -47,8 +47,11 @@ FLOODS = {
     "ids": "ids of messages",
     "streams": "fetch streams",
     "pings": "pings",
+    "calls": "complete calls",
+    "frames": "small batches on streams",
 }
 assert tuple(FLOODS) == KINDS
+assert OWN_TOPIC == OWN_OF_KAFKA
 KAFKA_FLOODS = {
     "requests": "requests of the Kafka protocol",
     "lists": "long lists of the Kafka protocol",

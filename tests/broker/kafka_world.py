@@ -13,8 +13,10 @@ from typing import Any
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from ledgermq.buffers import Buffer
+from ledgermq.runtime.ports.turns import Turns
 from ledgermq_broker.kafka.brokers import Brokers
-from ledgermq_broker.kafka.connection import Connection, Parts
+from ledgermq_broker.kafka.connection import Connection
+from ledgermq_broker.kafka.parts import ALL_ELEMENTS_MAX, AT_ONCE_MAX, FREE_PER_S, Parts
 from ledgermq_broker.kafka.wire.frames import FrameBuffer, read_response, request_frame
 from ledgermq_broker.kafka.wire.generated import fetch_request as f
 from ledgermq_broker.kafka.wire.generated import init_producer_id_request as i
@@ -46,13 +48,14 @@ class KafkaCluster(Cluster):
         super().__init__(*args, **settings)
         self.kafka = kafka
         self.clients: list[KafkaClient] = []
+        self.turns = Turns(ALL_ELEMENTS_MAX, AT_ONCE_MAX, free_per_s=FREE_PER_S)
 
     def observers(self, address: str) -> dict[str, object]:
         is_reached = not self.kafka or address in self.kafka
         return {**super().observers(address), "kafka_address": f"{address[0]}.example:9092" if is_reached else ""}
 
-    def connect(self, address: str) -> KafkaClient:
-        client = KafkaClient(self, address)
+    def connect(self, address: str, host: str = "10.0.0.1") -> KafkaClient:
+        client = KafkaClient(self, address, host)
         self.clients.append(client)
         return client
 
@@ -92,7 +95,7 @@ class Ended(Exception):
 class KafkaClient:
     """One connection. Calls may be made side by side; answers come in the order of the calls."""
 
-    def __init__(self, cluster: KafkaCluster, address: str) -> None:
+    def __init__(self, cluster: KafkaCluster, address: str, host: str = "10.0.0.1") -> None:
         self.address = address
         broker = cluster.brokers[address]
         parts = Parts(
@@ -102,8 +105,9 @@ class KafkaClient:
             run_inline,
             lambda: BATCH_MEMORY_MAX,
             lambda: broker.settings,
+            turns=cluster.turns,
         )
-        self.connection = Connection(parts, "kafka:client", self._take, self._cut)
+        self.connection = Connection(parts, f"kafka:{host}:1", self._take, self._cut)
         self._task = asyncio.create_task(self.connection.run())
         self._task.add_done_callback(lambda _: self._cut())
         self._requests = FrameBuffer()
@@ -111,6 +115,9 @@ class KafkaClient:
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self.order: list[int] = []
+        self.takes = asyncio.Event()
+        """Answers leave the broker while it is set."""
+        self.takes.set()
         self.answer_bytes = 0
 
     @property
@@ -118,6 +125,7 @@ class KafkaClient:
         return self._task.done()
 
     async def _take(self, pieces: Sequence[Buffer]) -> None:
+        await self.takes.wait()
         data = b"".join(pieces)
         self.answer_bytes = len(data)
         for frame in self._answers.feed(data):

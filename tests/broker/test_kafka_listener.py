@@ -14,11 +14,10 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
 from ledgermq_broker.kafka import connection
 from ledgermq_broker.kafka import listener as limits
-from ledgermq_broker.kafka.connection import Parts
-from ledgermq_broker.kafka.endings import LINES_AT_ONCE
 from ledgermq_broker.kafka.listener import KafkaListener
 from ledgermq_broker.kafka.opening import KafkaPort
 from ledgermq_broker.kafka.page import page
+from ledgermq_broker.kafka.parts import LINES_AT_ONCE, Parts
 from ledgermq_broker.kafka.wire.frames import BUFFER_BYTES, request_frame
 from ledgermq_broker.kafka.wire.generated import api_versions_request as v
 from ledgermq_broker.kafka.wire.generated import metadata_request as m

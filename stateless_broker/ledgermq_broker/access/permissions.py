@@ -6,10 +6,10 @@ log follow from that: a decision is logged when it is made.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 from ledgermq.errors import Unauthorized
+from ledgermq.runtime.ports.turns import give_way
 from ledgermq.runtime.wait import wait_for
 from ledgermq.sources import Sources
 from ledgermq_broker.access.audit.log import audit
@@ -88,12 +88,12 @@ class Permissions:
             raise Unauthorized(f"{what} is for brokers of this cluster only")
 
     async def refusals(self, operation: Operation, names: Iterable[str]) -> list[str]:
-        """Return for each name why it is refused, "" if it is allowed. Other calls get their turn meanwhile."""
+        """Return for each name why it is refused, "" if it is allowed. Other calls get their turns meanwhile."""
         found = []
         for number, name in enumerate(names, 1):
             found.append(self.refusal(operation, name))
             if number % TURN_NAMES == 0:
-                await asyncio.sleep(0)
+                await give_way()
         return found
 
     async def require_each(self, operation: Operation, names: Iterable[str]) -> None:
@@ -101,7 +101,7 @@ class Permissions:
         for number, name in enumerate(names, 1):
             self.require(operation, name)
             if number % TURN_NAMES == 0:
-                await asyncio.sleep(0)
+                await give_way()
 
     def refusal(self, operation: Operation, name: str, *, change: bool = False) -> str:
         """Return why it is refused, "" if it is allowed. `change`: see `audit`."""

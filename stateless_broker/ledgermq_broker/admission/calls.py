@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from ledgermq.errors import QuotaExceeded
+from ledgermq.runtime.ports.bounded_connections import host_of as host_of_address
 from ledgermq.runtime.ports.shares import is_above_share
 from ledgermq_broker.access.state.token_bucket import TokenBucket
+from ledgermq_broker.admission.connection_cut import address_of
 
 BROKER_CALLS = 500
 FULL_RETRY_MS = 500
@@ -108,5 +110,6 @@ def _kept(kept: OrderedDict[str, _InVain], name: str, burst: int, per_s: float, 
 
 
 def host_of(peer: str) -> str:
-    """Return the host of a peer as gRPC names it: ipv4:10.0.0.7 of ipv4:10.0.0.7:51000."""
-    return peer.rpartition(":")[0] or peer
+    """Return the host of a peer as gRPC names it: 10.0.0.7 of ipv4:10.0.0.7:51000; of IPv6 the network (/64)."""
+    address = address_of(peer)
+    return peer.rpartition(":")[0] or peer if address is None else host_of_address(address)

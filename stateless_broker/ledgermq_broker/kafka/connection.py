@@ -2,6 +2,7 @@
 
     Produce             begun one after the other, and answered while the next ones are begun
     everything else     waits for the answers before it
+    every request       is decoded in a turn of its caller (`Parts.turns`); the connection is not read on meanwhile
     a malformed frame, an API or a version that is not served: the connection ends
     before the caller is known: ApiVersions and SASL only, where rules count (`identity`)
     bytes behind a message: ignored, as by Kafka; librdkafka sends three with Metadata of all topics
@@ -13,28 +14,26 @@ Transport and clock are given, so that a simulation drives a connection by bytes
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from ledgermq.buffers import KIB, MIB, Buffer
 from ledgermq.errors import (
     CorruptFrame,
-    InvalidConfig,
     LedgerMQError,
     ResourceExhausted,
     Unauthenticated,
     Unauthorized,
     Unavailable,
 )
-from ledgermq.protocol.naming.client_ids import check_client_id
+from ledgermq.runtime.ports.bounded_connections import host_of
+from ledgermq.runtime.ports.turns import work_in_turns
 from ledgermq.runtime.tasks import end
-from ledgermq.sources import Sources
-from ledgermq_broker.access.door import Admitted, Door
+from ledgermq_broker.access.door import Admitted
 from ledgermq_broker.access.state.usage import Account
 from ledgermq_broker.bundle.shared.budgets import CALLER, Caller
-from ledgermq_broker.kafka.brokers import Brokers
-from ledgermq_broker.kafka.endings import Endings
 from ledgermq_broker.kafka.handlers.asked import Asked
 from ledgermq_broker.kafka.handlers.fetch import FetchHandler
 from ledgermq_broker.kafka.handlers.produce import (
@@ -43,10 +42,10 @@ from ledgermq_broker.kafka.handlers.produce import (
     Begun,
     EndConnection,
     ProduceHandler,
-    RunBlocking,
 )
 from ledgermq_broker.kafka.handlers.serving import handlers
-from ledgermq_broker.kafka.identity import Identity
+from ledgermq_broker.kafka.identity import Identity, client_id_of
+from ledgermq_broker.kafka.parts import Parts
 from ledgermq_broker.kafka.table import Served, api_versions, served
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.frames import FRAME_BYTES_MAX, RequestHead, read_head, response_frame
@@ -60,9 +59,8 @@ from ledgermq_broker.kafka.wire.messages import (
     Message,
     written,
 )
-from ledgermq_broker.kafka.wire.primitives import Reader
-from ledgermq_broker.ports.call_meter import OK, CallMeter
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.kafka.wire.primitives import ELEMENTS_MAX, Reader
+from ledgermq_broker.ports.call_meter import OK
 
 QUEUED_FRAMES_MAX = 16
 QUEUED_BYTES_MAX = MIB
@@ -79,28 +77,16 @@ JAVA = "apache-kafka-java"
 Send = Callable[[Sequence[Buffer]], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What all connections of a listener share. `batch_memory_max()`: what converting one batch may take.
-    `settings()`: of the broker, as they are now.
-    """
-
-    door: Door
-    brokers: Brokers
-    sources: Sources
-    run_blocking: RunBlocking
-    batch_memory_max: Callable[[], int]
-    settings: Callable[[], BrokerSettings]
-    meter: CallMeter = field(default_factory=CallMeter)
-    endings: Endings = field(default_factory=Endings)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
+    """`elements`: that it holds of the share of `sharer`, once it is decoded."""
+
     head: RequestHead
     reader: Reader
     size: int
     arrived_s: float
+    sharer: str = ""
+    elements: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +137,8 @@ class Connection:
         self._caller: _Caller | None = None
         self._account: Account | None = None
         self._handlers = handlers(parts.brokers, parts.sources, parts.settings)
-        self._client_host = "/" + peer.removeprefix("kafka:").rpartition(":")[0]
+        self._host = host = peer.removeprefix("kafka:").rpartition(":")[0]
+        self._shares_as = f"host {host_of((host, 0))}"
         self._software = ""
         self.has_asked = False
         """Whether it has sent a request that could be read."""
@@ -159,6 +146,8 @@ class Connection:
         """Requests that have no answer yet."""
         self.held_bytes = 0
         """Of these requests."""
+        self._held_elements: Counter[str] = Counter()
+        """Of these requests, by the sharer for whom they count."""
 
     @property
     def is_unproven(self) -> bool:
@@ -186,6 +175,11 @@ class Connection:
         """Return who calls; "" while that is not known, or rules do not count."""
         return self._caller.admitted.principal.name if self._caller is not None and self._parts.door.closed else ""
 
+    @property
+    def takes_turns_as(self) -> str:
+        """Return with which connections it shares turns and elements."""
+        return self.principal or self._shares_as
+
     def received(self, frame: memoryview) -> None:
         """Take a frame. Raises CorruptFrame."""
         head, reader = read_head(frame)
@@ -199,6 +193,7 @@ class Connection:
         """Serve until the connection has to end; what ends it is logged. The caller cancels it when the other side is
         gone.
         """
+        work_in_turns(self._parts.turns, self)
         writer = asyncio.create_task(self._write_answers(), name="Kafka answers")
         try:
             await self._serve(writer)
@@ -256,7 +251,7 @@ class Connection:
         started_s = asyncio.get_running_loop().time()
         caller = await self._admitted(request)
         self._parts.meter.begun(_name(PRODUCE))
-        message: Any = PRODUCE.request.read(request.reader, request.head.version)
+        message = await self._in_turn(request, PRODUCE)
         begun = await caller.produce.begin(message, request.arrived_s)
         await self._answers.put(_Answer(request, begun, started_s))
 
@@ -286,7 +281,7 @@ class Connection:
         books = Caller(self._peer, self._cut)
         CALLER.set(books)
         try:
-            message = served_.api.request.read(request.reader, request.head.version)
+            message = await self._in_turn(request, served_.api)
             response = await self._held(lambda: self._answer(request, served_.api, message))
             await self._write(served_.api, request.head.version, request, response)
             if self._identity.failure is not None:
@@ -298,6 +293,17 @@ class Connection:
         finally:
             books.ended()
             self._ended(served_.api, code, started_s)
+
+    async def _in_turn(self, request: Request, api: Api) -> Any:
+        """Decode a request in a turn of its caller, which takes its share of elements. Raises CorruptFrame."""
+        turns, sharer, most = self._parts.turns, self.takes_turns_as, min(request.size, ELEMENTS_MAX)
+        await turns.begin(sharer, most)
+        try:
+            return api.request.read(request.reader, request.head.version)
+        finally:
+            request.sharer, request.elements = sharer, min(most, request.reader.elements)
+            self._held_elements[sharer] += request.elements
+            turns.ended(sharer, most - request.elements)
 
     async def _held(self, answer: Callable[[], Awaitable[Message]]) -> Message:
         """Return the answer, when the caller's quota allows it. Raises ResourceExhausted if that takes too long."""
@@ -320,14 +326,14 @@ class Connection:
         if api is SASL_HANDSHAKE:
             return cast(Message, self._identity.handshake(message.mechanism))
         if api is SASL_AUTHENTICATE:
-            answer = await self._identity.authenticate(bytes(message.auth_bytes), _client_id(request.head.client_id))
+            answer = await self._identity.authenticate(bytes(message.auth_bytes), client_id_of(request.head.client_id))
             if not answer.error_code:
                 await self._become(request)
             return cast(Message, answer)
         caller = await self._admitted(request)
         if api is FETCH:
             return cast(Message, await caller.fetch.answer(message, version))
-        asked = Asked(caller.admitted.api, message, version, request.head.client_id, self._client_host)
+        asked = Asked(caller.admitted.api, message, version, request.head.client_id, "/" + self._host)
         return cast(Message, await self._handlers[api](asked))
 
     async def _admitted(self, request: Request) -> _Caller:
@@ -346,7 +352,7 @@ class Connection:
     async def _become(self, request: Request) -> _Caller:
         """Admit the caller by the credential that it has given last. What a connection keeps stays with it."""
         parts, before = self._parts, self._caller
-        client_id = _client_id(request.head.client_id) if before is None else before.client_id
+        client_id = client_id_of(request.head.client_id) if before is None else before.client_id
         admitted = await self._identity.admitted(client_id)
         if before is None and admitted.account is not None:
             now_s = asyncio.get_running_loop().time()
@@ -370,12 +376,16 @@ class Connection:
     def _answered_one(self, request: Request) -> None:
         self.at_work -= 1
         self.held_bytes -= request.size
+        self._held_elements[request.sharer] -= request.elements
+        self._parts.turns.ended(request.sharer, request.elements)
         self._on_room()
 
     def _ended(self, api: Api, code: str, started_s: float) -> None:
         self._parts.meter.ended(_name(api), code, asyncio.get_running_loop().time() - started_s)
 
     async def _close(self) -> None:
+        for sharer, elements in self._held_elements.items():
+            self._parts.turns.ended(sharer, elements)
         if self._caller is not None:
             await self._caller.produce.close()
         if self._account is not None:
@@ -388,11 +398,3 @@ class Connection:
 
 def _name(api: Api) -> str:
     return f"Kafka{api.name}"
-
-
-def _client_id(text: str) -> str:
-    """Return the client id for quotas; "" for one that none of ours could have."""
-    try:
-        return check_client_id(text) if text else ""
-    except InvalidConfig:
-        return ""

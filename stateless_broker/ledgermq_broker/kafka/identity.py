@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ledgermq.errors import Unauthenticated, Unavailable
+from ledgermq.errors import InvalidConfig, Unauthenticated, Unavailable
+from ledgermq.protocol.naming.client_ids import check_client_id
 from ledgermq.protocol.naming.tokens import BEARER
 from ledgermq.sources import Sources
 from ledgermq_broker.access.door import Admitted, Door
@@ -96,3 +97,11 @@ class Identity:
             raise Unauthenticated(f"a connection of {self._principal} cannot become one of {name}")
         self._credential, self._principal = credential, name
         return found
+
+
+def client_id_of(text: str) -> str:
+    """Return the client id for quotas; "" for one that none of ours could have."""
+    try:
+        return check_client_id(text) if text else ""
+    except InvalidConfig:
+        return ""

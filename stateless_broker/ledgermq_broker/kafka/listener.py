@@ -29,8 +29,9 @@ from ledgermq.errors import CorruptFrame, InvalidConfig
 from ledgermq.runtime.ports.bounded_connections import at_most_half_of_files, host_of
 from ledgermq.runtime.ports.shares import is_above_share
 from ledgermq.runtime.tasks import end
-from ledgermq_broker.kafka.connection import UNPROVEN_FRAME_BYTES_MAX, Connection, Parts
+from ledgermq_broker.kafka.connection import UNPROVEN_FRAME_BYTES_MAX, Connection
 from ledgermq_broker.kafka.identity import Identity
+from ledgermq_broker.kafka.parts import Parts
 from ledgermq_broker.kafka.wire.frames import FrameBuffer
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.settings.processes import is_local

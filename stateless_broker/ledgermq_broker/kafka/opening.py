@@ -19,8 +19,8 @@ except ImportError as missing:
         f"kafka_port is set, but {missing.name or 'a package'} is not installed: pip install 'ledgermq[kafka]'"
     ) from missing
 
-from ledgermq_broker.kafka.connection import Parts
 from ledgermq_broker.kafka.listener import KafkaListener
+from ledgermq_broker.kafka.parts import Parts
 
 
 class KafkaPort:

@@ -223,6 +223,10 @@ stops reading from a connection that holds 8 MiB of requests without an answer. 
 together may hold 256 MiB more than `produce_memory_bytes_max`. Above that the broker looks for the
 principal or host that holds most, and closes its largest connection. The log has one line a second
 at most about connections that end so.
+
+Requests that are in service may hold a million elements together, one principal or host as many as
+are free. Requests begin in [turns](security.md#what-one-caller-can-take) of principals or hosts.
+The broker reads nothing from a connection whose request waits, and refuses none for it.
 """
 
 

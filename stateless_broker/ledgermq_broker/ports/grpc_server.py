@@ -3,7 +3,8 @@ reflection.
 
 A call is admitted at its headers: gRPC would receive the whole request of a unary method before it
 calls the handler, so all methods are handled as streams of requests, and the handler reads the one
-request itself. On the wire there is no difference.
+request itself. On the wire there is no difference. It goes on in the turn of its principal, or of its host
+where rules do not count, and so does each request of a stream; brokers and health do not wait.
 
 gRPC carries bytes; this module decodes them and turns `ledgermq.errors` into statuses. The server
 starts before the broker, so that the port is known when the broker announces it. Until `serve` is
@@ -43,10 +44,11 @@ from ledgermq.protocol.naming.client_ids import CLIENT_ID
 from ledgermq.protocol.naming.tokens import AUTHORIZATION
 from ledgermq.protocol.status import abort
 from ledgermq.runtime.ports.bounded_connections import at_most_half_of_files
+from ledgermq.runtime.ports.turns import Turns, work_in_turns
 from ledgermq.runtime.tasks import end
 from ledgermq_broker.access.door import Door
 from ledgermq_broker.admission.arriving_requests import ArrivingRequests
-from ledgermq_broker.admission.calls import CallShares, Floods
+from ledgermq_broker.admission.calls import CallShares, Floods, host_of
 from ledgermq_broker.admission.connection_cut import ConnectionCut
 from ledgermq_broker.admission.connections import Connections
 from ledgermq_broker.logs import get_logger
@@ -82,6 +84,14 @@ USER_AGENT = "user-agent"
 CALLS_MAX = 2000
 """Calls and streams in service; `admission` divides them."""
 
+TURN_S_MAX = 10.0
+"""How long a call waits for its turn. Requests of a stream wait as long as it takes: it is not read on meanwhile."""
+AT_ONCE_MAX = 4
+FREE_PER_S = 50
+"""So many calls of one principal, or host, in a second do not wait."""
+QUIET_TURNS = 8
+"""gRPC hands over one call in some five turns of the event loop, in order: all leave its line, then one begins."""
+
 SUBJECT_ALTERNATIVE_NAME = "x509_subject_alternative_name"
 """What gRPC calls the kind of identity by which a caller is known."""
 
@@ -97,6 +107,7 @@ class GrpcServer:
         options = {**dict(GRPC_OPTIONS), **dict(_OPTIONS), "grpc.max_allowed_incoming_connections": connections_max()}
         self._server = grpc.aio.server(options=tuple(options.items()))
         self._shares = CallShares(calls_max)
+        self._turns = Turns(at_once_max=AT_ONCE_MAX, free_per_s=FREE_PER_S, quiet_turns=QUIET_TURNS)
         self._floods = Floods()
         self._arriving = ArrivingRequests(
             ConnectionCut("connections were broken: too many bytes of requests on their way").cut
@@ -162,6 +173,7 @@ class GrpcServer:
             raise Unavailable("the broker is starting", retry_after_ms=200)
         if self._door is None:
             metered.begin_share(metered.connection)
+            await self._turn(metered)
             return service
         credential, client_id, client = _metadata_of(context)
         admitted = await self._door.admit(credential, _certified(context), client_id)
@@ -175,7 +187,18 @@ class GrpcServer:
             metered.list_in(self._connections, principal.name, client_id, client)
         if admitted.account is not None:
             metered.count_for(admitted.account)
+        if not principal.is_broker:
+            await self._turn(metered)
         return admitted.api
+
+    async def _turn(self, metered: MeteredCall) -> None:
+        """Wait for the first turn of a call. Raises ResourceExhausted."""
+        caller = metered.source or host_of(metered.connection)
+        self._turns.came(caller)
+        if not self._turns.at_once(caller, is_new=True):
+            await self._turns.begin(caller, wait_s=TURN_S_MAX, is_new=True)
+        metered.takes_turns_as = caller
+        work_in_turns(self._turns, metered)
 
     async def _admit_reflection(self, context: Context) -> Callable[[], None]:
         metered = self._metered("ServerReflectionInfo", context)
@@ -231,6 +254,9 @@ class GrpcServer:
         with self._arriving.reading(metered.connection, metered.sharer) as arriving:
             async for data in requests:
                 arriving.message(len(data), loop.time())
+                caller = metered.takes_turns_as
+                if caller and not self._turns.at_once(caller):
+                    await self._turns.begin(caller)
                 request = method.decode_request(data)
                 metered.note(method, request)
                 yield request

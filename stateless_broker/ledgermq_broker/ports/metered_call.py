@@ -52,6 +52,8 @@ class MeteredCall:
         self.source = ""
         """The principal; "" for a caller that was not admitted, or proved nothing."""
         self.sharer = ""
+        self.takes_turns_as = ""
+        """Principal or host; "" for a broker, which does not wait."""
         self._account: Account | None = None
         self._caller: ConnectedCaller | None = None
         self._connections: Connections | None = None

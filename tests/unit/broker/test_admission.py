@@ -79,6 +79,8 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 def test_the_host_of_a_peer() -> None:
-    assert host_of("ipv4:10.0.0.7:51000") == "ipv4:10.0.0.7"
-    assert host_of("ipv6:%5B::1%5D:51000") == "ipv6:%5B::1%5D"
+    assert host_of("ipv4:10.0.0.7:51000") == "10.0.0.7"
+    assert host_of("ipv6:%5B::ffff:10.0.0.7%5D:51000") == "10.0.0.7"
+    assert host_of("ipv6:%5B2001:db8::1%5D:51000") == host_of("ipv6:%5B2001:db8::2%5D:4"), "one machine may have all"
+    assert host_of("ipv6:%5B2001:db8:0:1::1%5D:51000") != host_of("ipv6:%5B2001:db8::2%5D:4")
     assert host_of("unix:") == "unix"

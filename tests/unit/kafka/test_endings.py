@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq_broker.kafka import endings
+from ledgermq_broker.kafka import parts
 from tests.virtual_time import run_virtual
 
 
@@ -25,14 +25,14 @@ class Lines:
 
 def test_lines_are_bounded_and_the_next_one_counts_those_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = Lines()
-    monkeypatch.setattr(endings, "log", lines)
+    monkeypatch.setattr(parts, "log", lines)
 
     async def life() -> None:
-        noted = endings.Endings()
-        for _ in range(endings.LINES_AT_ONCE + 5):
+        noted = parts.Endings()
+        for _ in range(parts.LINES_AT_ONCE + 5):
             noted.note("Kafka connection ended", peer="1.2.3.4", why="a frame of 2 GB")
-        assert len(lines.info_lines) == noted.lines == endings.LINES_AT_ONCE
-        await asyncio.sleep(1 / endings.LINES_PER_S + 0.01)
+        assert len(lines.info_lines) == noted.lines == parts.LINES_AT_ONCE
+        await asyncio.sleep(1 / parts.LINES_PER_S + 0.01)
         for _ in range(2):
             noted.note("Kafka connection ended", peer="1.2.3.4", why="silence", is_warning=True)
         assert lines.warnings == [{"peer": "1.2.3.4", "why": "silence", "left_out": 5}]

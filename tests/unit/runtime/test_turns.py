@@ -8,7 +8,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from ledgermq.errors import ResourceExhausted
-from ledgermq.runtime.ports.turns import Turns
+from ledgermq.runtime.ports.turns import PASSED_MAX, Turns, give_way, work_in_turns
+from tests.virtual_time import virtual
 
 WAIT_S = 600.0
 
@@ -154,3 +155,73 @@ async def test_who_waits_too_long_is_told_when_to_come_back() -> None:
                 pass
         assert refused.value.retry_after_ms == 1000
     assert (turns.under_way, turns.waiting) == (0, 0)
+
+
+async def test_a_caller_has_as_many_places_as_are_free_however_many_a_call_takes() -> None:
+    turns = Turns(100)
+    await turns.begin("a", 50)
+    waiting = asyncio.create_task(turns.begin("a", 1))
+    await asyncio.sleep(0)
+    await turns.begin("b", 25)
+    assert not waiting.done()
+    turns.ended("a", 50)
+    await waiting
+    turns.ended("a", 1)
+    turns.ended("b", 25)
+    assert (turns.under_way, turns.waiting) == (0, 0)
+
+
+class Own:
+    takes_turns_as = "a"
+
+
+async def test_parts_of_a_call_go_on_while_calls_of_its_caller_wait_for_places() -> None:
+    """It has the places that they wait for."""
+    turns = Turns(2)
+    await turns.begin("a", 1)
+    waiting = [asyncio.create_task(turns.begin("a", 1)) for _ in range(3)]
+    await some_turns(5)
+    work_in_turns(turns, Own())
+    async with asyncio.timeout(WAIT_S):
+        for _ in range(10):
+            await give_way()
+    assert not any(task.done() for task in waiting)
+    for task in waiting:
+        turns.ended("a", 1)
+        await task
+
+
+async def test_a_long_call_takes_turns_with_those_that_begin() -> None:
+    at, parts = Callers(1000), 0
+
+    async def long_call() -> None:
+        nonlocal parts
+        work_in_turns(at.turns, Own())
+        for _ in range(100):
+            await give_way()
+            parts += 1
+
+    long_ = asyncio.create_task(long_call())
+    calls = [at.call("b") for _ in range(40)]
+    await calls[-1]
+    assert 15 <= parts <= 50
+    await long_
+    await at.ended()
+
+
+@virtual
+async def test_what_waits_begins_when_no_call_has_come_for_a_while_or_for_too_long() -> None:
+    """Others may stand in a line before this one."""
+    turns = Turns(at_once_max=8, free_per_s=1, quiet_turns=8)
+    for caller in ("other", "a"):
+        turns.came(caller)
+        assert turns.at_once(caller, is_new=True), "few calls do not wait"
+    for between, least, most in ((100, 8, 12), (2, PASSED_MAX, PASSED_MAX + 5)):
+        turns.came("a")
+        waiting, passed = asyncio.create_task(turns.begin("a", is_new=True)), 0
+        while not waiting.done():
+            await asyncio.sleep(0)
+            passed += 1
+            if passed % between == 0:
+                turns.came("a")
+        assert least <= passed <= most

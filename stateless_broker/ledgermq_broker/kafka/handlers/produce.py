@@ -32,6 +32,7 @@ from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import Frame, ProduceFrame, StageFrame
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.status import error_from_proto, error_to_proto
+from ledgermq.runtime.ports.turns import give_way
 from ledgermq.runtime.tasks import end
 from ledgermq_broker.kafka.handlers.sessions import Place, Sessions, stated
 from ledgermq_broker.kafka.handlers.transactions.producers import transaction_ref
@@ -330,7 +331,7 @@ def _converted(place: Place, data: Buffer, session: pb.ProducerSession | None) -
 
 async def _let_others_go_on(count: int) -> None:
     if not count % BATCHES_AT_ONCE:
-        await asyncio.sleep(0)
+        await give_way()
 
 
 def _has_no_room(result: Result) -> bool:

@@ -63,6 +63,11 @@ class Reader:
     def left(self) -> int:
         return self._end - self._at
 
+    @property
+    def elements(self) -> int:
+        """Return how many elements of arrays were read of the frame."""
+        return ELEMENTS_MAX - self._budget.elements
+
     def check_end(self) -> None:
         """Raise CorruptFrame if there is more."""
         if self._at != self._end:
