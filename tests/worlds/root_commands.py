@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 class RootCommand:
     """Called with arguments: exit code, stdout, stderr.
 
-    `module`: of `ledgermq_tools.ledger`, named as its command.
+    `module`: of `ledgermq_tools.ledger`, named as its command, or `command` in a room of that name.
     """
 
     def __init__(self, module: ModuleType) -> None:
-        self._name = module.__name__.rpartition(".")[2]
+        self._name = module.__name__.removesuffix(".command").rpartition(".")[2]
         self._app = typer.Typer()
         module.register(self._app)
         self._app.callback()(lambda: None)
