@@ -45,6 +45,7 @@ DryRun = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation before records are abandoned.")]
 
 COLUMNS = ("topic", "partition", "bundle", "offsets", "records", "object_key", "reason", "outcome")
+DAMAGED = "damaged"
 
 
 def register(app: typer.Typer) -> None:
@@ -69,10 +70,7 @@ async def repair(
     rows in place of the records that cannot be read. Brokers may run meanwhile. Exit code 6:
     something is still damaged.
     """
-    from ledgermq_ledger.parquet.compacting.repair import (
-        find_parked,
-        repair_partition,
-    )  # late: every command of the application loads this module
+    from ledgermq_ledger.parquet.compacting import repair as repairing  # late: every command loads this module
 
     if skip and (topic is None or partition is None):
         raise InvalidRequest("--skip abandons records: name one partition, by --topic and --partition")
@@ -86,42 +84,37 @@ async def repair(
                 await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources))
             ).topics_by_id.values()
         }
-        rows, still_damaged = [], False
-        for found in await find_parked(store, cluster, asyncio.to_thread):
+        rows = []
+        for found in await repairing.find_parked(store, cluster, asyncio.to_thread):
             name = names.get(found.part.topic_id, f"(topic id {found.part.topic_id})")
             if topic not in (None, name) or partition not in (None, found.part.partition):
                 continue
-            outcome = "would be taken up again" if not found.damaged else "would be given up" if skip else "damaged"
+            outcome = "would be taken up again" if not found.damaged else "would be given up" if skip else DAMAGED
             if not dry_run and (skip or not found.damaged):
                 if found.damaged and not yes:
                     confirm(f"Permanently abandon {found.records} records of {name}/{found.part.partition}?")
-                if not await repair_partition(store, cluster, found, sources, decided_by=by or _user_and_machine()):
+                decided_by = by or _user_and_machine()
+                if not await repairing.repair_partition(store, cluster, found, sources, decided_by=decided_by):
                     raise Unavailable(f"{name}/{found.part.partition} has changed meanwhile; look again")
                 outcome = "given up, and taken up again" if found.damaged else "taken up again"
-            still_damaged |= outcome == "damaged"
             rows += _rows(name, found, outcome)
-    show(
-        Report(
-            f"repair of {store.url}",
-            {
-                "parked": len({(row["topic"], row["partition"]) for row in rows}),
-                "damaged_metadata": sum(each.damage for each in copies),
-            },
-            [
-                *(
-                    [Rows("objects", ("object_key", "reason", "outcome"), [_mended(each) for each in copies])]
-                    if copies
-                    else []
-                ),
-                *([Rows("partitions", COLUMNS, rows)] if rows else []),
-            ],
-        ),
-        output,
-    )
+    show(_report(store, copies, rows), output)
     if dry_run and (rows or copies):
         notes().print("Nothing was changed (--dry-run).")
-    if still_damaged or any(each.is_lost for each in copies):
+    if any(row["outcome"] == DAMAGED for row in rows) or any(each.is_lost for each in copies):
         raise typer.Exit(ExitCode.DAMAGED)
+
+
+def _report(store: ObjectStore, copies: list[Mended], rows: list[dict[str, Any]]) -> Report:
+    facts = {
+        "parked": len({(row["topic"], row["partition"]) for row in rows}),
+        "damaged_metadata": sum(each.damage for each in copies),
+    }
+    tables = [
+        Rows("objects", ("object_key", "reason", "outcome"), [_mended(each) for each in copies]),
+        Rows("partitions", COLUMNS, rows),
+    ]
+    return Report(f"repair of {store.url}", facts, [table for table in tables if table.rows])
 
 
 async def _mend(store: ObjectStore, *, dry_run: bool) -> list[Mended]:

@@ -65,94 +65,92 @@ def register(app: typer.Typer) -> None:
         help="Show and check what a root holds: segments, ledgers, checkpoints, transactions, timed messages,"
         " queues, the whole cluster.",
     )
+    for report in (segment, ledger, checkpoint, cluster, transactions, timers, queues):
+        command(inspect, report.__name__)(report)
 
-    @command(inspect, "segment")
-    async def segment(
-        root: Root, bundle: Bundle, slot: Slot, output: Output = OutputFormat.TABLE, debug: Debug = False
-    ) -> None:
-        """Show one segment: its index and all its batches, with checksums checked and batches
-        decoded.
-        """
-        sources = Sources()
-        async with opened(root, sources) as store:
-            finish(await segment_report(store, bundle, slot, await topic_names(store, sources)), output)
 
-    @command(inspect, "ledger")
-    async def ledger(
-        root: Root,
-        bundle: Bundle,
-        newest: Newest = 20,
-        full: Full = False,
-        output: Output = OutputFormat.TABLE,
-        debug: Debug = False,
-    ) -> None:
-        """Show the segments of one bundle: which are valid, which process wrote them, what is
-        damaged.
-        """
-        findings, sources = Findings(), Sources()
-        async with opened(root, sources) as store:
-            cluster = await cluster_of(store)
-            await check_bundles(store, cluster, [bundle])
-            view = await view_ledger(LedgerRef(store, bundle, cluster, sources), findings, full=full)
-        finish(ledger_report(view, findings, newest=newest), output)
+async def segment(
+    root: Root, bundle: Bundle, slot: Slot, output: Output = OutputFormat.TABLE, debug: Debug = False
+) -> None:
+    """Show one segment: its index and all its batches, with checksums checked and batches
+    decoded.
+    """
+    sources = Sources()
+    async with opened(root, sources) as store:
+        finish(await segment_report(store, bundle, slot, await topic_names(store, sources)), output)
 
-    @command(inspect, "checkpoint")
-    async def checkpoint(
-        root: Root, bundle: Bundle, number: Number = None, output: Output = OutputFormat.TABLE, debug: Debug = False
-    ) -> None:
-        """Show one checkpoint of a bundle, from which recovery begins."""
-        async with opened(root, Sources()) as store:
-            await cluster_of(store)
-            finish(await checkpoint_report(store, bundle, number), output)
 
-    @command(inspect, "cluster")
-    async def cluster(
-        root: Root, full: Full = False, output: Output = OutputFormat.TABLE, debug: Debug = False
-    ) -> None:
-        """Show everything that a root holds: brokers, bundles, topics, Parquet files, and all
-        damage.
-        """
-        sources = Sources()
-        async with opened(root, sources) as store:
-            with progress_of_items() as progress:
-                task = progress.add_task("Reading bundles", total=None, note="")
-                report = await cluster_report(
-                    store, sources, full=full, on_bundle=lambda n, of: progress.update(task, completed=n, total=of)
-                )
-        finish(report, output)
+async def ledger(
+    root: Root,
+    bundle: Bundle,
+    newest: Newest = 20,
+    full: Full = False,
+    output: Output = OutputFormat.TABLE,
+    debug: Debug = False,
+) -> None:
+    """Show the segments of one bundle: which are valid, which process wrote them, what is
+    damaged.
+    """
+    findings, sources = Findings(), Sources()
+    async with opened(root, sources) as store:
+        cluster = await cluster_of(store)
+        await check_bundles(store, cluster, [bundle])
+        view = await view_ledger(LedgerRef(store, bundle, cluster, sources), findings, full=full)
+    finish(ledger_report(view, findings, newest=newest), output)
 
-    @command(inspect, "transactions")
-    async def transactions(
-        root: Root, every: All = False, output: Output = OutputFormat.TABLE, debug: Debug = False
-    ) -> None:
-        """Show the transactions that are prepared or not complete, and everything that is staged:
-        invisible until it is committed.
-        """
-        sources = Sources()
-        async with opened(root, sources) as store:
-            finish(await transactions_report(store, sources, every=every), output)
 
-    @command(inspect, "timers")
-    async def timers(
-        root: Root, every: Blocks = False, output: Output = OutputFormat.TABLE, debug: Debug = False
-    ) -> None:
-        """Show the timed messages that wait: how far delivery has come, and in which range of due times
-        the others are.
-        """
-        sources = Sources()
-        async with opened(root, sources) as store:
-            finish(await timers_report(store, sources, every=every), output)
+async def checkpoint(
+    root: Root, bundle: Bundle, number: Number = None, output: Output = OutputFormat.TABLE, debug: Debug = False
+) -> None:
+    """Show one checkpoint of a bundle, from which recovery begins."""
+    async with opened(root, Sources()) as store:
+        await cluster_of(store)
+        finish(await checkpoint_report(store, bundle, number), output)
 
-    @command(inspect, "queues")
-    async def queues(
-        root: Root, every: Messages = False, output: Output = OutputFormat.TABLE, debug: Debug = False
-    ) -> None:
-        """Show the queue groups: how far each has come in its partitions, and what waits. Leases are in the
-        memory of brokers: `ledgermq queue describe` shows them.
-        """
-        sources = Sources()
-        async with opened(root, sources) as store:
-            finish(await shares_report(store, sources, every=every), output)
+
+async def cluster(root: Root, full: Full = False, output: Output = OutputFormat.TABLE, debug: Debug = False) -> None:
+    """Show everything that a root holds: brokers, bundles, topics, Parquet files, and all
+    damage.
+    """
+    sources = Sources()
+    async with opened(root, sources) as store:
+        with progress_of_items() as progress:
+            task = progress.add_task("Reading bundles", total=None, note="")
+            report = await cluster_report(
+                store, sources, full=full, on_bundle=lambda n, of: progress.update(task, completed=n, total=of)
+            )
+    finish(report, output)
+
+
+async def transactions(
+    root: Root, every: All = False, output: Output = OutputFormat.TABLE, debug: Debug = False
+) -> None:
+    """Show the transactions that are prepared or not complete, and everything that is staged:
+    invisible until it is committed.
+    """
+    sources = Sources()
+    async with opened(root, sources) as store:
+        finish(await transactions_report(store, sources, every=every), output)
+
+
+async def timers(root: Root, every: Blocks = False, output: Output = OutputFormat.TABLE, debug: Debug = False) -> None:
+    """Show the timed messages that wait: how far delivery has come, and in which range of due times
+    the others are.
+    """
+    sources = Sources()
+    async with opened(root, sources) as store:
+        finish(await timers_report(store, sources, every=every), output)
+
+
+async def queues(
+    root: Root, every: Messages = False, output: Output = OutputFormat.TABLE, debug: Debug = False
+) -> None:
+    """Show the queue groups: how far each has come in its partitions, and what waits. Leases are in the
+    memory of brokers: `ledgermq queue describe` shows them.
+    """
+    sources = Sources()
+    async with opened(root, sources) as store:
+        finish(await shares_report(store, sources, every=every), output)
 
 
 async def topic_names(store: ObjectStore, sources: Sources) -> dict[int, str]:
