@@ -3,9 +3,10 @@
     python -m infra.quick            what differs from main, uncommitted and new files included
     BASE=HEAD~3 python -m infra.quick            what differs from another commit
 
-A test belongs to what it imports, itself or through other modules of `tests/`. First come tests that have changed
-and those that import a changed module, then those that import another module of the same package (its folder); of
-both, unit tests come before property tests, which take longer. A file
+A test belongs to what it imports, itself or through other modules of `tests/`. First come tests that have changed,
+whatever folder of `tests/` they are in, and those that import a changed module, then those that import another module
+of the same package (its folder); of both, unit tests come before property tests, which take longer. Where no unit or
+property test imports what has changed (the gateway has its own folder), the tests elsewhere that do come last. A file
 that is no module (a page, pyproject.toml) belongs to tests that name it. What has no turn within the time is skipped,
 and the summary says how many tests that were: `make test-fast` runs all.
 """
@@ -114,17 +115,23 @@ def chosen(changed: Iterable[str], by_path: Mapping[str, Needs]) -> list[str]:
     others = {PurePosixPath(path).name for path in changed if not path.endswith(".py")}
     is_for_all = any(PurePosixPath(path).name == "conftest.py" for path in changed)
     by_module = {module_of(path): path for path in by_path}
-    near, far = [], []
+    near, far, elsewhere = [], [], []
     for path in sorted(by_path, key=lambda path: (not path.startswith(TESTS[0]), path)):
-        if not path.startswith(TESTS) or not PurePosixPath(path).name.startswith("test_"):
+        if not PurePosixPath(path).name.startswith("test_"):
             continue
         needs = everything_of(path, by_path, by_module)
         names = {PurePosixPath(string).name for string in needs.strings if "\n" not in string}
-        if path in changed or needs.modules & modules or names & others:
+        is_near = needs.modules & modules or names & others
+        is_quick = path.startswith(TESTS)
+        if path in changed or (is_quick and is_near):
             near.append(path)
-        elif is_for_all or any(module in packages or module.rpartition(".")[0] in packages for module in needs.modules):
+        elif is_near:
+            elsewhere.append(path)
+        elif is_quick and (
+            is_for_all or any(module in packages or module.rpartition(".")[0] in packages for module in needs.modules)
+        ):
             far.append(path)
-    return near + far
+    return near + far + ([] if near else elsewhere)
 
 
 def changed_since(base: str) -> list[str]:
@@ -162,7 +169,7 @@ def main(options: Sequence[str]) -> int:
         return 0
     tests = chosen(changed, TestModules(CLONE))
     if not tests:
-        print(f"no unit or property test concerns what differs from {base}: {' '.join(changed)}")
+        print(f"no test concerns what differs from {base}: {' '.join(changed)}")
         return 0
     print(f"{len(changed)} files differ from {base}: {len(tests)} test modules, for at most two minutes")
     env = {**os.environ, DEADLINE: str(until)}
