@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from ledgermq.client.client import Client
 from ledgermq.errors import LedgerMQError, Unauthorized, UnknownProducer
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.naming.tokens import bearer
+from ledgermq.protocol.api import Connection
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, Quota, Subject
 from ledgermq_broker.access.state.records import rule_key, token_key
@@ -56,17 +57,26 @@ class AccessPlan:
     """Now and then a broker stands still until another has claimed its bundles."""
     named_brokers: bool
     """A restarted broker replaces the heartbeat of the one before it; else each change waits for that, too."""
+    proves_slowly: bool
+    """A broker is left alone just when the answer to a proof of its rules is on the way, for most of a lease."""
+    hoards: bool
+    """A thief keeps the producer ids that it has learned, and uses those that are idle, after takeovers too."""
 
 
 def access_plan_of(seed: int) -> AccessPlan:
     r = random.Random(f"access plan {seed}")
-    return AccessPlan(
+    drawn = AccessPlan(
         change_every_s=r.choice((0.1, 0.5, 2.0)),
         probe_every_s=r.choice((0.05, 0.2, 1.0)),
         isolates=r.random() < 0.6,
         outlives=r.random() < 0.3,
         named_brokers=r.random() < 0.8,
+        proves_slowly=seed > 5 and seed % 8 == 5,
+        hoards=seed > 5 and seed % 8 == 6,
     )
+    if drawn.proves_slowly:  # a right is soon taken away, and tried at once
+        return replace(drawn, change_every_s=0.1, probe_every_s=0.05, isolates=True, outlives=False, named_brokers=True)
+    return replace(drawn, outlives=True) if drawn.hoards else drawn
 
 
 def rule_of(principal: str, operation: Operation, name: str, *, deny: bool = False) -> Rule:
@@ -232,11 +242,23 @@ class Thief(SimulatedClient):
         async with asyncio.TaskGroup() as group:
             while not self.stopped.is_set():
                 await asyncio.sleep(self.random.expovariate(THEFTS_S))
-                seen = [leaked for leaked in self._truth.sessions if leaked.principal != self._principal]
-                if seen:
-                    group.create_task(self._steal(self.random.choice(lines), self.random.choice(seen[-4:])))
+                found = self.target()
+                for line in self.at(lines) if found is not None else ():
+                    group.create_task(self._steal(line, found))
 
-    async def _steal(self, line: Any, leaked: LeakedSession) -> None:
+    def at(self, lines: list[Connection]) -> list[Connection]:
+        """Return the brokers to try it at."""
+        return [self.random.choice(lines)]
+
+    def target(self) -> LeakedSession | None:
+        """Return one of the newest sessions of others."""
+        seen = self.of_others(self._truth.sessions)
+        return self.random.choice(seen[-4:]) if seen else None
+
+    def of_others(self, sessions: Iterable[LeakedSession]) -> list[LeakedSession]:
+        return [leaked for leaked in sessions if leaked.principal != self._principal]
+
+    async def _steal(self, line: Connection, leaked: LeakedSession) -> None:
         value, history = self.next_value(), self._world.history
         at = leaked.topic, leaked.partition
         op = history.begin_produce(self.name, self.partition(*at), (value,), ordered=False)

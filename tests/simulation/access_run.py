@@ -16,7 +16,9 @@ from ledgermq.errors import LedgerMQError
 from ledgermq_broker.access.freshness import LEASE_S
 from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, Subject
 from tests.judges.violation import Violation
+from tests.simulation.access_ambushes import Hoarder, PasserBy, SlowProofs, calm
 from tests.simulation.access_clients import (
+    ALLOWED,
     DENIED,
     LASTING,
     PRINCIPALS,
@@ -55,7 +57,11 @@ class AccessRun(ClusterRun):
         settings = guarded(self.cluster.settings)
         if self.own.outlives:  # so that it is soon taken for gone
             settings = settings.model_copy(update={"heartbeat_interval_ms": 200})
+        if self.own.hoards:
+            settings = settings.model_copy(update={"checkpoint_slots": 3})
         self.plan = rested(self.plan)
+        if self.own.proves_slowly:
+            self.plan, self.cluster, settings = calm(self.plan, self.cluster, settings)
         self.cluster = replace(
             self.cluster,
             seconds=max(self.cluster.seconds, SECONDS_MIN),
@@ -101,8 +107,10 @@ class AccessRun(ClusterRun):
             Administrator(world, network, plan, *about, "tokens", [TOKENED]),
             Sender(world, network, plan, "super", [*TOPICS]),
             Prober(world, network, plan, self.own, f"{TOKENED}.old"),
-            Thief(world, network, plan, self.truth, DENIED),
+            (Hoarder if self.own.hoards else Thief)(world, network, plan, self.truth, DENIED),
         ]
+        if self.own.hoards:
+            self._clients += [PasserBy(world, network, plan, f"{name}.once") for name in (ALLOWED, TOKENED)]
         for name in PRINCIPALS:
             self._clients += [
                 Sender(world, network, plan, f"{name}.send", [*TOPICS]),
@@ -111,7 +119,9 @@ class AccessRun(ClusterRun):
             ]
         if is_limited(world.seed):
             self._clients.append(QuotaAdministrator(world, network, plan, self.truth))
-        if self.own.isolates:
+        if self.own.proves_slowly:
+            world.loop.in_world(SlowProofs(world, self.brokers, self._cut_off, self._is_quiet).run())
+        elif self.own.isolates:
             world.loop.in_world(self._leave_alone())
         if self.own.outlives:
             world.loop.in_world(self._outlive_terms())
@@ -125,14 +135,20 @@ class AccessRun(ClusterRun):
             name, seconds = r.choice(sorted(self.brokers)), r.uniform(0, ALONE_S_MAX)
             if world.healed or name in world.weather.unreached:
                 continue
-            world.note(name, f"reaches neither brokers nor the store for {seconds:.1f} s")
-            world.coverage.saw("disturbance: a broker is left alone")
-            world.weather.unreached.add(name)
-            others = [other for other in sorted(self.brokers) if other != name]
-            for other in others:
-                self.network.cut(name, other)
-            self._disturbances.later(seconds, lambda name=name, others=others: self._reach_again(name, others))  # type: ignore[misc]
+            self._cut_off(name, seconds)
             await asyncio.sleep(seconds)
+
+    def _is_quiet(self) -> bool:
+        return all(lever.granted is not None for lever in self.truth.levers.values())
+
+    def _cut_off(self, name: str, seconds: float) -> None:
+        self.world.note(name, f"reaches neither brokers nor the store for {seconds:.1f} s")
+        self.world.coverage.saw("disturbance: a broker is left alone")
+        self.world.weather.unreached.add(name)
+        others = [other for other in sorted(self.brokers) if other != name]
+        for other in others:
+            self.network.cut(name, other)
+        self._disturbances.later(seconds, lambda: self._reach_again(name, others))
 
     def _reach_again(self, name: str, others: list[str]) -> None:
         self.world.note(name, "reaches brokers and the store again")

@@ -107,6 +107,8 @@ class AccessTruth:
     doors: int = 0
     sessions: deque[LeakedSession] = field(default_factory=lambda: deque(maxlen=20))
     """The newest producer sessions of judged callers."""
+    places: dict[tuple[bytes, str, int], LeakedSession] = field(default_factory=dict)
+    """All of them, as they were seen last, by id and partition."""
     _may_be_stored: set[str] = field(default_factory=set)
     _surely_refused: dict[str, str] = field(default_factory=dict)
 
@@ -139,7 +141,9 @@ class AccessTruth:
                 following = pb.ProducerSession()
                 following.CopyFrom(batch.producer)
                 following.sequence += batch.record_count
-                self.sessions.append(LeakedSession(principal, batch.topic, batch.partition, following))
+                leaked = LeakedSession(principal, batch.topic, batch.partition, following)
+                self.sessions.append(leaked)
+                self.places[following.id, batch.topic, batch.partition] = leaked
 
     def take_batch(self, value: str, verdict: bool | None, where: str) -> None:
         """A broker takes in a record."""

@@ -28,6 +28,8 @@ from tests.virtual_time import AllTasksWait
 T = TypeVar("T")
 CLOSING_ROUNDS = 50
 TURNS_MAX = 1_000_000
+LOOK_EVERY = 1000
+"""Turns between two looks whether a run may end early."""
 CANCELLED_TIMERS_MAX = 1000
 
 _current: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
@@ -145,6 +147,10 @@ class TooLong(Exception):
     """The loop went round too often: the cluster is busy forever without getting anywhere."""
 
 
+class Enough(Exception):
+    """The run may end: what it is for is known."""
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """A timer rings strictly after its moment, never a rounding error before it: code that asks "is
     it time yet?" and waits again would otherwise go round forever in a world where looking takes
@@ -154,6 +160,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now_s = 0.0
         self._turns = 0
+        self._looks_at = min(LOOK_EVERY, TURNS_MAX)
+        self.is_over: Callable[[], bool] = lambda: False
+        """Whether what is known already is all that the run is for."""
         self._ready: deque[Any] = deque()
         self._timers: list[tuple[float, int, _Timer]] = []
         self._timer_numbers = itertools.count()
@@ -252,9 +261,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if not ready:
                 self._ring()
             self._turns += 1
-            if self._turns > TURNS_MAX:
-                self._turns = -TURNS_MAX
-                raise TooLong(f"{TURNS_MAX} turns of the loop, {self._now_s:.0f} virtual seconds")
+            if self._turns > self._looks_at:
+                self._look()
             for _ in range(len(ready)):
                 handle = popleft()
                 if handle._cancelled:
@@ -268,6 +276,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                     context.run(handle._callback, *handle._args)
                 except Exception as error:
                     self.call_exception_handler({"message": f"{handle._callback} failed", "exception": error})
+
+    def _look(self) -> None:
+        """Look, once in many turns, whether the run has to end."""
+        if self._turns > TURNS_MAX:
+            self._turns = -TURNS_MAX
+            raise TooLong(f"{TURNS_MAX} turns of the loop, {self._now_s:.0f} virtual seconds")
+        self._looks_at = min(self._turns + LOOK_EVERY, TURNS_MAX)
+        if self.is_over() and not self.closing:
+            raise Enough
 
     def _ring(self) -> None:
         """Nothing can run: go to the moment of the next timer."""

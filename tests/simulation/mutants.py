@@ -80,7 +80,7 @@ def hunt(found: Mutant, make: Make, seeds: Iterable[int]) -> Caught:
         for seed in found.in_order(seeds):
             tried += 1
             begun_s = time.process_time()
-            result = simulate(make, seed)
+            result = simulate(make, seed, is_enough=found.catch)
             if found.catch(result.kinds):
                 return Caught(found, seed, result, tried, time.process_time() - begun_s)
             misfit = next((str(violation) for violation in result.violations), misfit)

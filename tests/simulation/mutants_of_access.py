@@ -34,6 +34,14 @@ def isolates(seed: int) -> bool:
     return access_plan_of(seed).isolates
 
 
+def hoards(seed: int) -> bool:
+    return access_plan_of(seed).hoards
+
+
+def proves_slowly(seed: int) -> bool:
+    return access_plan_of(seed).proves_slowly
+
+
 @mutant("access")
 def rules_answered_before_brokers_confirm(patch: Patch) -> None:
     """A change is answered when it is durable, whatever other brokers know."""
@@ -83,7 +91,7 @@ def proofs_of_rules_read_nothing(patch: Patch) -> None:
     patch.setattr(RulesInForce, "prove", prove)
 
 
-@mutant("access", isolates)
+@mutant("access", proves_slowly)
 def leases_of_rules_count_from_the_end_of_their_proof(patch: Patch) -> None:
     """A lease begins when a proof is complete, not when it began."""
     real = RulesInForce.prove
@@ -214,7 +222,7 @@ def any_principal_continues_a_session(patch: Patch) -> None:
     patch.setattr(producers, "_check_principal", lambda session, owner: None)
 
 
-@mutant("access")
+@mutant("access", hoards)
 def principals_of_sessions_forgotten_by_checkpoints(patch: Patch) -> None:
     """A checkpoint keeps the producers of a bundle without their principals."""
     real = Producers.load

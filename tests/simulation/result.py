@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tests.judges.violation import Violation
-from tests.simulation.loop import SimulatedLoop, TooLong, run_simulated
+from tests.simulation.loop import Enough, SimulatedLoop, TooLong, run_simulated
 from tests.simulation.probes import probes
 from tests.simulation.trace import Coverage, Trace
 from tests.simulation.world import AssertionCatcher, World, failed_assertions
@@ -44,8 +45,12 @@ two runs.
 Make = Callable[[SimulatedLoop, int, int | None], Run]
 
 
+def _found(world: World) -> list[Violation]:
+    return [*world.store.violations, *world.violations]
+
+
 def finish(world: World) -> Result:
-    violations = [*world.store.violations, *world.violations]
+    violations = _found(world)
     return Result(
         world.seed,
         violations,
@@ -76,8 +81,13 @@ def _no_collector() -> Iterator[None]:
             gc.collect()
 
 
-def simulate(make: Make, seed: int, lines_kept: int | None = 400) -> Result:
-    """One seed of one level.
+def simulate(
+    make: Make,
+    seed: int,
+    lines_kept: int | None = 400,
+    is_enough: Callable[[AbstractSet[str]], object] = lambda kinds: False,
+) -> Result:
+    """One seed of one level. `is_enough(kinds)`: whether it may end where violations of these kinds are known.
 
     An error that escapes is a violation too: a simulated cluster never crashes its world.
     """
@@ -88,6 +98,7 @@ def simulate(make: Make, seed: int, lines_kept: int | None = 400) -> Result:
     async def main(loop: SimulatedLoop) -> Result:
         run = make(loop, seed, lines_kept)
         runs.append(run)
+        loop.is_over = lambda: bool(is_enough({found.kind for found in _found(run.world)}))
         catchers.append(AssertionCatcher(run.world))
         logger.addHandler(catchers[0])
         loop.set_exception_handler(
@@ -106,6 +117,8 @@ def simulate(make: Make, seed: int, lines_kept: int | None = 400) -> Result:
     try:
         with _no_collector(), probes():
             return run_simulated(main)
+    except Enough:
+        return finish(runs[0].world)
     except (AllTasksWait, TooLong) as error:
         runs[0].world.violations.append(Violation("stuck", str(error)))
         return finish(runs[0].world)

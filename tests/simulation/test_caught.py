@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,8 @@ from tests.simulation.all_mutants import MUTANTS
 from tests.simulation.caught import CAUGHT, Hunted, Record, hunt_with_record, read, remember, write
 from tests.simulation.hunt import in_order_of_cost, told
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.mutants import Mutant
-from tests.simulation.result import Result, finish
+from tests.simulation.mutants import Mutant, hunt
+from tests.simulation.result import Result, finish, simulate
 from tests.simulation.world import World
 
 
@@ -62,6 +63,28 @@ def test_a_hang_alone_counts_for_a_bug_that_hangs_and_for_no_other() -> None:
         (set(), hanging, {"bug", "crash"}),
     ]:
         assert mutant.catch(kinds) == found
+
+
+class LongRun(Run):
+    """It breaks a rule at once, or after an hour, and goes on for a day."""
+
+    async def run(self) -> Result:
+        for second in range(24 * 3600):
+            if second == 3600 * self.world.seed:
+                self.world.violations.append(Violation("rule", f"broken after {second} s"))
+            await asyncio.sleep(1)
+        return finish(self.world)
+
+
+def test_a_run_ends_where_its_mutant_is_caught() -> None:
+    hanging = hunt(MUTANT, LongRun, [0]).result
+    later = hunt(MUTANT, LongRun, [1]).result
+    whole = simulate(LongRun, 0)
+    assert hanging is not None
+    assert later is not None
+    assert (hanging.kinds, later.kinds) == ({"rule"}, {"rule"})
+    assert hanging.virtual_s < 3600 < later.virtual_s < 3 * 3600
+    assert whole.virtual_s >= 24 * 3600
 
 
 def test_the_recorded_seed_alone_is_run() -> None:
