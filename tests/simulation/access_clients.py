@@ -8,7 +8,6 @@ import asyncio
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ledgermq.client.admin.access import Access
 from ledgermq.client.client import Client

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,6 +33,8 @@ class Told:
     new: Record | None
     stale: bool
     cpu_s: float
+    name: str = ""
+    level: str = ""
 
 
 def told(hunted: Hunted, cpu_s: float) -> Told:
@@ -45,11 +48,12 @@ def told(hunted: Hunted, cpu_s: float) -> Told:
         lines.append(f"{mutant.name:50} its record is stale: seed {hunted.stale.seed} no longer catches it")
     if caught.seed is None or caught.result is None:
         lines.append(f"{mutant.name:50} SURVIVED {caught.tried} seeds ({cpu_s:.0f} s): {caught.misfit or mutant.what}")
-        return Told(lines, True, None, hunted.stale is not None, cpu_s)
+        return Told(lines, True, None, hunted.stale is not None, cpu_s, mutant.name, mutant.level)
     kinds = ", ".join(sorted(caught.result.kinds - NOT_A_CATCH))
     how = "as recorded" if hunted.new is None else f"{hunted.new.tried:3} tried"
     lines.append(f"{mutant.name:50} {mutant.level:8} seed {caught.seed:4}, {how} ({cpu_s:.1f} s): {kinds}")
-    return Told(lines, bool(hunted.unclean), hunted.new, hunted.stale is not None, cpu_s)
+    is_stale = hunted.stale is not None
+    return Told(lines, bool(hunted.unclean), hunted.new, is_stale, cpu_s, mutant.name, mutant.level)
 
 
 def hunt_one(seeds: int, what: tuple[str, Record | None]) -> Told:
@@ -61,6 +65,28 @@ def hunt_one(seeds: int, what: tuple[str, Record | None]) -> Told:
     return told(hunted, time.process_time() - begun_s)
 
 
+def summary(all_told: Sequence[Told], wall_s: float) -> list[str]:
+    """Return what came out of a run: by level, then the whole, then the names of what needs work."""
+    lines = [f"{'level':14}{'caught':>8}{'of':>6}{'CPU s':>8}"]
+    for level in sorted({one.level for one in all_told}):
+        of = [one for one in all_told if one.level == level]
+        caught = sum(not one.failed for one in of)
+        lines.append(f"{level:14}{caught:8}{len(of):6}{sum(one.cpu_s for one in of):8.0f}")
+    failed, stale = [one.name for one in all_told if one.failed], [one.name for one in all_told if one.stale]
+    cpu_s = sum(one.cpu_s for one in all_told)
+    lines += [
+        "",
+        f"{len(all_told) - len(failed)} of {len(all_told)} mutants caught, {cpu_s:.0f} s of CPU, {wall_s:.0f} s",
+    ]
+    if stale:
+        lines.append(
+            f"{len(stale)} records were stale (make mutants RECORD=1 writes new seeds): {', '.join(sorted(stale))}"
+        )
+    if failed:
+        lines.append(f"NOT CAUGHT: {', '.join(sorted(failed))}")
+    return lines
+
+
 def in_order_of_cost(names: Iterable[str], records: Mapping[str, Record]) -> list[str]:
     """Put those with a record first, the longest of them foremost, so that both processes end at about one time."""
     return sorted(names, key=lambda name: (-records[name].seed_s, name) if name in records else (1.0, name))
@@ -69,7 +95,7 @@ def in_order_of_cost(names: Iterable[str], records: Mapping[str, Record]) -> lis
 def main() -> int:
     parser = argparse.ArgumentParser(description="Look for a seed that catches each mutant.")
     parser.add_argument("--seeds", type=int, default=300)
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--record", action="store_true", help="write what is found anew to tests/simulation/caught.tsv")
     parser.add_argument("--anew", action="store_true", help="hunt from seed 0, although there is a record")
     parser.add_argument("names", nargs="*")
@@ -78,22 +104,19 @@ def main() -> int:
         parser.error(f"there is no mutant {', '.join(unknown)}")
     records = {} if chosen.anew else read()
     names = chosen.names or in_order_of_cost(MUTANTS, records)
-    survivors, stale, cpu_s = 0, 0, 0.0
+    all_told: list[Told] = []
+    begun_s = time.monotonic()
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["tests.simulation.all_mutants", "tests.simulation.levels"])  # imports: 3 s of CPU
     with processes.Pool(chosen.processes, maxtasksperchild=1) as pool:
         work = [(name, records.get(name)) for name in names]
         for one in pool.imap_unordered(partial(hunt_one, chosen.seeds), work):
+            all_told.append(one)
             print("\n".join(one.lines), flush=True)
-            survivors += one.failed
-            stale += one.stale
-            cpu_s += one.cpu_s
             if chosen.record and one.new is not None:
                 remember(one.new)
-    print(f"\n{len(names) - survivors} of {len(names)} mutants caught, {cpu_s:.0f} s of CPU")
-    if stale and not chosen.record:
-        print(f"{stale} records are stale: --record (make mutants RECORD=1) writes the new seeds")
-    return 1 if survivors else 0
+    print("", *summary(all_told, time.monotonic() - begun_s), sep="\n")
+    return 1 if any(one.failed for one in all_told) else 0
 
 
 if __name__ == "__main__":

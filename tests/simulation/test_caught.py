@@ -12,7 +12,7 @@ import pytest
 from tests.judges.violation import Violation
 from tests.simulation.all_mutants import MUTANTS
 from tests.simulation.caught import CAUGHT, Hunted, Record, hunt_with_record, read, remember, write
-from tests.simulation.hunt import in_order_of_cost, told
+from tests.simulation.hunt import Told, in_order_of_cost, summary, told
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.mutants import Mutant, hunt
 from tests.simulation.result import Result, finish, simulate
@@ -105,6 +105,18 @@ def test_a_record_that_catches_no_more_is_said_and_the_hunt_begins_at_0(monkeypa
     assert one.lines[0].endswith("its record is stale: seed 7 no longer catches it")
     assert one.stale
     assert not one.failed
+
+
+def test_the_summary_counts_by_level_and_names_what_needs_work() -> None:
+    found = [
+        Told([], False, None, False, 1.4, "a", "ledger"),
+        Told([], True, None, True, 2.0, "b", "ledger"),
+        Told([], False, record(5), True, 0.6, "c", "rounds"),
+    ]
+    said = "\n".join(summary(found, 3.0)).split()
+    assert said[5:13] == ["ledger", "1", "2", "3", "rounds", "1", "1", "1"]
+    assert "2 of 3 mutants caught, 4 s of CPU, 3 s" in " ".join(said)
+    assert " ".join(said).endswith("writes new seeds): b, c NOT CAUGHT: b")
 
 
 def test_a_mutant_that_survives_fails_although_it_has_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
