@@ -13,8 +13,8 @@ from ledgermq.client.admin.access import Access
 from ledgermq.client.client import Client
 from ledgermq.errors import LedgerMQError, Unauthorized, UnknownProducer
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.naming.tokens import bearer
 from ledgermq.protocol.api import Connection
+from ledgermq.protocol.naming.tokens import bearer
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, Quota, Subject
 from ledgermq_broker.access.state.records import rule_key, token_key
