@@ -58,10 +58,9 @@ class Hoarder(Thief):
     def at(self, lines: list[Connection]) -> list[Connection]:
         return lines
 
-    def target(self) -> LeakedSession | None:
+    def targets(self) -> list[LeakedSession]:
         newest = {leaked.following.id for leaked in self._truth.sessions}
-        idle = [leaked for leaked in self.of_others(self._truth.places.values()) if leaked.following.id not in newest]
-        return self.random.choice(idle) if idle else None
+        return [leaked for leaked in self.of_others(self._truth.places.values()) if leaked.following.id not in newest]
 
 
 def calm(plan: RunPlan, cluster: ClusterPlan, settings: BrokerSettings) -> tuple[RunPlan, ClusterPlan, BrokerSettings]:

@@ -241,18 +241,17 @@ class Thief(SimulatedClient):
         async with asyncio.TaskGroup() as group:
             while not self.stopped.is_set():
                 await asyncio.sleep(self.random.expovariate(THEFTS_S))
-                found = self.target()
-                for line in self.at(lines) if found is not None else ():
-                    group.create_task(self._steal(line, found))
+                found = self.targets()
+                for line in self.at(lines) if found else ():
+                    group.create_task(self._steal(line, self.random.choice(found)))
 
     def at(self, lines: list[Connection]) -> list[Connection]:
-        """Return the brokers to try it at."""
+        """Return the brokers to try next."""
         return [self.random.choice(lines)]
 
-    def target(self) -> LeakedSession | None:
-        """Return one of the newest sessions of others."""
-        seen = self.of_others(self._truth.sessions)
-        return self.random.choice(seen[-4:]) if seen else None
+    def targets(self) -> list[LeakedSession]:
+        """Return the newest sessions of others."""
+        return self.of_others(self._truth.sessions)[-4:]
 
     def of_others(self, sessions: Iterable[LeakedSession]) -> list[LeakedSession]:
         return [leaked for leaked in sessions if leaked.principal != self._principal]
