@@ -272,7 +272,7 @@ class _Replay:
             buckets.come(event.at_s)
             if event.passed and not event.exempt and not buckets.is_open(event.at_s):
                 yield _violation("above a quota", event.place, f"{limit.value} {buckets.bound}", event.at_s)
-            if event.refusal is None:
+            if event.refusal is None or event.refusal[0] is Limit.BYTES_OUT:  # it came in, and found no room to answer
                 buckets.take(amount, event.at_s, surely=event.passed)
         if event.refusal is None:
             return
