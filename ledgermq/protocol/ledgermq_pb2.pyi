@@ -54,6 +54,7 @@ class Question(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FATE: _ClassVar[Question]
     CONFIRM: _ClassVar[Question]
     EXPIRED: _ClassVar[Question]
+    SETTLED: _ClassVar[Question]
 
 class RecallOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -94,6 +95,7 @@ GIVE_UP: Resolution
 FATE: Question
 CONFIRM: Question
 EXPIRED: Question
+SETTLED: Question
 FORGOTTEN: RecallOutcome
 RECALLED: RecallOutcome
 TOO_LATE: RecallOutcome
@@ -348,20 +350,22 @@ class ListOffsetsRequest(_message.Message):
     def __init__(self, queries: _Optional[_Iterable[_Union[OffsetQuery, _Mapping]]] = ...) -> None: ...
 
 class OffsetQuery(_message.Message):
-    __slots__ = ("topic", "partition", "earliest", "latest", "timestamp_us", "durable")
+    __slots__ = ("topic", "partition", "earliest", "latest", "timestamp_us", "durable", "settled")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
     DURABLE_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     earliest: bool
     latest: bool
     timestamp_us: int
     durable: bool
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., timestamp_us: _Optional[int] = ..., durable: _Optional[bool] = ...) -> None: ...
+    settled: bool
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., timestamp_us: _Optional[int] = ..., durable: _Optional[bool] = ..., settled: _Optional[bool] = ...) -> None: ...
 
 class ListOffsetsResponse(_message.Message):
     __slots__ = ("results",)
@@ -1615,12 +1619,14 @@ class AskTransactionRequest(_message.Message):
     def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., question: _Optional[_Union[Question, str]] = ..., part: _Optional[_Union[TransactionPart, _Mapping]] = ...) -> None: ...
 
 class AskTransactionResponse(_message.Message):
-    __slots__ = ("state", "expired")
+    __slots__ = ("state", "expired", "settled")
     STATE_FIELD_NUMBER: _ClassVar[int]
     EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
     state: TransactionState
     expired: bool
-    def __init__(self, state: _Optional[_Union[TransactionState, str]] = ..., expired: _Optional[bool] = ...) -> None: ...
+    settled: bool
+    def __init__(self, state: _Optional[_Union[TransactionState, str]] = ..., expired: _Optional[bool] = ..., settled: _Optional[bool] = ...) -> None: ...
 
 class PollChecksRequest(_message.Message):
     __slots__ = ("partition", "check_group", "max_wait_ms", "max_checks")

@@ -7,7 +7,7 @@ Any broker returns the owners of all bundles.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -62,7 +62,7 @@ def service_of(parts: BrokerParts, cluster: ClusterPath, *paths: object) -> Brok
         parts.produce_path,
         FindPath(metadata, ownership, parts.context.answers),
         DeletionPath(metadata, ownership),
-        OffsetPath(metadata, ownership, lambda: parts.store_clock.now_us() or 0),
+        OffsetPath(metadata, ownership, transactions.settle, lambda: parts.store_clock.now_us() or 0),
         TopicPath(
             metadata, ownership, parts.controller, parts.at_controller, lambda: parts.settings().auto_create_topics
         ),
@@ -79,9 +79,16 @@ class OffsetPath:
     `now_us` estimates the store's time; 0 while there is no estimate.
     """
 
-    def __init__(self, metadata: Metadata, ownership: Ownership, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        ownership: Ownership,
+        settle: Callable[[int, PartitionId], Awaitable[None]],
+        now_us: Callable[[], int],
+    ) -> None:
         self._metadata = metadata
         self._ownership = ownership
+        self._settle = settle
         self._now_us = now_us
 
     async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
@@ -106,6 +113,8 @@ class OffsetPath:
                 raise InvalidRequest("an offset query asks for one of earliest, latest, durable or a time")
             if kind == "timestamp_us":
                 return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, query.timestamp_us))
+            if kind == "latest" and query.settled:
+                await self._settle(bundle, PartitionId(topic.id, query.partition))
             return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, kind))
         except LedgerMQError as error:
             return pb.OffsetResult(error=self._ownership.error(error, bundle))

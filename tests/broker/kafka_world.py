@@ -169,9 +169,12 @@ class KafkaClient:
         answer = await self.call(FETCH, version, fetch_request({(topic, partition): offset}, **more))
         return answer.responses[0].partitions[0]
 
-    async def list_offset(self, topic: str, partition: int, timestamp: int, version: int = 7) -> Any:
+    async def list_offset(
+        self, topic: str, partition: int, timestamp: int, version: int = 7, *, isolation: int = 0
+    ) -> Any:
         request = lo.ListOffsetsRequest(
             replica_id=-1,
+            isolation_level=isolation,
             topics=[
                 lo.ListOffsetsTopic(
                     name=topic,

@@ -27,7 +27,10 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_streams_counts_words_and_goes_on_after_a_restart(bootstrap: str, classes: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_streams_counts_words_and_goes_on_after_a_restart(
+    bootstrap: str, classes: Path, tmp_path: Path, guarantee: str
+) -> None:
     name = uuid.uuid4().hex
     source, counts = f"lines-{name}", f"counts-{name}"
     create(bootstrap, source, counts)
@@ -35,7 +38,7 @@ def test_streams_counts_words_and_goes_on_after_a_restart(bootstrap: str, classe
     for run in range(2):  # the second one has to restore its counts from the changelog topic
         write(bootstrap, source, LINES)
         wanted.update(word for line in LINES for word in line.split())
-        asked = (bootstrap, f"app-{name}", source, counts, "at_least_once", str(tmp_path / f"state-{run}"))
+        asked = (bootstrap, f"app-{name}", source, counts, guarantee, str(tmp_path / f"state-{run}"))
         program = command("WordCount", *asked, classes=classes)
         with running(program, log := tmp_path / f"streams-{run}.log") as process, newest(bootstrap, counts) as read:
 

@@ -109,18 +109,34 @@ TAIL = """
 A request of another API or version ends the connection; `ApiVersions` of a newer version is
 answered in version 0 with what is served.
 
-| client | tried |
+## What was tried
+
+`make test-kafka` runs what says yes; – was not tried.
+
+| | librdkafka 2 | aiokafka 0.14 | kafka-python 3 | Java 4.1 | franz-go 1.22 | kafkajs 2.2 |
+|---|---|---|---|---|---|---|
+| idempotent producer | yes | yes | yes | yes | yes | yes |
+| gzip, snappy, lz4, zstd | yes | – | – | yes | – | – |
+| members of groups, commits | yes | yes | yes | yes | yes | yes |
+| brokers leave | – | yes | – | – | killed | killed |
+| transactions | yes | yes | – | yes | – | – |
+| creating and deleting topics | yes | yes | yes | yes | – | – |
+| settings, the cluster, deleting records | yes | – | yes | yes | – | – |
+| SASL PLAIN through TLS | yes | yes | yes | – | – | – |
+| OAUTHBEARER, again on the same connection | yes | – | – | – | – | – |
+
+| program | seen |
 |---|---|
-| librdkafka 2 (confluent-kafka) | idempotent producer, all five codecs; `assign`; null keys |
-| | `subscribe` with rebalances (range, cooperative-sticky), commits |
-| aiokafka 0.14, kafka-python 3 | idempotent producer; `assign`; end offsets, by time; members of groups, commits |
-| | creating and deleting topics, adding partitions, also by librdkafka |
-| librdkafka 2, kafka-python 3 | describing the cluster, topics' and brokers' settings; changing topics' |
-| | deleting records, up to an offset and to the end |
-| all three | SASL PLAIN through TLS; wrong, expired and other topics' tokens refused |
-| librdkafka 2, aiokafka 0.14 | transactions: commit, abort, fencing, offsets of groups; `read_committed` |
-| librdkafka 2 | OAUTHBEARER with an identity provider's tokens, again on the same connection |
-| Java 4.1 | `ProducerPerformance`, `VerifiableProducer`, console producer and consumer by partition, `GetOffsetShell` |
+| Kafka's tools 4.1 | `kafka-topics`, `-configs` (topics, brokers), `-delete-records`, `-get-offsets` |
+| | `-console-producer`, `-console-consumer`, `-producer-perf-test`, `-consumer-perf-test` |
+| | `-verifiable-producer`, `-verifiable-consumer`, `-broker-api-versions`, `-cluster` |
+| | `-consumer-groups`, `-groups`, `-transactions` (list, describe) |
+| | not served: `-acls`, `-log-dirs`, `-configs` for clients and users |
+| | not served: `-get-offsets --time max-timestamp`, groups with `group.protocol=consumer` |
+| Kafka Streams 4.1 | word count, `at_least_once` and `exactly_once_v2`; a restart restores it |
+| Kafka Connect 4.1 | source and sink of files, standalone |
+| Spark 4.3 | `format("kafka")` of 4.2: source, sink; batches, streams; by time; headers |
+| kcat 1.7 | writes and reads |
 
 ## What differs from Kafka
 
@@ -179,13 +195,18 @@ answered in version 0 with what is served.
   `TxnOffsetCommit` may put its older offsets in place of newer ones. Where a partition has moved to
   another bundle, the next batch of a producer that goes on in the same epoch gets
   `UNKNOWN_PRODUCER_ID`: abort, and initialize again. A transactional id gets a new producer id when
-  a Kafka client takes it over from one of our own, or the other way round. `ListOffsets` does not
-  wait for a transaction that is committed and becomes visible a moment later, so Kafka Streams with
-  `exactly_once_v2` is not supported yet. A transaction has at most 10,000 batches in a bundle, some
-  160 MB of a Java client's small ones: set `batch.size` higher. `DescribeProducers` and
-  `WriteTxnMarkers` are not served, so `kafka-transactions` lists and describes, and cannot abort:
-  use `ledgermq transaction abort`. A transaction begins only while every broker runs a release that
-  knows them.
+  a Kafka client takes it over from one of our own, or the other way round. A transaction has at
+  most 10,000 batches in a bundle, some 160 MB of a Java client's small ones: set `batch.size`
+  higher. `DescribeProducers` and `WriteTxnMarkers` are not served, so `kafka-transactions` lists
+  and describes, and cannot abort: use `ledgermq transaction abort`. A transaction begins only while
+  every broker runs a release that knows them.
+- **Kafka Streams** restores its counts and tables from a topic when it takes a task over, and goes
+  on at the group's offsets. So `ListOffsets` of the end, asked with `read_uncommitted` as Streams
+  does, waits for a transaction that is committed and becomes visible a moment later, and for an
+  open one that has added a group. After ten seconds it answers `NOT_LEADER_OR_FOLLOWER`, which
+  clients repeat. It waits for no other open transaction: a task that never commits offsets of a
+  source topic, as one with punctuators only, may restore its state without the last transaction of
+  a predecessor that is still alive. Streams receives no offset of what it writes in a transaction.
 - **Offsets in a transaction**: of a request all are taken, or none. `OffsetFetch` with
   `require_stable` gets `UNSTABLE_OFFSET_COMMIT` until the transaction has ended. Offsets are
   committed after the transaction's records can be read in all bundles that hold none of its

@@ -23,6 +23,7 @@ from ledgermq_broker.transactions.counts import TransactionSizes
 from ledgermq_broker.transactions.housekeeper import Housekeeper
 from ledgermq_broker.transactions.participating.copier import ENDED_WITHIN_S, Copier
 from ledgermq_broker.transactions.participating.pending_offsets import PendingOffsets
+from ledgermq_broker.transactions.participating.settling import settle
 from ledgermq_broker.transactions.participating.staged_log import StagedLog
 from ledgermq_broker.transactions.participating.timed_blocks import TimedBlocks
 from ledgermq_broker.transactions.parts import TransactionParts
@@ -112,6 +113,9 @@ class TransactionPartition:
     def keeps(self, place: PartitionId) -> str:
         count = self.participant.staged_in(place.topic_id, place.partition)
         return f"{count} open transactions have batches for it: commit or abort them" if count else ""
+
+    async def settle(self, place: PartitionId) -> None:
+        await settle(self.participant, self.peers, place)
 
     def close(self, error: LedgerMQError) -> None:
         """End the term: every later call raises NotOwner. Idempotent."""

@@ -45,6 +45,11 @@ class Peers:
         request = pb.AskTransactionRequest(transaction=transaction_to_proto(transaction), question=pb.EXPIRED)
         return (await self._asked(request)).expired
 
+    async def is_settled(self, transaction: Transaction) -> bool:
+        """Ask the coordinator whether readers of the latest offset need not wait for a transaction."""
+        request = pb.AskTransactionRequest(transaction=transaction_to_proto(transaction), question=pb.SETTLED)
+        return (await self._asked(request)).settled
+
     async def _asked(self, request: pb.AskTransactionRequest) -> pb.AskTransactionResponse:
         bundle = self._bundle_of(request.transaction.coordinator)
         return await self._calls.at(bundle, lambda broker: broker.ask_transaction(request))

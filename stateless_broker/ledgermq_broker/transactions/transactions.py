@@ -47,6 +47,7 @@ from ledgermq_broker.transactions.state.types import Part, State, Transaction
 from ledgermq_broker.transactions.state.wire import state_to_proto, transaction_to_proto
 from ledgermq_broker.transactions.stored.check import add_transactions
 from ledgermq_ledger import keys
+from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.topics.settings import INTERNAL_KIND, STAGED, TRANSACTION_COORDINATORS
 
 
@@ -123,6 +124,16 @@ class Transactions(AddedRoutes):
             self._kind, topic, request.partition, lambda found: found.coordinating.poll_checks(request)
         )
         return pb.PollChecksResponse(checks=checks, partitions=coordinators)
+
+    async def settle(self, bundle: int, place: PartitionId) -> None:
+        """Wait until the end of a partition counts all that offsets of groups may follow (`settling`).
+
+        Raises Unavailable, NotOwner, and the error of damaged data.
+        """
+        topic = self._topic.known
+        if topic is not None and bundle in topic.bundles:  # else nothing was ever staged there
+            number = partition_in(topic, bundle)
+            await self._terms.call(self._kind, topic, number, lambda found: found.settle(place))
 
     # Calls of operators
 

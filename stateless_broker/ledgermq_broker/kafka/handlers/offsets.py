@@ -23,6 +23,8 @@ from ledgermq_broker.kafka.wire.generated import offset_for_leader_epoch_request
 from ledgermq_broker.kafka.wire.generated import offset_for_leader_epoch_response as epochs_answered
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+UNCOMMITTED = 0
+"""The isolation level of programs that want an end which no transaction is about to move (X25)."""
 TIME_US_MAX = 2**62
 QUERIES_PER_CALL = 5_000
 NOTHING = -1
@@ -33,7 +35,7 @@ class OffsetsHandler:
         self, api: BrokerApi, request: asked.ListOffsetsRequest, version: int
     ) -> answered.ListOffsetsResponse:
         wanted = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
-        queries = [_query(name, one) for name, one in wanted]
+        queries = [_query(name, one, settled=request.isolation_level == UNCOMMITTED) for name, one in wanted]
         found = await ask(api, [query for query in queries if query is not None])
         ends = iter(await ask(api, [_end(name, one) for name, one in wanted if one.timestamp >= 0]))
         results = iter(found)
@@ -41,7 +43,7 @@ class OffsetsHandler:
         for topic in request.topics:
             partitions = []
             for one in topic.partitions:
-                if _query(topic.name, one) is None:
+                if _query(topic.name, one, settled=False) is None:
                     partitions.append(_without_query(one))
                     continue
                 result = next(results)
@@ -78,12 +80,12 @@ async def ask(api: BrokerApi, queries: Sequence[pb.OffsetQuery]) -> list[pb.Offs
     return found
 
 
-def _query(name: str, one: asked.ListOffsetsPartition) -> pb.OffsetQuery | None:
+def _query(name: str, one: asked.ListOffsetsPartition, *, settled: bool) -> pb.OffsetQuery | None:
     query = pb.OffsetQuery(topic=name, partition=max(0, one.partition_index))
     if one.partition_index < 0 or one.timestamp in (MAX_TIMESTAMP, LATEST_TIERED) or one.timestamp < LATEST_TIERED:
         return None
     if one.timestamp == LATEST:
-        query.latest = True
+        query.latest, query.settled = True, settled
     elif one.timestamp in (EARLIEST, EARLIEST_LOCAL):
         query.earliest = True
     else:

@@ -154,6 +154,9 @@ class Coordinating:
         if question == pb.EXPIRED:
             expired = await self._state.read(lambda: self._coordinator.bundles.is_expired(transaction))
             return pb.AskTransactionResponse(expired=expired)
+        if question == pb.SETTLED:
+            settled = await self._state.read(lambda: self._coordinator.added.is_settled(transaction))
+            return pb.AskTransactionResponse(settled=settled)
         if question == pb.CONFIRM:
             state = await self._state.read(lambda: self._coordinator.bundles.confirm(transaction))
         elif question == pb.FATE:

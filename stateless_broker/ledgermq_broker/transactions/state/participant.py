@@ -25,6 +25,7 @@ state. The rules X1 to X20 are in docs/design.md, chapter 16.
 from __future__ import annotations
 
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.naming.producer_ids import kafka_producer_id
 from ledgermq_broker.transactions.state.added.by_records import ByRecords
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_broker.transactions.state.participating.completing import Completing
@@ -33,7 +34,9 @@ from ledgermq_broker.transactions.state.participating.served_bundle import Serve
 from ledgermq_broker.transactions.state.participating.staged import StagedDelayed, StagedShares
 from ledgermq_broker.transactions.state.participating.upkeep import Upkeep
 from ledgermq_broker.transactions.state.records import NoteEntry, ReferencesEntry
+from ledgermq_broker.transactions.state.types import Stream, Transaction
 from ledgermq_broker.transactions.state.wire import transaction_to_proto
+from ledgermq_ledger.keys import PartitionId
 
 
 class Participant:
@@ -71,6 +74,15 @@ class Participant:
             any((stream.topic_id, stream.partition) == place for stream in staged.streams)
             for staged in self._state.all()
         )
+
+    def of_kafka_in(self, place: PartitionId) -> list[Transaction]:
+        """Return the transactions of the Kafka protocol that have batches for a partition."""
+        stream = Stream(b"", *place)
+        return [
+            staged.transaction
+            for staged in self._state.all()
+            if stream in staged.streams and kafka_producer_id(staged.transaction.producer_id) is not None
+        ]
 
     @property
     def staged_bytes(self) -> int:

@@ -74,6 +74,16 @@ class AddedProducers:
         opened = self._ids.open.get(transactional_id)
         return () if opened is None else opened.places
 
+    def is_settled(self, transaction: Transaction) -> bool:
+        """Return whether nothing of a transaction can become readable that the offsets of a group may follow: it is
+        neither committed and incomplete, nor open with a group added (X25).
+        """
+        name = transaction.transactional_id
+        if name in self._ids.open and self._ids.opened(name) == transaction:
+            return not self._ids.open[name].groups
+        known = self._ids.same(transaction)
+        return known is None or known.complete or not known.state.is_commit
+
     def start(self, now_ms: int) -> None:
         """Start the time-outs of all that is open."""
         for name in self._ids.open:
