@@ -12,7 +12,8 @@ from pathlib import Path
 
 from infra import debian
 
-CACHE = Path(__file__).resolve().parent.parent / ".cache"
+POMS = Path(__file__).resolve().parent
+CACHE = POMS.parent / ".cache"
 SECONDS_MAX = 900
 
 
@@ -24,7 +25,7 @@ def jars(name: str) -> Path:
     """
     folder = CACHE / name
     done = folder / ".complete"
-    pom = Path(__file__).resolve().parent / f"{name}.pom.xml"
+    pom = POMS / f"{name}.pom.xml"
     wanted = hashlib.sha256(pom.read_bytes()).hexdigest()
     if done.exists() and done.read_text() == wanted:
         return folder
