@@ -101,6 +101,7 @@ def test_times_find_the_first_batch_that_may_hold_them(
     index = FetchIndex(1000, 1)
     for segment in made:
         index.add(segment)
+    assert set(index.partitions) == {PartitionId(e.topic_id, e.partition) for s in made for e in s.batches}
     for key in index.partitions:
         partition = index.partitions[key]
         expected = next(

@@ -97,6 +97,7 @@ def test_uniform_spreads_each_topic(members: int, sizes: list[int]) -> None:
     target = ASSIGNORS["uniform"](alike(members, sizes))
     for topic in topics_of(sizes):
         mine = Counter(member for partition, member in target.items() if partition[0] == topic.topic_id)
+        assert mine.total() == topic.partitions
         assert set(mine.values()) <= {topic.partitions // members, -(-topic.partitions // members)}
 
 

@@ -157,7 +157,9 @@ def test_a_row_of_a_rare_topic_holds_no_more_than_itself(rare_first: bool) -> No
 def test_small_rows_amid_large_ones_hold_no_more_than_themselves() -> None:
     values = [b"x"] * 600 + [b"x" * 900] * 400
     rows = pa.record_batch({"topic": pa.array(["b"] * 600 + ["a"] * 400), "value": pa.array(values)})
-    for part in route(Topics(a=1, b=1), "", rows):
+    parts = list(route(Topics(a=1, b=1), "", rows))
+    assert sum(part.rows.num_rows for part in parts) == 1000
+    for part in parts:
         assert part.rows.get_total_buffer_size() <= 2 * part.rows.nbytes + 1000
 
 
