@@ -13,14 +13,25 @@ from ledgermq.sources import Sources
 from ledgermq_gateway.api.route import Routes
 from ledgermq_gateway.api.table import table
 from ledgermq_gateway.callers import Callers, Connect
+from ledgermq_gateway.console.cookies import Cookies, key_of
+from ledgermq_gateway.console.door import ConsoleDoor
+from ledgermq_gateway.console.pages import Console
 from ledgermq_gateway.http.metrics import Metrics
 from ledgermq_gateway.http.server import HttpServer, serving
 from ledgermq_gateway.http.service import Service, make_service
-from ledgermq_gateway.settings import GatewaySettings, words
+from ledgermq_gateway.settings import GatewaySettings, hosts_of
 
 READY_S = 30.0
 """A gateway that no broker has answered for so long is not ready."""
 WATCH_S = 10.0
+
+
+def _console_of(settings: GatewaySettings, sources: Sources) -> Console:
+    """Return the console; without cookies where it is off. Raises InvalidConfig."""
+    cookies = None
+    if settings.console != "off":
+        cookies = Cookies(key_of(settings.console_key_file, sources.random.randbytes), sources.random.randbytes)
+    return Console(ConsoleDoor(cookies, may_write=settings.console == "write", now_ms=sources.now_ms))
 
 
 class Gateway:
@@ -35,8 +46,12 @@ class Gateway:
         self.service: Service = make_service(settings, sources or Sources())
         self.metrics = Metrics()
         self.callers = Callers(connect, examine, settings)
-        self.routes = Routes(table(lambda: self.is_ready, version("ledgermq")))
-        self.server = HttpServer(self.routes, self.callers, self.service, self.metrics, words(settings.hosts))
+        self.console = _console_of(settings, self.service.sources)
+        pages = () if self.console.door.cookies is None else self.console.routes()
+        self.routes = Routes((*table(lambda: self.is_ready, version("ledgermq")), *pages))
+        self.server = HttpServer(
+            self.routes, self.callers, self.service, self.metrics, hosts_of(settings), self.console.door.token
+        )
         self.port = 0
         service, callers = self.service, self.callers
         self.metrics.gauge("ledgermq_gateway_memory_bytes", "Memory that calls hold", lambda: service.memory.held_bytes)

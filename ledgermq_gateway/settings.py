@@ -13,6 +13,8 @@ from ledgermq.client.settings.declared import check_between, check_fields, check
 from ledgermq.errors import InvalidConfig
 
 MIB = 1024 * 1024
+CONSOLES = ("off", "read", "write")
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 def _number(default: float | None, help_text: str, least: float = 0, most: float = inf) -> Any:
@@ -33,6 +35,11 @@ def _check_origins(name: str, value: str) -> None:
         scheme, separator, host = origin.partition("://")
         if scheme not in ("http", "https") or not separator or not host or any(sign in host for sign in "/*?#@"):
             raise InvalidConfig(f"{name}: {origin!r} is no origin like https://app.example.com; * and null are refused")
+
+
+def _check_console(name: str, value: str) -> None:
+    if value not in CONSOLES:
+        raise InvalidConfig(f"{name} must be one of {', '.join(CONSOLES)}, not {value!r}")
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -60,6 +67,22 @@ class GatewaySettings:
     )
     cors_origins: str = _text(
         "", "Origins of web pages of other hosts that may call this gateway, with commas between.", _check_origins
+    )
+    console: str = _text(
+        "off",
+        "Whether /console serves the operator's pages: off, read (they change nothing), or write.",
+        _check_console,
+    )
+    public_urls: str = _text(
+        "",
+        "Origins by which browsers reach this gateway, like https://mq.example.com, with commas between. The console"
+        " needs them unless the gateway listens on this machine only.",
+        _check_origins,
+    )
+    console_key_file: str = _text(
+        "",
+        "Key that seals the console's cookies, 32 random bytes or 64 hexadecimal digits, the same for all gateways. Not"
+        " set: a new one at each start, so that browsers sign in again.",
     )
     http_cert_file: str = _text("", "Certificate chain (PEM) of the HTTP port. Not set: plain HTTP.")
     http_key_file: str = _text("", "Private key (PEM) of the HTTP port.")
@@ -111,3 +134,34 @@ class GatewaySettings:
         check_fields(self)
         if bool(self.http_cert_file) != bool(self.http_key_file):
             raise InvalidConfig("give http_cert_file and http_key_file, or neither")
+        if self.console != "off":
+            _check_reached(self)
+
+
+def _check_reached(settings: GatewaySettings) -> None:
+    """Check that browsers keep the console's cookie, and that only its own pages count."""
+    if not settings.public_urls and not _is_loopback(settings.host):
+        raise InvalidConfig(
+            "console needs public_urls, by which browsers reach this gateway: --public-urls https://mq.example.com"
+        )
+    for url in words(settings.public_urls):
+        if not url.startswith("https://") and _name_of(url) not in LOOPBACK:
+            raise InvalidConfig(f"public_urls: {url} must be https, or browsers keep no cookie of the console")
+
+
+def hosts_of(settings: GatewaySettings) -> tuple[str, ...]:
+    """Return the names by which requests may reach the gateway; none: all."""
+    given = words(settings.hosts)
+    if given or settings.console == "off":
+        return given
+    public = tuple(map(_name_of, words(settings.public_urls)))
+    return (*public, *LOOPBACK) if _is_loopback(settings.host) else public
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("127.0.0.1", "::1", "localhost")
+
+
+def _name_of(url: str) -> str:
+    host = url.partition("://")[2].lower()
+    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]

@@ -62,6 +62,8 @@ REFUSALS: Mapping[str, int] = {
     "MALFORMED": 400,
     "INVALID_REQUEST": 400,
     "FOREIGN_ORIGIN": 403,
+    "NOT_BY_COOKIE": 403,
+    "READ_ONLY": 403,
     "NO_SUCH_LETTER": 404,
     "NO_SUCH_MESSAGE": 404,
     "NO_SUCH_PATH": 404,

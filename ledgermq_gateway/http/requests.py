@@ -19,6 +19,7 @@ ONCE = (
     "content-type",
     "content-encoding",
     "content-length",
+    "cookie",
     "idempotency-key",
     "last-event-id",
     "origin",
@@ -28,7 +29,6 @@ ONCE = (
     "ledgermq-tag",
 )
 """Headers of which a second one is refused: a proxy may judge by one, and this server by the other."""
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 QUERY_MAX = 100
 _SEGMENT = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@-]+\Z")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
@@ -105,15 +105,17 @@ def _name(host: str) -> str:
     return host.partition(":")[0]
 
 
-def check_origin(headers: Headers, hosts: Sequence[str], cors_origins: Sequence[str]) -> str:
+def check_origin(
+    headers: Headers, hosts: Sequence[str], cors_origins: Sequence[str], own_origins: Sequence[str] = ()
+) -> str:
     """Refuse a request that a page of another site makes through a browser. Return the origin that may read the
-    answer, "" for none. Raises Problem.
+    answer, "" for none. `own_origins`: of this gateway, besides those that `hosts` say. Raises Problem.
     """
     origin = headers.get("origin", "")
     if origin and origin in cors_origins:
         return origin
     site = headers.get("sec-fetch-site", "none")
-    is_own = bool(hosts) and origin.partition("://")[2] == headers.get("host", "")
+    is_own = origin in own_origins or (bool(hosts) and origin.partition("://")[2] == headers.get("host", ""))
     if site not in ("same-origin", "none") or (origin and not is_own):
         raise Problem(
             "FOREIGN_ORIGIN", "a page of another site may not call this gateway (setting cors_origins allows some)"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -76,10 +76,18 @@ class _Seen:
 
 
 class HttpServer:
-    """`routes`: what it serves. It refuses requests for hosts other than `hosts`; empty: none."""
+    """`routes`: what it serves. It refuses requests for hosts other than `hosts`; empty: none. `token`: which token a
+    request carries.
+    """
 
     def __init__(
-        self, routes: Routes, callers: Callers, service: Service, metrics: Metrics, hosts: tuple[str, ...]
+        self,
+        routes: Routes,
+        callers: Callers,
+        service: Service,
+        metrics: Metrics,
+        hosts: tuple[str, ...],
+        token: Callable[[Headers, Route], str] = lambda headers, route: token_of(headers),
     ) -> None:
         check_parser()
         self.service = service
@@ -89,6 +97,8 @@ class HttpServer:
         self._metrics = metrics
         self._hosts = tuple(host.lower() for host in hosts)
         self._origins = words(service.settings.cors_origins)
+        self._own_origins = words(service.settings.public_urls)
+        self._token = token
         self._made: Connections | None = None
         self.connections = BoundedConnections(bounds_of(service.settings))
         self._listening: asyncio.Server | None = None
@@ -201,7 +211,7 @@ class HttpServer:
         seen.request_id = request_id_of(headers, seen.request_id)
         path, query_text = path_of(request.path_qs if request.raw_path.startswith("/") else request.raw_path)
         check_host(headers, self._hosts)
-        seen.cors_origin = check_origin(headers, self._hosts, self._origins)
+        seen.cors_origin = check_origin(headers, self._hosts, self._origins, self._own_origins)
         if request.method == "OPTIONS" and seen.cors_origin:
             return self._whole(seen, Answer(b"", "text/plain", 204, _preflight(self._routes, path)))
         seen.route, names = self._routes.find(request.method, path)
@@ -212,7 +222,7 @@ class HttpServer:
         check_type(seen.route, content_type, has_body)
         caller = None
         if not seen.route.public:
-            caller = await stack.enter_async_context(self._callers.of(token_of(headers), _host(request)))
+            caller = await stack.enter_async_context(self._callers.of(self._token(headers, seen.route), _host(request)))
             seen.principal = caller.principal
         sharer = "" if caller is None or caller.is_shared else caller.principal
         share = stack.enter_context(self.service.memory.share(sharer))

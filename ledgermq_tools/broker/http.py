@@ -19,8 +19,7 @@ from ledgermq_broker.embedded import OwnFirst
 from ledgermq_broker.node import Node
 from ledgermq_broker.ports.in_process import Network
 from ledgermq_gateway.gateway import Gateway
-from ledgermq_gateway.http.requests import LOOPBACK
-from ledgermq_gateway.settings import GatewaySettings
+from ledgermq_gateway.settings import LOOPBACK, GatewaySettings
 
 STREAMS_END_MS, SHUTDOWN_MS = 500, 5_000
 
@@ -35,6 +34,7 @@ def http_beside(port: int) -> Callable[[Node], AbstractAsyncContextManager[None]
         settings = GatewaySettings(
             port=port,
             hosts=",".join(LOOPBACK),
+            console="write",
             drain_ms=0,
             streams_end_ms=STREAMS_END_MS,
             shutdown_ms=SHUTDOWN_MS,
@@ -52,6 +52,7 @@ def http_beside(port: int) -> Callable[[Node], AbstractAsyncContextManager[None]
 def _text(port: int) -> str:
     return f"""\
 Over HTTP, from this machine:
+  open http://localhost:{port}/console
   curl -s localhost:{port}/v1/topics
   open http://localhost:{port}/docs
 """
