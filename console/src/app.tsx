@@ -117,6 +117,7 @@ function App(): JSX.Element {
   useEffect(() => {
     document.title = `${name ?? PAGES.find((each) => each.path === page)?.name ?? ""} – LedgerMQ`;
     scrollTo(0, 0);
+    document.querySelector("header nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [page, name]);
   if (!begun) return <main />;
   const who = session.value;

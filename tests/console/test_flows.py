@@ -262,7 +262,8 @@ async def test_what_producers_write_never_becomes_markup() -> None:
             made = "main img, main script, main svg, main b, main iframe, main a[href^='javascript']"
             assert await page.locator(made).count() == 0
         hostile = '"><img src=x onerror=window.hacked=1>'
-        for path in (f"topics/{hostile}", f"groups/{hostile}", f"topics?prefix={hostile}", f"x{hostile}", "%E0%A4%A", "groups/.."):
+        pages = ("topics/{}", "groups/{}", "topics?prefix={}", "x{}")
+        for path in (*(each.format(hostile) for each in pages), "%E0%A4%A", "groups/.."):
             await show(page, at, path)
             assert await page.locator("main img").count() == 0
 

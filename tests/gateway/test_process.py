@@ -87,6 +87,8 @@ async def test_dev_serves_http(tmp_path: Path) -> None:
     dev, port = await started(log, r"curl -s localhost:(\d+)/v1/topics", *arguments)
     try:
         async with httpx.AsyncClient(base_url=f"http://localhost:{port}", timeout=60) as http:
+            assert f"open http://localhost:{port}/console" in log.read_text()
+            assert "/console/app.js" in (await http.get("/console")).text
             made = await http.post("/v1/topics", json={"name": "t", "partitions": 1})
             assert made.status_code == 201, made.text
             stored = await http.post("/v1/topics/t/records", json={"records": [{"value": "a"}]})
