@@ -32,7 +32,7 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
 from ledgermq_gateway.admin_port import admin_port
 from ledgermq_gateway.gateway import Gateway
-from ledgermq_gateway.settings import GatewaySettings
+from ledgermq_gateway.settings import GatewaySettings, words
 
 VARIABLE = "LEDGERMQ_GATEWAY_"
 TIMEOUT_S, ATTEMPT_TIMEOUT_S = 20.0, 10.0
@@ -69,6 +69,9 @@ async def _run(target: str, settings: GatewaySettings) -> None:
         await stack.enter_async_context(made.running(tls_context(settings)))
         scheme = "https" if settings.http_cert_file else "http"
         typer.echo(f"gateway listens on {scheme}://{settings.host}:{made.port}, of the brokers {target}")
+        if settings.console != "off":
+            own = words(settings.public_urls)[:1] or (f"{scheme}://localhost:{made.port}",)
+            typer.echo(f"console, to {settings.console}, on {own[0]}/console")
         if admin is not None:
             typer.echo(f"metrics and health on http://{settings.admin_host}:{admin}")
         await stopping.wait()

@@ -49,6 +49,7 @@ def test_the_sources_build_these_files_byte_for_byte(tmp_path: Path) -> None:
     for command in (
         ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
         ["npx", "tsc", "-p", "."],
+        ["node", "test.mjs"],
         ["node", "build.mjs", str(tmp_path / "built")],
     ):
         done = subprocess.run(command, cwd=sources, capture_output=True, text=True, timeout=280, check=False)
