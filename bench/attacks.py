@@ -65,7 +65,7 @@ ALL = FLOODS | KAFKA_FLOODS | HTTP_FLOODS
 P99_HTTP = "p99 of a record by the gateway at 20/s"
 HTTP_RATE, HTTP_CONNECTIONS = 20.0, 500
 P99, MEMORY = "p99 of an acknowledgement at 100/s", "memory beside a flood"
-RATE, PARTITIONS, SECONDS, SETTLE_S = 100.0, 4, 8.0, 1.0
+RATE, PARTITIONS, SECONDS, SETTLE_S = 100.0, 4, 6.0, 1.0
 
 
 class Attacked:

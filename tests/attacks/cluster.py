@@ -20,6 +20,7 @@ from ledgermq.protocol.api import Connection
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import Method
 from ledgermq.protocol.naming.tokens import bearer
+from tests.certificates import Authority
 from tests.e2e.processes import QUICK, BrokerProcess, BrokerProcesses
 
 OPTIONS = (*QUICK, "--security", "rules", "--super-principals", "user:root")
@@ -41,6 +42,7 @@ class Attacked:
     broker: BrokerProcess
     audit: Path
     tokens: dict[str, str]
+    authority: Authority | None = None
 
     @property
     def host(self) -> str:
@@ -51,7 +53,8 @@ class Attacked:
         return int(self.broker.address.rpartition(":")[2])
 
     def client(self, who: str) -> ledgermq.Client:
-        return ledgermq.connect(self.broker.address, token=self.tokens[who], timeout_s=SLOW_S)
+        tls = None if self.authority is None else self.authority.tls()
+        return ledgermq.connect(self.broker.address, token=self.tokens[who], timeout_s=SLOW_S, tls=tls)
 
     def rss_bytes(self) -> int:
         status = Path(f"/proc/{self.broker.pid}/status").read_text()
@@ -62,13 +65,18 @@ class Attacked:
 
 
 @asynccontextmanager
-async def attacked(folder: Path, *options: str) -> AsyncIterator[Attacked]:
+async def attacked(folder: Path, *options: str, with_tls: bool = False) -> AsyncIterator[Attacked]:
     root_url = (folder / "root").as_uri()
     audit = folder / "audit.jsonl"
     tokens = await _prepared(root_url)
+    authority = Authority(folder) if with_tls else None
+    if authority is not None:
+        pair = authority.issue("broker")
+        files = (f"--tls-cert-file={pair.cert}", f"--tls-key-file={pair.key}", f"--tls-ca-file={authority.ca}")
+        options = (*options, *files)
     with BrokerProcesses(folder, root_url, OPTIONS) as processes:
         broker = await asyncio.to_thread(processes.start, "--audit-file", str(audit), *options)
-        yield Attacked(processes, broker, audit, tokens)
+        yield Attacked(processes, broker, audit, tokens, authority)
 
 
 async def _prepared(root_url: str) -> dict[str, str]:

@@ -1,12 +1,13 @@
 """One hostile program against the port for Kafka clients: raw frames on many connections.
 
-`python -m tests.attacks.kafka_flood KIND HOST:PORT SECONDS [TOKEN]`; it says that it is warm, and prints at its end how
-many requests were answered.
+`python -m tests.attacks.kafka_flood KIND HOST:PORT SECONDS [TOKEN] [tls] [from=HOST]`; it says that it is warm, and
+prints at its end how many requests were answered.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 import sys
 import time
@@ -38,7 +39,7 @@ from tests.broker.kafka_world import batch_of
 
 OWN = "mine-kafka"
 """A topic on which the attacker has rights."""
-ENDED = (OSError, asyncio.IncompleteReadError)
+ENDED = (OSError, ssl.SSLError, asyncio.IncompleteReadError)
 
 
 def frame(api: Api, version: int, request: Any) -> bytes:
@@ -71,14 +72,21 @@ def produce(batches: int, value: bytes = b"x") -> bytes:
 
 
 class KafkaFlood:
-    """`token`: "" for another wrong one on each connection."""
+    """`token`: "" for another wrong one on each connection. `tls`: whether the port speaks it. `own_host`: the address
+    that it comes from; "" for any.
+    """
 
-    def __init__(self, address: str, seconds: float, token: str) -> None:
+    def __init__(self, address: str, seconds: float, token: str, *, tls: bool = False, own_host: str = "") -> None:
+        self._tls = _unverified() if tls else None
+        self._from = (own_host, 0) if own_host else None
         self._host, _, port = address.rpartition(":")
         self._port, self._token = int(port), token
         self._end_s = time.monotonic() + seconds
         self._number = 0
         self.answers = 0
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(self._host, self._port, ssl=self._tls, local_addr=self._from)
 
     async def on_each(
         self, count: int, work: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -88,7 +96,7 @@ class KafkaFlood:
         async def again() -> None:
             while time.monotonic() < self._end_s:
                 with suppress(*ENDED, TimeoutError):
-                    reader, writer = await asyncio.open_connection(self._host, self._port)
+                    reader, writer = await self.connect()
                     try:
                         async with asyncio.timeout(max(0.1, self._end_s - time.monotonic())):
                             await work(reader, writer)
@@ -178,7 +186,7 @@ class KafkaFlood:
             writer.write(fetch(0) * 16)
             await asyncio.sleep(60)
 
-        reader, writer = await asyncio.open_connection(self._host, self._port)
+        reader, writer = await self.connect()
         await fill(reader, writer)
         writer.close()
         await self.on_each(100, work)
@@ -191,12 +199,21 @@ class KafkaFlood:
         await self.on_each(200, work)
 
 
+def _unverified() -> ssl.SSLContext:
+    """It attacks a broker whose certificate it does not know."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
 KINDS = ("requests", "pipelines", "lists", "batches", "joins", "tokens", "halves", "silent", "garbage")
 
 
 def main() -> None:
-    kind, address, seconds, *token = sys.argv[1:]
-    flood = KafkaFlood(address, float(seconds), token[0] if token else "")
+    kind, address, seconds, *more = sys.argv[1:]
+    [own_host] = [one.removeprefix("from=") for one in more if one.startswith("from=")] or [""]
+    token = more[0] if more and more[0] != "tls" and "=" not in more[0] else ""
+    flood = KafkaFlood(address, float(seconds), token, tls="tls" in more, own_host=own_host)
     print("warm", flush=True)
     assert kind in KINDS
     asyncio.run(getattr(flood, kind)())

@@ -1,5 +1,6 @@
-"""The port for Kafka clients of a real broker with rules, attacked by a principal with rights on its own names only,
-and by strangers: what others get meanwhile, and the memory that the broker takes.
+"""The port for Kafka clients of a real broker, attacked by a principal with rights on its own names only, and by
+strangers: what others get meanwhile, and the memory that the broker takes. With rules, the same over TLS, and with
+security open, where hosts are what principals are with rules.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.cluster import SEND_S_MAX, Attacked, attacked
+from tests.attacks.kafka_flood import KINDS, OWN, KafkaFlood, frame, m
 from tests.attacks.kafka_flood import METADATA as METADATA_API
-from tests.attacks.kafka_flood import OWN, KafkaFlood, frame, m
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 ATTACK_S = 8.0
+HOSTILE_HOST = "127.0.0.66"
+"""Where rules do not count, its host is all by which a caller is known."""
 OPTIONS = ("--kafka-port", "0", "--log-format", "json")
 MEMORY_MAX = 900_000_000
 """Above what it has before: 512 MB of requests (`ARRIVING_BYTES_MAX`, `produce_memory_bytes_max`) and their copies."""
@@ -37,7 +40,7 @@ class KafkaVictim(KafkaFlood):
     """A well-behaved program on one connection."""
 
     async def calls(self, took_s: list[float]) -> None:
-        reader, writer = await asyncio.open_connection(self._host, self._port)
+        reader, writer = await self.connect()
         await self.prove(reader, writer)
         wanted = frame(METADATA_API, 9, m.MetadataRequest(topics=[m.MetadataRequestTopic(name="orders")]))
         while time.monotonic() < self._end_s:
@@ -48,11 +51,12 @@ class KafkaVictim(KafkaFlood):
         writer.close()
 
 
-@pytest.mark.parametrize(
-    "kind", ["requests", "pipelines", "lists", "batches", "joins", "tokens", "halves", "silent", "garbage"]
-)
-async def test_a_flood_delays_its_own_caller(tmp_path: Path, kind: str) -> None:
-    async with attacked(tmp_path, *OPTIONS) as at:
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("port", ["rules", "tls", "open"])
+async def test_a_flood_delays_its_own_caller(tmp_path: Path, kind: str, port: str) -> None:
+    tls, more = port == "tls", {"tls": ["tls"], "open": [f"from={HOSTILE_HOST}"]}.get(port, [])
+    options = (*OPTIONS, *(("--security", "open") if port == "open" else ()))
+    async with attacked(tmp_path, *options, with_tls=tls) as at:
         async with at.client("mallory") as mallory:
             await mallory.create_topic(OWN, 1)
         address = await kafka_address(at)
@@ -65,6 +69,7 @@ async def test_a_flood_delays_its_own_caller(tmp_path: Path, kind: str) -> None:
             address,
             str(ATTACK_S + 3),
             at.tokens["mallory"],
+            *more,
         ]
         flood = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         try:
@@ -82,7 +87,7 @@ async def test_a_flood_delays_its_own_caller(tmp_path: Path, kind: str) -> None:
 
             watching = asyncio.create_task(watch())
             async with at.client("victim") as victim, victim.producer() as producer:
-                calls = asyncio.create_task(KafkaVictim(address, ATTACK_S, at.tokens["victim"]).calls(kafka_s))
+                calls = asyncio.create_task(KafkaVictim(address, ATTACK_S, at.tokens["victim"], tls=tls).calls(kafka_s))
                 end = time.monotonic() + ATTACK_S
                 while time.monotonic() < end:
                     begun = time.monotonic()

@@ -89,8 +89,8 @@ TURN_S_MAX = 10.0
 AT_ONCE_MAX = 4
 FREE_PER_S = 50
 """So many calls of one principal, or host, in a second do not wait."""
-QUIET_TURNS = 8
-"""gRPC hands over one call in some five turns of the event loop, in order: all leave its line, then one begins."""
+QUIET_TURNS = 5
+"""gRPC hands over one call in some four turns of the event loop, in order: all leave its line, then one begins."""
 
 SUBJECT_ALTERNATIVE_NAME = "x509_subject_alternative_name"
 """What gRPC calls the kind of identity by which a caller is known."""
