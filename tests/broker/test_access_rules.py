@@ -24,7 +24,7 @@ from ledgermq.protocol.naming.tokens import draw_token
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.paths.find_path import FindPath
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from tests.broker.access import RULES, TOKENS, change, client_with, cluster_values, token
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster
 from tests.waiting import until

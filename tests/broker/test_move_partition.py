@@ -22,7 +22,7 @@ from ledgermq_broker.features import ANNOUNCED
 from ledgermq_broker.metadata.controller import Controller
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from tests.broker.cluster import in_cluster
 from tests.broker.test_moves import BROKERS, CONSTANTS, SOURCE, TARGET, MovesCluster
 from tests.broker.traffic import RECORDS, traffic

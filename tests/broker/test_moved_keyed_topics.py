@@ -21,7 +21,7 @@ from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.rounds.runner import compact_root
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from tests.broker.cluster import cluster_of, in_cluster
 from tests.broker.test_move_partition import controller_of
 from tests.broker.test_moves import BROKERS, FAILURES, SOURCE, TARGET, MovesCluster, kill

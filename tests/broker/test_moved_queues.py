@@ -22,7 +22,8 @@ from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 from ledgermq_ledger.root.damage import CollectingDamage
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic
 from tests.broker.cluster import cluster_of, in_cluster
 from tests.broker.queue_calls import GROUP, TOPIC, Leased, answer, answer_at, fetch, shown
 from tests.broker.test_moves import BROKERS, CONSTANTS, FAILURES, SOURCE, TARGET, MovesCluster, kill

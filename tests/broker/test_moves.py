@@ -25,7 +25,7 @@ from ledgermq_ledger.log.recovery import recover
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.wrappers.wrapper import PUTS
 from ledgermq_ledger.parquet.pages import PageReader
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from tests.broker.cluster import TIMESTAMP_US, Cluster, PausableStore, cluster_of, in_cluster
 from tests.broker.traffic import RECORDS, traffic
 from tests.virtual_time import virtual

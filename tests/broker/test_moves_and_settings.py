@@ -10,7 +10,7 @@ import pytest
 
 from ledgermq.errors import LegalHold, Unavailable
 from ledgermq_ledger import keys
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from tests.broker.cluster import cluster_of
 from tests.broker.test_moves import BROKERS, CONSTANTS, SOURCE, TARGET, MovesCluster
 from tests.virtual_time import virtual

@@ -12,7 +12,7 @@ from ledgermq.errors import ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
 from ledgermq.protocol.status import error_from_proto
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.timed_messages import BUNDLES, SMALL
 from tests.broker.timer_calls import (

@@ -30,7 +30,8 @@ from ledgermq_ledger.log.internal_topic import decode_internal
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
 from ledgermq_ledger.log.segments.segment import TRAILER, decode_tail
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.topics.catalog import Catalog, Topic, encode_topic_record, read_catalog, topic_key
+from ledgermq_ledger.topics.catalog import Catalog, read_catalog
+from ledgermq_ledger.topics.topic import Topic, encode_topic_record, topic_key
 from tests.fuzz.mutation import mutate_fields, mutate_sealed
 from tests.fuzz.surface import Surface
 from tests.stores.backends import seeded_sources

@@ -45,7 +45,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.envelope import ObjectKind, unseal
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_tools.ledger.inspect.checkpoint_report import checkpoint_report
 from ledgermq_tools.ledger.inspect.cluster_report import cluster_report
 from ledgermq_tools.ledger.inspect.findings import Findings

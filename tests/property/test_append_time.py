@@ -18,8 +18,8 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_bundle
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.settings import parse_settings
+from ledgermq_ledger.topics.topic import Topic
 from tests.stores.full import RefusingStore
 from tests.virtual_time import run_virtual, virtual_sources
 from tests.worlds.bundles import TOPIC, bundle_context

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq_ledger.view.backlog import Backlog, Piece
-from ledgermq_ledger.view.fetch_index import IndexedBatch, PartitionIndex
+from ledgermq_ledger.view.partition_index import IndexedBatch, PartitionIndex
 
 SPANS = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5000), st.integers(0, 1000)), max_size=12)
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.view.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, far_indexes, indexed
+from ledgermq_ledger.view.fetch_index import FetchIndex, far_indexes
+from ledgermq_ledger.view.partition_index import IndexedBatch, PartitionIndex, indexed
 
 KEYS = [(1, 0), (1, 1), (2, 0)]
 

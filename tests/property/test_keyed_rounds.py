@@ -24,7 +24,7 @@ from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.rounds.runner import compact_bundle
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from ledgermq_ledger.view.ranges.range_read import OffsetRange, RangeReader, plan_ranges
 from ledgermq_ledger.view.reader import LedgerReader

@@ -23,7 +23,8 @@ from ledgermq_ledger.parquet.compacting.commit import commit_move
 from ledgermq_ledger.parquet.compacting.plan import make_plan
 from ledgermq_ledger.parquet.files.columns import note_of_file
 from ledgermq_ledger.parquet.files.stored_file import StoredFile
-from ledgermq_ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic, encode_topic_record, topic_key
 from ledgermq_ledger.view.fetch_index import FetchIndex
 
 MINUTE_MS = 60_000

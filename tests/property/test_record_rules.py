@@ -20,7 +20,7 @@ from ledgermq.errors import InvalidRecord
 from ledgermq.protocol.batches.records import SCHEMA, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from ledgermq.sources import Sources
 from ledgermq_broker.paths.received_batches import BatchChecks, Received
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_spark.sink.rows.rows import RowRouter
 from tests.broker.cluster import batch_header
 

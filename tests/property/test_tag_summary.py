@@ -14,7 +14,7 @@ from ledgermq_ledger.log.segments.tag_summary import (
     may_have,
     summary_of,
 )
-from ledgermq_ledger.view.fetch_index import LOOKED_MAX, IndexedBatch, PartitionIndex
+from ledgermq_ledger.view.partition_index import LOOKED_MAX, IndexedBatch, PartitionIndex
 
 TAGS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 

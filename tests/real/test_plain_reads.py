@@ -23,7 +23,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.cluster import ClusterDefaults, open_cluster
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.file.store import FileStore
-from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, topic_key
+from ledgermq_ledger.topics.topic import METADATA, encode_topic_record, topic_key
 from tests.soak.numbered import Partition, values
 from tests.soak.plain_reads import READERS, Found, PlainReads
 from tests.worlds.roots import Root

@@ -20,7 +20,7 @@ from ledgermq_ledger.parquet.compacting.round import run_round
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.root.open import open_store
-from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, topic_key
+from ledgermq_ledger.topics.topic import METADATA, encode_topic_record, topic_key
 from ledgermq_tools.ledger import fsck, gc
 from tests.worlds.root_commands import RootCommand
 from tests.worlds.roots import Root, parquet_keys, read_everything

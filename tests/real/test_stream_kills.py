@@ -30,7 +30,8 @@ from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.root.open import open_store
 from ledgermq_ledger.rounds.runner import compact_root
-from ledgermq_ledger.topics.catalog import Topic, read_catalog
+from ledgermq_ledger.topics.catalog import read_catalog
+from ledgermq_ledger.topics.topic import Topic
 from tests.e2e.processes import BrokerProcesses
 from tests.worlds.ledgers import ledger_of
 

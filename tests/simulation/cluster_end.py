@@ -17,7 +17,7 @@ from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
-from ledgermq_ledger.topics.catalog import topic_key
+from ledgermq_ledger.topics.topic import topic_key
 from tests.judges.violation import Violation
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check

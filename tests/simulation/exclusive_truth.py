@@ -23,7 +23,7 @@ from ledgermq_broker.exclusive.state.records import Holder, decode
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.topics.catalog import topic_key
+from ledgermq_ledger.topics.topic import topic_key
 from tests.judges.violation import Violation
 from tests.simulation.watch import StoredSegment
 from tests.simulation.world import World

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.topics.catalog import topic_key
+from ledgermq_ledger.topics.topic import topic_key
 from tests.judges.violation import Violation
 from tests.simulation.watch import WatchedStore
 

@@ -16,8 +16,8 @@ from ledgermq_ledger.garbage.topics import removed
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
-from ledgermq_ledger.topics.catalog import Topic, encode_topic_record
 from ledgermq_ledger.topics.settings import parse_settings
+from ledgermq_ledger.topics.topic import Topic, encode_topic_record
 from tests.simulation.ambush import Ambush
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.keyed_watch import KeyedWatch

@@ -17,7 +17,8 @@ from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.chains.checkpoint import partition_of as partition_of_checkpoint
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.log.writing.writer import LedgerWriter
-from ledgermq_ledger.topics.catalog import Catalog, Topic, topic_key
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic, topic_key
 from tests.judges.violation import Violation
 from tests.simulation.ledger_broker import LedgerBroker
 from tests.simulation.ledger_clients import TOPIC_ID

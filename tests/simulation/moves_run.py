@@ -36,7 +36,8 @@ from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.hand_over import has_forgotten
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.rounds.runner import compact_bundle
-from ledgermq_ledger.topics.catalog import Catalog, Topic, encode_topic_record
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic, encode_topic_record
 from tests.judges.violation import Violation
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.keyed_watch import KeyedWatch

@@ -20,7 +20,7 @@ from ledgermq_broker.transactions.state.coordinating.served_ids import ServedIds
 from ledgermq_broker.transactions.state.records import IdValue
 from ledgermq_broker.transactions.state.types import Kind, Part, State, Transaction
 from ledgermq_ledger.log.log_record import Decision
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from tests.simulation.lost_answers import share_lost
 from tests.simulation.mutants import mutant
 from tests.simulation.transactions_plan import transactions_plan_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view import find
 from ledgermq_ledger.view.find import Finder, FoundRecord, SearchResult
 from tests.simulation.lookup_watch import looks_up

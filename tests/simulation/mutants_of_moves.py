@@ -26,7 +26,8 @@ from ledgermq_ledger.parquet import hand_over
 from ledgermq_ledger.parquet.compacting import commit, plan
 from ledgermq_ledger.rounds import runner
 from ledgermq_ledger.topics import facts
-from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import PartitionMove, Topic
 from tests.simulation.moves_broker import KNOWN_CHANCE, is_keyed, known_chance, overtakes
 from tests.simulation.mutants import mutant
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from ledgermq_ledger.view.ranges import range_read
 from ledgermq_spark.source.ranges import planning

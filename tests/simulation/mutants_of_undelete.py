@@ -12,7 +12,8 @@ from ledgermq_broker.metadata import topic_changes
 from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.log.chains import checkpoint as checkpoints
 from ledgermq_ledger.topics import facts
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic
 from tests.simulation.mutants import mutant
 from tests.simulation.undelete_watch import clocks_jump, regrets
 

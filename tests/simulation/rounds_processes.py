@@ -30,16 +30,9 @@ from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.root.copies import copies_of
 from ledgermq_ledger.root.mend import mend_copies
 from ledgermq_ledger.rounds.runner import bring_facts_into_force, compact_bundle, compact_root
-from ledgermq_ledger.topics.catalog import (
-    METADATA,
-    Catalog,
-    Topic,
-    encode_topic_record,
-    read_catalog,
-    removed,
-    topic_key,
-)
+from ledgermq_ledger.topics.catalog import Catalog, read_catalog
 from ledgermq_ledger.topics.settings import parse_settings
+from ledgermq_ledger.topics.topic import METADATA, Topic, encode_topic_record, removed, topic_key
 from tests.simulation.history import Outcome
 from tests.simulation.loop import Process
 from tests.simulation.rounds_plan import BUNDLES, RoundsPlan

@@ -21,7 +21,8 @@ from ledgermq_ledger.keys import ParquetName, PartitionId
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
-from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, read_catalog
+from ledgermq_ledger.topics.catalog import read_catalog
+from ledgermq_ledger.topics.topic import METADATA, encode_topic_record
 from tests.judges.violation import Violation
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.checker import check

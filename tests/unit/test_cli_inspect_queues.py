@@ -19,7 +19,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, topic_key
+from ledgermq_ledger.topics.topic import METADATA, encode_topic_record, topic_key
 from ledgermq_tools.ledger import fsck
 from ledgermq_tools.ledger.inspect import command as inspect
 from tests.stores.backends import file_store

@@ -33,7 +33,8 @@ from ledgermq_ledger.fsck.problem import Problems, Severity
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.topics.catalog import Topic, read_catalog
+from ledgermq_ledger.topics.catalog import read_catalog
+from ledgermq_ledger.topics.topic import Topic
 from tests.broker.cluster import Cluster
 from tests.broker.timer_calls import pass_time
 from tests.e2e.test_delayed import Reader, client_of, reading

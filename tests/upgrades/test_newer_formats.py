@@ -32,7 +32,8 @@ from ledgermq_ledger.log.segments.segment import MOVES_VERSION, TRAILER, Batch
 from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
-from ledgermq_ledger.topics.catalog import read_catalog, topic_key
+from ledgermq_ledger.topics.catalog import read_catalog
+from ledgermq_ledger.topics.topic import topic_key
 from ledgermq_offsets.format import ledgermq_offsets_pb2 as offsets_fmt
 from ledgermq_tools.ledger import fsck
 from ledgermq_tools.ledger.compact import command as compact

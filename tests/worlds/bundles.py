@@ -16,7 +16,8 @@ from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits, B
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic
 from tests.worlds.ledgers import STATES_MAX, TOPIC_ID
 
 TOPIC = Topic(TOPIC_ID, "t", (1, 1, 1))

@@ -13,7 +13,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterDefaults, open_cluster
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.log.segments.segment import Batch
-from ledgermq_ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
+from ledgermq_ledger.topics.topic import METADATA, Topic, encode_topic_record, topic_key
 from tests.stores.backends import file_store
 from tests.worlds.ledgers import STATES_MAX, append_and_wait, batch, ledger_of, own
 

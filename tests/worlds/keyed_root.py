@@ -17,7 +17,8 @@ from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.hand_over import has_forgotten
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.rounds.runner import bring_facts_into_force, compact_bundle
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic
 from tests.worlds.keyed_topics import Pair, Written, put_pairs, read_plain_version
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root

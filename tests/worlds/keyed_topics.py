@@ -20,7 +20,7 @@ from crc32c import crc32c
 from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from tests.worlds.ledgers import append_and_wait
 from tests.worlds.roots import Root
 

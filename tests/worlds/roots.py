@@ -32,16 +32,9 @@ from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.hand_over import has_forgotten
 from ledgermq_ledger.parquet.report import CompactionReport
 from ledgermq_ledger.rounds.runner import compact_root
-from ledgermq_ledger.topics.catalog import (
-    METADATA,
-    Catalog,
-    Topic,
-    encode_topic_record,
-    read_catalog,
-    removed,
-    topic_key,
-)
+from ledgermq_ledger.topics.catalog import Catalog, read_catalog
 from ledgermq_ledger.topics.settings import CLUSTER_BUNDLES, parse_stored_settings
+from ledgermq_ledger.topics.topic import METADATA, Topic, encode_topic_record, removed, topic_key
 from tests.worlds.ledgers import append_and_wait, batch, ledger_of, take_over
 
 

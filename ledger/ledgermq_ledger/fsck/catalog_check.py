@@ -12,7 +12,8 @@ from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.topics.catalog import METADATA, Catalog, Topic, read_catalog
+from ledgermq_ledger.topics.catalog import Catalog, read_catalog
+from ledgermq_ledger.topics.topic import METADATA, Topic
 
 
 async def check_catalog(store: ObjectStore, cluster: ClusterSettings, problems: Problems) -> Catalog | None:

@@ -42,8 +42,9 @@ from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import FENCES, ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.archiving.archive import OpenArchive
 from ledgermq_ledger.parquet.compaction import Compaction
-from ledgermq_ledger.topics.catalog import Catalog, Topic, grown, reread_bundles
+from ledgermq_ledger.topics.catalog import Catalog, grown, reread_bundles
 from ledgermq_ledger.topics.facts import may_remove
+from ledgermq_ledger.topics.topic import Topic
 
 Args = TypeVarTuple("Args")
 Where = TypeVar("Where", int, str)

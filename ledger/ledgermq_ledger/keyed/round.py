@@ -32,8 +32,8 @@ from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.pages import PageReader, dated
 from ledgermq_ledger.parquet.report import CleaningReport
 from ledgermq_ledger.root.two_clocks import TwoClocks
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.facts import may_remove
+from ledgermq_ledger.topics.topic import Topic
 
 ATTEMPTS_MAX = 10
 

@@ -14,7 +14,8 @@ from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.engine import Engine
 from ledgermq_ledger.parquet.report import OnProgress
-from ledgermq_ledger.topics.catalog import Catalog, Topic, read_catalog
+from ledgermq_ledger.topics.catalog import Catalog, read_catalog
+from ledgermq_ledger.topics.topic import Topic
 
 
 class NoStaleVersions:

@@ -15,7 +15,8 @@ from ledgermq_ledger.garbage.topics.versions import stale_partitions
 from ledgermq_ledger.keyed.round import OnCleaned, clean_partition
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.report import CleaningReport
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic
 
 ROUNDS_MAX = 1000
 """Rounds of one partition in one run."""

@@ -14,8 +14,8 @@ from ledgermq_ledger.log.chains.checkpoint import checkpoint_in_charge, partitio
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.files.columns import SCHEMA
 from ledgermq_ledger.tables.table_log import TableLog
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.tables import bundle_before
+from ledgermq_ledger.topics.topic import Topic
 
 
 @dataclass(slots=True)

@@ -9,8 +9,8 @@ from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.files.columns import SCHEMA
 from ledgermq_ledger.tables.table_log import TableLog
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.facts import fact_of
+from ledgermq_ledger.topics.topic import Topic
 
 ATTEMPTS = 20
 RETRY_AFTER_MS = 1000

@@ -16,7 +16,7 @@ from ledgermq_ledger.delta.names import is_in_a_log
 from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.tables.registrar import Registrar
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 GATES_EVERY_S = 60.0
 """Between two looks whether versions have become too old to be open. No jitter: topics begin at different times."""

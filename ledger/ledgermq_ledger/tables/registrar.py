@@ -34,9 +34,9 @@ from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.files.columns import APPENDED, SCHEMA
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.tables.table_log import Committed, TableLog
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.facts import fact_of
 from ledgermq_ledger.topics.tables import bundle_before
+from ledgermq_ledger.topics.topic import Topic
 
 LOG_CHECKPOINT_EVERY = 100
 """Versions between two checkpoints of the table's log."""

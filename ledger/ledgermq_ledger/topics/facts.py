@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from ledgermq.errors import LegalHold, Unavailable
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import is_in_charge
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic
 
 PROTECTING = frozenset(
     (

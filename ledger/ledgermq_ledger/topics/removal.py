@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import Move, replace_partitions
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.facts import facts_in
+from ledgermq_ledger.topics.topic import Topic
 
 
 def note_of(checkpoint: fmt.Checkpoint, topic_id: int) -> fmt.RemovedTopic | None:

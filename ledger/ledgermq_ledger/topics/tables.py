@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ledgermq.errors import InvalidConfig, InvalidRequest
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.settings import DELTA, TopicSettings, parse_stored_settings
+from ledgermq_ledger.topics.topic import Topic
 
 GENERATION = "table.generation"
 

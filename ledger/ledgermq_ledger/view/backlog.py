@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.view.fetch_index import PartitionIndex
+from ledgermq_ledger.view.partition_index import PartitionIndex
 from ledgermq_ledger.view.reader import LedgerReader
 
 

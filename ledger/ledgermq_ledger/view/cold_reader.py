@@ -21,7 +21,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.log.segments.segment import whose_damage
 from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.object_store.contract import Buffer, ObjectMissing, ObjectStore
-from ledgermq_ledger.view.fetch_index import IndexedBatch, Masks, PartitionIndex, Place
+from ledgermq_ledger.view.partition_index import IndexedBatch, Masks, PartitionIndex, Place
 
 REQUESTS_MAX = 64
 """Requests of one read, where segments are small."""

@@ -29,8 +29,9 @@ from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.files.key_search import KeyMatches, rows_with_key
 from ledgermq_ledger.parquet.reader import ParquetCache, file_at
-from ledgermq_ledger.topics.catalog import Topic
-from ledgermq_ledger.view.fetch_index import IndexedBatch, Span
+from ledgermq_ledger.topics.topic import Topic
+from ledgermq_ledger.view.fetch_index import Span
+from ledgermq_ledger.view.partition_index import IndexedBatch
 from ledgermq_ledger.view.reader import LedgerReader
 from ledgermq_ledger.view.view import Found
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.segments.segment import SegmentEnd
 from ledgermq_ledger.object_store.contract import Buffer
-from ledgermq_ledger.view.fetch_index import Place
+from ledgermq_ledger.view.partition_index import Place
 from ledgermq_ledger.view.view import HeldBytes, HeldSegment
 
 JOINED_BYTES_MAX = 2048

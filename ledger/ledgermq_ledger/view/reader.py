@@ -30,9 +30,9 @@ from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.log.segments.time_search import Candidate, first_row_at
 from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from ledgermq_ledger.parquet.reader import ParquetCache, read_parquet
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.cold_reader import ColdReader, choose_batches
-from ledgermq_ledger.view.fetch_index import IndexedBatch, Masks, PartitionIndex, Place
+from ledgermq_ledger.view.partition_index import IndexedBatch, Masks, PartitionIndex, Place
 from ledgermq_ledger.view.view import LedgerView
 
 READ_BYTES = 4 * 1024 * 1024

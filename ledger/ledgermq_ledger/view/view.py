@@ -27,8 +27,9 @@ from ledgermq_ledger.log.chains.checkpoint import partitions_by_key
 from ledgermq_ledger.log.history import History
 from ledgermq_ledger.log.segments.segment import SlotIndex, first_batch_position
 from ledgermq_ledger.object_store.contract import Buffer, ObjectMissing
-from ledgermq_ledger.topics.catalog import Topic
-from ledgermq_ledger.view.fetch_index import FetchIndex, IndexedBatch, PartitionIndex, Span, Wanted, far_indexes
+from ledgermq_ledger.topics.topic import Topic
+from ledgermq_ledger.view.fetch_index import FetchIndex, Span, Wanted, far_indexes
+from ledgermq_ledger.view.partition_index import IndexedBatch, PartitionIndex
 
 ATTEMPTS_MAX = 10
 FAR_SHARES = 8

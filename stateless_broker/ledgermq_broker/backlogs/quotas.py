@@ -32,8 +32,8 @@ from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_broker.queues.shares import Shares
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.settings import CONSUMER_BACKLOG_EVICTION, PRODUCER_EXCEPTION
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.backlog import Backlog
 
 CHECK_S = 5.0

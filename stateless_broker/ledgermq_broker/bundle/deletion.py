@@ -19,8 +19,8 @@ from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import bring_into_force
 from ledgermq_ledger.log.writing.writer import LedgerWriter
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.facts import refuse_held
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.reader import LedgerReader
 
 Before = int | Literal["end"] | timedelta

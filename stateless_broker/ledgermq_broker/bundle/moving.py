@@ -29,7 +29,7 @@ from ledgermq_ledger.log.partitions.moves import open_after
 from ledgermq_ledger.log.recovery import recover
 from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.log.writing.writer import LedgerWriter
-from ledgermq_ledger.topics.catalog import PartitionMove, Topic
+from ledgermq_ledger.topics.topic import PartitionMove, Topic
 
 AGAIN_FIRST_S, AGAIN_S_MAX = 0.1, 5.0
 """Pause between two looks for a seal, which cost a recovery of the other ledger."""

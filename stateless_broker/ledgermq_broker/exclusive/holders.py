@@ -28,8 +28,8 @@ from ledgermq_broker.metadata.followed import Lookup, Metadata
 from ledgermq_broker.metadata.topic_changes import TopicSpec
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.settings import HOLDERS, INTERNAL_KIND
+from ledgermq_ledger.topics.topic import Topic
 
 HolderKind = CoreKind[BundleHolders, HeldPartitions]
 A = TypeVar("A")

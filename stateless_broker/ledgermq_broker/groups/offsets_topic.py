@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 
 from crc32c import crc32c
 
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_offsets.topics import TopicSize
 
 

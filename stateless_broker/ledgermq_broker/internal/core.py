@@ -13,7 +13,7 @@ from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.internal.bundle_log import BundleLog
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.snapshot import InternalRecord
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 
 class Core(Protocol):

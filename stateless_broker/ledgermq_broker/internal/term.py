@@ -26,7 +26,8 @@ from ledgermq_broker.internal.bundle_log import BundleLog
 from ledgermq_broker.internal.core import Core, CoreKind, Hosted, Opening
 from ledgermq_broker.logs import get_logger
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic
 
 LOAD_WAIT_S = 1.0
 RETRY_AFTER_MS = 200

@@ -21,7 +21,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.history import read_whole
 from ledgermq_ledger.log.internal_topic import read_internal
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 A = TypeVar("A")
 C = TypeVar("C", bound=Core)

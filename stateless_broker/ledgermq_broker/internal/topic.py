@@ -9,7 +9,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.metadata.at_controller import AtController
 from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_ledger.log.writing.shared_run import SharedRun
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 
 class InternalTopic:

@@ -51,8 +51,9 @@ from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.hand_over import has_forgotten
 from ledgermq_ledger.rounds.runner import bring_facts_into_force
-from ledgermq_ledger.topics.catalog import METADATA, Catalog, PartitionMove, Topic, encode_topic_record, topic_key
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.facts import concern_protection
+from ledgermq_ledger.topics.topic import METADATA, PartitionMove, Topic, encode_topic_record, topic_key
 
 Decide = Callable[[Catalog], list[tuple[bytes, bytes | None]]]
 """Decides on records of `__metadata` that are no topic's: (key, value, or None to delete the key)."""
@@ -64,7 +65,6 @@ MOVING_PAUSE_S_MAX = 5.0
 """No jitter: a cluster has one controller, so nothing comes back at the same time."""
 
 T = TypeVar("T")
-
 log = get_logger(__name__)
 
 

@@ -27,7 +27,8 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.writing.shared_run import SharedRun
-from ledgermq_ledger.topics.catalog import METADATA, Catalog, Topic, read_catalog
+from ledgermq_ledger.topics.catalog import Catalog, read_catalog
+from ledgermq_ledger.topics.topic import METADATA, Topic
 
 FETCH_BYTES = 1024 * 1024
 CATCH_UP_S_MAX = 3.0

@@ -13,8 +13,8 @@ from ledgermq_ledger.rounds.runner import bring_facts_into_force
 from ledgermq_ledger.tables.describe import PartitionFacts, TableFacts, describe_table
 from ledgermq_ledger.tables.drop import empty_table
 from ledgermq_ledger.tables.follower import TableState
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.tables import check_has_table
+from ledgermq_ledger.topics.topic import Topic
 
 FOREIGN_MAX = 20
 """Keys of one answer."""

@@ -25,7 +25,7 @@ from ledgermq_broker.settings.processes import default_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.log.partitions.moves import MOVES_END
 from ledgermq_ledger.topics.archive_location import archive_urls_of, check_archive_beside
-from ledgermq_ledger.topics.catalog import METADATA, Catalog, PartitionMove, Topic, Trash, removed
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.settings import (
     CLUSTER_BUNDLES,
     NAMES,
@@ -37,6 +37,7 @@ from ledgermq_ledger.topics.settings import (
     parse_stored_settings,
 )
 from ledgermq_ledger.topics.tables import check_has_table, with_generation
+from ledgermq_ledger.topics.topic import METADATA, PartitionMove, Topic, Trash, removed
 
 SETTING_CHARS_MAX = 200
 CHANGES_KEPT = 16

@@ -12,7 +12,7 @@ from ledgermq_broker.metadata.at_controller import AtController
 from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.followed import Lookup, Metadata
 from ledgermq_ledger import keys
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 NAMES_MAX = 10_000
 """Topics that one request names."""

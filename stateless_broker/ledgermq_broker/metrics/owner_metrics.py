@@ -11,7 +11,7 @@ from ledgermq_broker.metrics.store_metrics import SECONDS
 from ledgermq_broker.metrics.topic_totals import TOPICS_MAX, TopicTotals
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.parquet.report import RoundReport
-from ledgermq_ledger.view.fetch_index import LeftOut
+from ledgermq_ledger.view.partition_index import LeftOut
 
 KIB = 1024
 SIZES = tuple(KIB * 4**power for power in range(9))  # 1 KiB to 64 MiB

@@ -12,7 +12,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.bundle.deletion import Before, Deleted
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.metadata.followed import Metadata
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 PARTITIONS_MAX = 10_000
 

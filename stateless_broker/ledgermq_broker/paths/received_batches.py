@@ -35,7 +35,7 @@ from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.log.partitions.producers import ProducerSession
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.log.segments.tag_summary import summary_of
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 DECODED_BYTES_MAX = 2 * FRAME_PAYLOAD_BYTES_MAX
 """Largest decoded size of one batch, because ten kilobytes may claim to decode to any size.

@@ -37,7 +37,7 @@ from ledgermq_broker.queues.state.share_partition import Grant, Span
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segments.stored_batch import StoredBatch
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_offsets.names import check_group_name, check_member_name
 
 PARTITIONS_MAX = 1000

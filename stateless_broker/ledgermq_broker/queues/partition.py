@@ -1,8 +1,7 @@
 """Serve one partition of `__shares` for one term of its bundle: the queue groups of this bundle's partitions.
 
-Leases are numbered in the order in which they are given, over all lives of the state in one term of the
-bundle. Together with the epoch of the term, a number names a lease forever. Must not know: how a caller
-finds the bundle, what a message contains.
+Leases are numbered as they are given, over all lives of the state in one term of the bundle. With the epoch of the
+term, a number names a lease forever. Must not know: how a caller finds the bundle, what a message contains.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ from ledgermq_broker.queues.state.share_partition import Grant, SharePartition, 
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.snapshot import InternalRecord
 from ledgermq_ledger.log.log_record import Decision
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic
 
 LIFE_NUMBERS = 1 << 40
 """Numbers of leases in one life of the state."""

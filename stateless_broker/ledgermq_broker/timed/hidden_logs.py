@@ -24,7 +24,7 @@ from ledgermq_ledger.log.log_record import LogRecord
 from ledgermq_ledger.log.partitions.producers import ProducerSession
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.log.segments.stored_batch import StoredBatch
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 
 class HiddenLogs:

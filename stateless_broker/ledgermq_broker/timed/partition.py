@@ -38,7 +38,8 @@ from ledgermq_broker.timed.taking_in.room import Room, staged_in
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.root.store_clock import StoreClock
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic
 
 RETRY_FIRST_S, RETRY_S_MAX = 0.1, 5.0
 DAMAGE = DataDamaged, FormatNotSupported

@@ -19,7 +19,7 @@ from ledgermq_broker.timed.partition import TimerPartition
 from ledgermq_broker.timed.taking_in.intake import Sent
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.root.store_clock import StoreClock
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 CheckDue = Callable[[Sent, int], None]
 

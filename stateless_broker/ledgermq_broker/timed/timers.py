@@ -31,8 +31,8 @@ from ledgermq_broker.timed.stored.check import add_timers
 from ledgermq_broker.timed.taking_in.intake import Sent, check_due
 from ledgermq_ledger import keys
 from ledgermq_ledger.root.store_clock import StoreClock
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.settings import HIDDEN, INTERNAL_KIND, STAGED
+from ledgermq_ledger.topics.topic import Topic
 
 DELIVERY_SHARE = 4
 """Deliveries of a bundle take this share of its memory for producing at most: one quarter."""

@@ -10,7 +10,8 @@ from ledgermq_broker.internal.bundle_calls import BundleCalls
 from ledgermq_broker.transactions.counts import TransactionCounts
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_ledger.root.two_clocks import TwoClocks
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic
 
 
 @dataclass(frozen=True)

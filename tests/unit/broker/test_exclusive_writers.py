@@ -8,8 +8,9 @@ from ledgermq.errors import PartitionHeld, Unavailable
 from ledgermq_broker.bundle.committing.exclusive_writers import ExclusiveWriters
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.settings import HOLDERS, INTERNAL_KIND, parse_stored_settings
+from ledgermq_ledger.topics.topic import Topic
 
 KEY = PartitionId(4, 0)
 

@@ -22,7 +22,7 @@ from ledgermq_ledger.log.log_record import LogRecord
 from ledgermq_ledger.log.segments.segment import read_index
 from ledgermq_ledger.object_store.contract import Buffer
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from tests.stores.one_put import OnePut
 from tests.virtual_time import virtual_in, virtual_sources
 from tests.waiting import until

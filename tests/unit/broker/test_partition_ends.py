@@ -12,7 +12,8 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.status import error_to_proto
 from ledgermq_broker.groups.ends import ASK_S_MAX, PartitionEnds
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_offsets.coordinator import EndWanted
 from tests.virtual_time import run_virtual
 

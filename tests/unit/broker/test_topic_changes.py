@@ -35,7 +35,8 @@ from ledgermq_broker.metadata.topic_changes import (
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.log.partitions.moves import MOVES_END
-from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic, Trash, encode_topic_record, grown, topic_key
+from ledgermq_ledger.topics.catalog import Catalog, grown
+from ledgermq_ledger.topics.topic import PartitionMove, Topic, Trash, encode_topic_record, topic_key
 
 LIMITS = TopicLimits(default_partitions=4, partitions_max=100, topics_max=5)
 BUNDLES = 5

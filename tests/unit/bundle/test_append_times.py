@@ -12,8 +12,8 @@ from ledgermq_broker.bundle.committing.append_times import AppendTimes
 from ledgermq_broker.bundle.shared.context import BundleLimits
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.settings import parse_settings
+from ledgermq_ledger.topics.topic import Topic
 from tests.worlds.bundles import TOPIC, bundle_context, opened, produce
 from tests.worlds.ledgers import batch, session
 

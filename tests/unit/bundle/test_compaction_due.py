@@ -18,7 +18,8 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.internal_topic import INTERNAL_SEGMENTS, INTERNAL_TARGET_BYTES
 from ledgermq_ledger.parquet.compacting.plan import INTERNAL_LAG_MS
 from ledgermq_ledger.parquet.compaction import NoStaleVersions
-from ledgermq_ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic, encode_topic_record, topic_key
 from ledgermq_ledger.view.fetch_index import FetchIndex
 
 GONE = {"parquet_start": 9, "parquet_end": 9}

@@ -28,8 +28,8 @@ from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_bundle
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.settings import parse_stored_settings
+from ledgermq_ledger.topics.topic import Topic
 from tests.virtual_time import virtual_in, virtual_sources
 from tests.worlds.bundles import QUIET, bundle_context, opened, produce
 from tests.worlds.ledgers import batch

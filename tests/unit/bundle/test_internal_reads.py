@@ -12,7 +12,7 @@ from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_bundle
-from ledgermq_ledger.topics.catalog import METADATA
+from ledgermq_ledger.topics.topic import METADATA
 from tests.worlds.bundles import bundle_context, opened, produce
 from tests.worlds.ledgers import batch, ledger_of
 

@@ -18,7 +18,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.topics.catalog import PartitionMove, Topic
+from ledgermq_ledger.topics.topic import PartitionMove, Topic
 from tests.virtual_time import virtual_in, virtual_sources
 from tests.waiting import until
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce

@@ -13,7 +13,7 @@ from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from tests.worlds.bundles import TOPIC, bundle_context, fetch_values, opened, produce
 from tests.worlds.ledgers import batch, session
 

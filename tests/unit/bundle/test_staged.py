@@ -19,8 +19,8 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.settings import TopicSettings, parse_stored_settings
+from ledgermq_ledger.topics.topic import Topic
 from tests.virtual_time import virtual_in, virtual_sources
 from tests.worlds.bundles import QUIET, TOPIC, bundle_context, fetch_values, opened, produce
 from tests.worlds.ledgers import TOPIC_ID, batch

@@ -29,8 +29,8 @@ from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.report import RoundReport
 from ledgermq_ledger.rounds.runner import compact_bundle
-from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.topics.settings import TopicSettings
+from ledgermq_ledger.topics.topic import Topic
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import virtual_in, virtual_sources
 from tests.worlds.bundles import QUIET, TOPIC, bundle_context, fetch_values, opened, produce

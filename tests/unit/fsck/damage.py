@@ -16,7 +16,7 @@ from ledgermq_ledger.log.chains.envelope import ObjectKind, seal, unseal
 from ledgermq_ledger.log.segments.segment import TRAILER, decode_tail
 from ledgermq_ledger.object_store.contract import FENCES
 from ledgermq_ledger.parquet.files.footer_checksum import footer_bytes
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from tests.worlds.ledgers import append_and_wait, batch
 from tests.worlds.roots import Root, parquet_keys
 

@@ -20,7 +20,7 @@ from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
-from ledgermq_ledger.topics.catalog import METADATA, topic_key
+from ledgermq_ledger.topics.topic import METADATA, topic_key
 from tests.stores.one_put import OnePut
 from tests.unit.fsck.damage import (
     DAMAGE,

@@ -22,7 +22,7 @@ from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.rounds.runner import compact_bundle
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from tests.stores.dying import Crash, DyingStore
 from tests.stores.faulty import Faults, FaultyStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources

@@ -18,19 +18,11 @@ from ledgermq.errors import (
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import genesis
-from ledgermq_ledger.topics.catalog import (
-    TRASHED,
-    Catalog,
-    PartitionMove,
-    Topic,
-    Trash,
-    encode_topic_record,
-    removed,
-    topic_key,
-)
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.facts import facts_in, may_remove
 from ledgermq_ledger.topics.removal import confirm_deleted, is_past_barrier, note_barrier, take_in_facts
 from ledgermq_ledger.topics.settings import PARQUET_TARGET_BYTES_MAX, PARTITIONS_MOVED, TopicSettings, parse_settings
+from ledgermq_ledger.topics.topic import TRASHED, PartitionMove, Topic, Trash, encode_topic_record, removed, topic_key
 
 
 def create(catalog: Catalog, offset: int, name: str, bundles: tuple[int, ...] = (1,)) -> Topic:

@@ -24,8 +24,8 @@ from ledgermq_ledger.log.chains.envelope import FORMAT_VERSION, ObjectKind, seal
 from ledgermq_ledger.log.chains.plans import encode_plan
 from ledgermq_ledger.log.chains.snapshot import decode_snapshot, encode_snapshot
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.topics.catalog import PartitionMove, decode_topic_record
 from ledgermq_ledger.topics.settings import PARTITIONS_MOVED
+from ledgermq_ledger.topics.topic import PartitionMove, decode_topic_record
 from tests.stores.backends import seeded_sources
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -19,8 +19,9 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.log.segments.segment import encode_segment
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.view.fetch_index import PartitionIndex, far_indexes
+from ledgermq_ledger.view.fetch_index import far_indexes
 from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
+from ledgermq_ledger.view.partition_index import PartitionIndex
 from tests.stores.faulty import FaultyStore
 from tests.virtual_time import virtual_in, virtual_sources
 from tests.worlds.ledgers import ledger_of

@@ -10,8 +10,8 @@ from ledgermq_ledger.log.segments.segment import (
     first_batch_position,
     tail_length,
 )
-from ledgermq_ledger.view.fetch_index import IndexedBatch, PartitionIndex
 from ledgermq_ledger.view.held_bytes import RecentBytes
+from ledgermq_ledger.view.partition_index import IndexedBatch, PartitionIndex
 from tests.worlds.ledgers import batch
 
 

@@ -9,8 +9,9 @@ from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.history import History
 from ledgermq_ledger.log.segments.segment import SlotIndex
 from ledgermq_ledger.parquet.compacting.plan import make_plan
-from ledgermq_ledger.topics.catalog import Catalog, Topic, encode_topic_record, topic_key
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.settings import parse_settings, parse_stored_settings
+from ledgermq_ledger.topics.topic import Topic, encode_topic_record, topic_key
 
 NOW_MS = 10_000_000
 PUT_ID = b"p" * 16

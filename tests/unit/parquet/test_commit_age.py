@@ -19,7 +19,7 @@ from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.rounds.runner import compact_bundle
-from ledgermq_ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
+from ledgermq_ledger.topics.topic import METADATA, Topic, encode_topic_record, topic_key
 from tests.unit.parquet.test_gc import Clock
 from tests.worlds.keyed_topics import Written, put_pairs
 from tests.worlds.ledgers import ledger_of

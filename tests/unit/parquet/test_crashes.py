@@ -18,7 +18,7 @@ from ledgermq_ledger.log.internal_topic import read_internal
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
-from ledgermq_ledger.topics.catalog import topic_key
+from ledgermq_ledger.topics.topic import topic_key
 from tests.stores.backends import seeded_sources
 from tests.stores.dying import NOT_COUNTED, Crash, DyingStore
 from tests.virtual_time import run_virtual, virtual, virtual_sources

@@ -32,8 +32,9 @@ from ledgermq_ledger.parquet.hand_over import has_forgotten
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.rounds.runner import _not_in_parquet, compact_bundle, round_of_bundle
 from ledgermq_ledger.rounds.stillness import find_stillness
-from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic, encode_topic_record, removed, topic_key
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.settings import PARTITIONS_MOVED
+from ledgermq_ledger.topics.topic import PartitionMove, Topic, encode_topic_record, removed, topic_key
 from tests.worlds.damage import damage_checkpoint
 from tests.worlds.ledgers import TOPIC_ID, append_and_wait, batch, ledger_of, own, session
 

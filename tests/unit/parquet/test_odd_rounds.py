@@ -28,7 +28,7 @@ from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import bring_facts_into_force, compact_root
-from ledgermq_ledger.topics.catalog import METADATA, topic_key
+from ledgermq_ledger.topics.topic import METADATA, topic_key
 from tests.stores.backends import file_store, seeded_sources
 from tests.stores.faulty import Faults, FaultyStore
 from tests.stores.one_put import OnePut

@@ -9,7 +9,7 @@ import pytest
 from ledgermq.errors import Unavailable
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.parquet.compacting.plan import needs_newer_catalog
-from ledgermq_ledger.topics.catalog import removed
+from ledgermq_ledger.topics.topic import removed
 from tests.unit.parquet.planned_ledgers import Ledger, catalog_of, ranges, topic
 
 

@@ -7,7 +7,7 @@ import pytest
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.internal_topic import INTERNAL_SEGMENTS, INTERNAL_TARGET_BYTES, SNAPSHOT_BYTES_PER_SEGMENT
 from ledgermq_ledger.parquet.compacting.plan import INTERNAL_LAG_MS
-from ledgermq_ledger.topics.catalog import removed
+from ledgermq_ledger.topics.topic import removed
 from tests.unit.parquet.planned_ledgers import STAGED, Ledger, catalog_of, ranges, topic
 
 

@@ -25,8 +25,8 @@ from ledgermq_ledger.parquet.compacting.plan import make_plan
 from ledgermq_ledger.parquet.compacting.repair import find_parked, repair_partition
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
-from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, topic_key
 from ledgermq_ledger.topics.removal import note_of, take_in_facts
+from ledgermq_ledger.topics.topic import METADATA, encode_topic_record, topic_key
 from tests.stores.late_checkpoint import LateCheckpoint
 from tests.worlds.damage import damage_batch, damage_checkpoint
 from tests.worlds.ledgers import ledger_of

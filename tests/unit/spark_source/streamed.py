@@ -19,7 +19,7 @@ from ledgermq_ledger.garbage.topics.retention import log_start_move
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.file.store import FileStore
-from ledgermq_ledger.topics.catalog import METADATA, Topic, encode_topic_record, topic_key
+from ledgermq_ledger.topics.topic import METADATA, Topic, encode_topic_record, topic_key
 from ledgermq_spark.source.streaming.stream import StreamReader
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root

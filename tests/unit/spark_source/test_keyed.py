@@ -20,7 +20,7 @@ from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.rounds.runner import compact_bundle
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_spark.source.batch import BatchReader
 from ledgermq_spark.source.data_source import LedgerMQDataSource
 from ledgermq_spark.source.streaming.stream import StreamReader

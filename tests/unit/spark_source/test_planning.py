@@ -22,7 +22,7 @@ from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from ledgermq_ledger.parquet import reader
 from ledgermq_ledger.parquet.files import columns
-from ledgermq_ledger.topics.catalog import METADATA, encode_topic_record, topic_key
+from ledgermq_ledger.topics.topic import METADATA, encode_topic_record, topic_key
 from ledgermq_spark.source.options import parse_options
 from ledgermq_spark.source.ranges.planning import plan_query
 from tests.worlds.ledgers import ledger_of

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.view.fetch_index import IndexedBatch, PartitionIndex
+from ledgermq_ledger.view.partition_index import IndexedBatch, PartitionIndex
 from ledgermq_ledger.view.ranges.range_read import OffsetRange
 from ledgermq_spark.source.ranges import planning
 from ledgermq_spark.source.ranges.planning import TopicRange, deal

@@ -15,8 +15,9 @@ from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import genesis
 from ledgermq_ledger.object_store.memory import MemoryStore
-from ledgermq_ledger.topics.catalog import Catalog, Topic, Trash, encode_topic_record, removed, topic_key
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.removal import take_in_facts
+from ledgermq_ledger.topics.topic import Topic, Trash, encode_topic_record, removed, topic_key
 
 FILES = [keys.ParquetName("t", 0, first, first + 9, 5, 1).key for first in (0, 10, 20)]
 

@@ -26,7 +26,7 @@ from ledgermq_ledger.parquet.compacting.round import run_round
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.files.columns import FooterNote, empty_file
-from ledgermq_ledger.topics.catalog import METADATA, topic_key
+from ledgermq_ledger.topics.topic import METADATA, topic_key
 from tests.stores.backends import memory_store
 from tests.stores.no_deletes import NoDeletes
 from tests.unit.parquet.test_gc import Clock

@@ -19,7 +19,7 @@ from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.files.columns import FooterNote, empty_file
 from ledgermq_ledger.tables.check import find_faults
 from ledgermq_ledger.tables.table_log import TableLog
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from tests.virtual_time import virtual
 from tests.worlds.roots import Root, parquet_keys, read_parquet_rows
 from tests.worlds.set_tables import (

@@ -16,8 +16,9 @@ from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.pages import PageReader
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.facts import has_table, may_remove
+from ledgermq_ledger.topics.topic import Topic
 
 
 async def let_cleaned_age(ledger: LedgerRef, catalog: Catalog) -> None:

@@ -23,8 +23,9 @@ from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.archiving.archive import Archives, OpenArchive
 from ledgermq_ledger.parquet.pages import PageReader
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.facts import may_remove
+from ledgermq_ledger.topics.topic import Topic
 
 
 async def find_expired(

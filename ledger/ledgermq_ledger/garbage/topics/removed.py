@@ -28,8 +28,9 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.compacting.round import cut_open_plan_short, run_round
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.tables.drop import empty_table
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.removal import confirm_deleted, is_past_barrier, note_barrier, note_of, take_in_facts
+from ledgermq_ledger.topics.topic import Topic
 
 
 @dataclass(slots=True)

@@ -35,11 +35,12 @@ from ledgermq_ledger.log.recovery import advance_checkpoint, bring_into_force
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.pages import PageReader, dated, written_ms
 from ledgermq_ledger.root.two_clocks import TwoClocks
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.deletion_times import last_time_ms
 from ledgermq_ledger.topics.facts import is_held, may_remove, refuse_held, refuse_moving
 from ledgermq_ledger.topics.removal import note_of
 from ledgermq_ledger.topics.settings import TopicSettings
+from ledgermq_ledger.topics.topic import Topic
 
 
 def log_start_by_retention(

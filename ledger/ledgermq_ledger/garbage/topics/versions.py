@@ -32,8 +32,9 @@ from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.compaction import Compaction
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.facts import may_remove
+from ledgermq_ledger.topics.topic import Topic
 
 
 async def find(ledger: LedgerRef, place: PartitionId) -> list[list[Removable]]:

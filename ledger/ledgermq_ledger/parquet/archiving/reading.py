@@ -23,7 +23,7 @@ from ledgermq_ledger.keys import ParquetName
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.archiving.archive import archived_files
 from ledgermq_ledger.parquet.reader import ParquetCache
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 OpenStore = Callable[[str], Awaitable[ObjectStore]]
 """Opens the archive at a URL; empty: in the cluster's own root."""

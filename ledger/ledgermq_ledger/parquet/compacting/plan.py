@@ -36,8 +36,9 @@ from ledgermq_ledger.log.chains.checkpoint import partitions_by_key
 from ledgermq_ledger.log.history import History
 from ledgermq_ledger.log.internal_topic import is_internal_due
 from ledgermq_ledger.parquet.hand_over import freezes_due, is_forgotten, waits_for_files
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.removal import note_of
+from ledgermq_ledger.topics.topic import Topic
 
 INTERNAL_LAG_MS = 60 * 60 * 1000
 QUIET_SLOTS_MAX = 8192

@@ -33,7 +33,8 @@ from ledgermq_ledger.object_store.contract import Buffer, ObjectMissing, ObjectS
 from ledgermq_ledger.parquet.archiving.reading import ArchivedFile, ArchiveReader
 from ledgermq_ledger.parquet.reader import ParquetCache, read_parquet_rows
 from ledgermq_ledger.view.cold_reader import ColdReader, choose_batches
-from ledgermq_ledger.view.fetch_index import PartitionIndex, Place, Span
+from ledgermq_ledger.view.fetch_index import Span
+from ledgermq_ledger.view.partition_index import PartitionIndex, Place
 from ledgermq_ledger.view.reader import LedgerReader
 
 ATTEMPTS_MAX = 10

@@ -9,7 +9,7 @@ from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.archiving.reading import ArchivedFile, ArchiveReader
 from ledgermq_ledger.parquet.pages import PageReader
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.ranges.range_read import OffsetRange
 from ledgermq_ledger.view.reader import LedgerReader
 

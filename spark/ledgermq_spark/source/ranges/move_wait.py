@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from ledgermq.errors import DeadlineExceeded, LedgerMQError
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 
 PAUSE_S = 1.0

@@ -21,7 +21,8 @@ from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.archiving.archive import Archives
 from ledgermq_ledger.parquet.archiving.reading import ArchiveReader
-from ledgermq_ledger.topics.catalog import Catalog, Topic, read_catalog
+from ledgermq_ledger.topics.catalog import Catalog, read_catalog
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.fetch_index import Span
 from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from ledgermq_ledger.view.ranges.range_read import OffsetRange, plan_ranges, split

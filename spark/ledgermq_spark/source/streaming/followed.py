@@ -22,7 +22,8 @@ from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.topics.catalog import Catalog, Topic, read_catalog
+from ledgermq_ledger.topics.catalog import Catalog, read_catalog
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from ledgermq_ledger.view.reader import LedgerReader
 from ledgermq_spark.source.options import SourceOptions

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange, UnknownTopic
 from ledgermq.runtime.tasks import all_of
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_spark.source.options import SourceOptions
 from ledgermq_spark.source.ranges.planning import (
     PARTITIONS_AT_ONCE,

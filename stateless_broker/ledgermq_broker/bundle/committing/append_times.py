@@ -16,7 +16,7 @@ from crc32c import crc32c
 from ledgermq.protocol.batches.append_time import with_append_time
 from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_ledger.log.segments.segment import Batch
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 
 class AppendTimes:

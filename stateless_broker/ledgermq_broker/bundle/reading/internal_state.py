@@ -27,7 +27,7 @@ from ledgermq_ledger.log.chains.snapshot import InternalRecord, records_of
 from ledgermq_ledger.log.internal_topic import decode_internal, read_snapshot
 from ledgermq_ledger.log.segments.segment import whose_damage
 from ledgermq_ledger.object_store.contract import ObjectMissing
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 ATTEMPTS_MAX = 5
 WINDOW_SEGMENTS = 64

@@ -33,9 +33,10 @@ from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.reader import ParquetCache
 from ledgermq_ledger.parquet.report import RoundReport
 from ledgermq_ledger.tables.follower import TableState, with_tables
-from ledgermq_ledger.topics.catalog import Catalog, Topic
-from ledgermq_ledger.view.fetch_index import LeftOut
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.held_bytes import TailCache
+from ledgermq_ledger.view.partition_index import LeftOut
 
 INTERNAL_READS_MAX = 16
 SEGMENT_INDEX_BYTES_MAX = 16 * MIB

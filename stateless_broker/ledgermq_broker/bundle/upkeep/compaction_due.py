@@ -16,9 +16,10 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.internal_topic import is_internal_due
 from ledgermq_ledger.parquet.compacting.plan import INTERNAL_LAG_MS, QUIET_SLOTS_MAX
 from ledgermq_ledger.parquet.compaction import NoStaleVersions
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.facts import may_remove
 from ledgermq_ledger.topics.settings import TopicSettings
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.view import LedgerView
 
 

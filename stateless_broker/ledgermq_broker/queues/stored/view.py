@@ -22,7 +22,8 @@ from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.partitions.moves import Moves
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.root.damage import Collecting
-from ledgermq_ledger.topics.catalog import Catalog, Topic, read_catalog
+from ledgermq_ledger.topics.catalog import Catalog, read_catalog
+from ledgermq_ledger.topics.topic import Topic
 
 
 @dataclass(slots=True)

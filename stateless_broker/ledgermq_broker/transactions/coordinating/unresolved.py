@@ -28,7 +28,7 @@ from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_broker.paths.values import Value, produce_frame
 from ledgermq_broker.transactions.state.checks import describe, unresolved_topic
 from ledgermq_broker.transactions.state.types import Part, Transaction
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 PARTITION = 0
 SETTINGS = {"max.message.bytes": str(32 * 1024 * 1024)}

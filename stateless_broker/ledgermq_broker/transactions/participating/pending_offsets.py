@@ -16,7 +16,8 @@ from ledgermq_broker.transactions.state.types import Transaction
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import LogRecord
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic
 
 
 class StagedOffsets(NamedTuple):

@@ -19,7 +19,7 @@ from ledgermq_broker.transactions.state.types import Reference
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.log.segments.stored_batch import StoredBatch
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 READS_MAX = 8
 """Concurrent reads of one completion."""

@@ -26,7 +26,7 @@ from ledgermq_broker.transactions.from_wire import transaction_of, transactional
 from ledgermq_broker.transactions.partition import TransactionCores, TransactionPartition
 from ledgermq_broker.transactions.state.types import Transaction
 from ledgermq_ledger.root.store_clock import StoreClock
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 RETRY_AFTER_MS = 500
 

@@ -20,7 +20,8 @@ from ledgermq_ledger.log.internal_topic import read_internal
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.root.damage import Collecting
-from ledgermq_ledger.topics.catalog import Catalog, Topic, read_catalog
+from ledgermq_ledger.topics.catalog import Catalog, read_catalog
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_offsets.committing.pending import PendingTransaction
 from ledgermq_offsets.committing.pending import transactions as with_offsets
 from ledgermq_offsets.state.groups import OffsetsState
