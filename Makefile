@@ -75,7 +75,7 @@ test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included
 	  mariadb=$$($(PYTHON) infra/mariadb.py) && \
 	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio LEDGERMQ_POSTGRES=$$postgres LEDGERMQ_MARIADB=$$mariadb $(PYTHON) -m infra.second_look -m "real and not nightly" tests
 
-test-kafka: $(STAMP) ## Real clients of the Kafka protocol: librdkafka, aiokafka, kafka-python
+test-kafka: $(STAMP) ## Real clients of the Kafka protocol: Python, Java's tools, Streams, Connect, Spark, Go, Node
 	$(PYTHON) -m pytest -m kafka tests/kafka
 
 console: ## Build the console again from console/ into ledgermq_gateway/static/; needs Node
