@@ -3,7 +3,7 @@ memory, and an empty gRPC call.
 
 Rows whose distance to a limit is shown measure the limit themselves, just before, because the speed
 of a machine changes with the hour: `measure` for each row of `LIMITS`. The gRPC server is a separate
-process, `python -m bench.limits [ROOT]`. It prints its port, and ends when its standard input closes.
+process, `python -m bench.limit_server [ROOT]`. It prints its port, and ends when its standard input closes.
 With a root it also puts what it is sent there: all that an acknowledgement has to wait for.
 """
 
@@ -12,12 +12,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -27,16 +24,13 @@ from typing import Any, NamedTuple
 import grpc
 import pyarrow as pa
 
+from bench.limit_server import ECHO, MESSAGE_BYTES, METHOD, PUT, READ, served
 from bench.load import DISTINCT_VALUES, values
 from bench.measures import Results
 from bench.ours import cpu_s_of
 from bench.percentiles import at
 from ledgermq.protocol.batches.records import Compression, decode_batch, encode_batch
 from ledgermq.protocol.limits import GRPC_OPTIONS
-from ledgermq.sources import Sources
-from ledgermq_broker.process.run import loop_factory
-from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.root.open import open_store
 from tests.worlds.batches import batch_of
 
 ROW = "raw"
@@ -45,8 +39,7 @@ WRITES, WRITE_BYTES = 200, 64 * 1024
 COPIES, COPY_BYTES = 16, 256 * 1024 * 1024
 ENCODINGS = 100
 CALLS, AT_ONCE = 3000, 32
-METHOD, READ, ECHO, PUT = "/empty/Call", "/empty/Read", "/empty/Echo", "/empty/Put"
-MESSAGE_BYTES, MESSAGES = 1024 * 1024, 500
+MESSAGES = 500
 DECODINGS = 50
 SMALL_DECODINGS = 3000
 
@@ -213,20 +206,6 @@ def seconds_of(work: Callable[[], object], count: int) -> float:
     return time.perf_counter() - begun_s
 
 
-@contextmanager
-def served(root: str = "") -> Iterator[tuple[int, int]]:
-    """Run the server; yield its port and its process id."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "bench.limits", *([root] if root else [])], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        try:
-            yield int(server.stdout.readline()), server.pid
-        finally:
-            server.stdin.close()
-
-
 def empty_calls(count: int) -> tuple[list[float], float]:
     """(ms of calls one after the other, sorted; calls a second with several on their way), to a
     server in another process.
@@ -311,49 +290,6 @@ async def _stream(port: int, method: str, count: int) -> float:
         return time.perf_counter() - begun_s
 
 
-async def serve(root: str) -> None:
-    async with AsyncExitStack() as stack:
-        sources = Sources()
-        store = await stack.enter_async_context(await open_store(root, sources=sources)) if root else None
-        await _serve(store, sources)
-
-
-async def _serve(store: ObjectStore | None, sources: Sources) -> None:
-    async def answer(_: bytes, __: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-        return b""
-
-    async def read(asked: AsyncIterator[bytes], _: grpc.aio.ServicerContext[bytes, bytes]) -> AsyncIterator[bytes]:
-        message = bytes(MESSAGE_BYTES)
-        async for count in asked:
-            for _number in range(int(count)):
-                yield message
-
-    async def echo(given: AsyncIterator[bytes], _: grpc.aio.ServicerContext[bytes, bytes]) -> AsyncIterator[bytes]:
-        async for message in given:
-            yield message
-
-    async def put(data: bytes, _: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-        assert store is not None
-        await store.put_if_absent(f"bench/{sources.new_id().hex()}", [data])
-        return b""
-
-    server = grpc.aio.server(options=GRPC_OPTIONS)
-    service = METHOD.strip("/").split("/")[0]
-    handlers = {
-        METHOD: grpc.unary_unary_rpc_method_handler(answer),
-        PUT: grpc.unary_unary_rpc_method_handler(put),
-        READ: grpc.stream_stream_rpc_method_handler(read),
-        ECHO: grpc.stream_stream_rpc_method_handler(echo),
-    }
-    by_name = {method.rpartition("/")[2]: handler for method, handler in handlers.items()}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, by_name),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    print(port, flush=True)
-    await asyncio.to_thread(sys.stdin.read)
-    await server.stop(0)
-
-
 @dataclass(frozen=True, slots=True)
 class Limit:
     """Something that the machine does without LedgerMQ. `measured`: its value, from how many times to do it."""
@@ -410,8 +346,3 @@ def measure(results: Results, row: str, scale: float) -> None:
     """Measure the limits of a row."""
     for limit in LIMITS.get(row, ()):
         results.add(row, limit.what, SUBJECT, limit.unit, limit.measured(max(10, int(limit.count * scale))))
-
-
-if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(serve(*sys.argv[1:2] or [""]))

@@ -1,28 +1,25 @@
-"""D1 to D6: timed messages: sending them beside plain records; delivery of many that are due
-together; memory and takeover while many wait; precision; requests of an idle cluster in which
-messages wait; and RocketMQ's timer wheel.
+"""D1 to D6: timed messages: sending them beside plain records; delivery of many that are due together; memory and
+takeover while many wait; precision; requests of an idle cluster in which messages wait; and RocketMQ's timer wheel.
 
-D1 sends records one by one with one client, as plain records and as timed ones, from the first call
-until the last acknowledgement. Timed ones are due at random seconds of the hour that begins in an
-hour, so none is delivered meanwhile. D2 sends records of 100 B that are all due at one moment, and
-counts from that moment until all are appended to their topic, and until a consumer has all. The live
-producer sends plain records to another topic; only records of the time of the delivery count.
-Its latency alone is that of the seconds before.
+D1 sends records one by one with one client, as plain records and as timed ones, from the first call until the last
+acknowledgement. Timed ones are due at random seconds of the hour that begins in an hour, so none is delivered
+meanwhile. D2 sends records of 100 B that are all due at one moment, and counts from that moment until all are
+appended to their topic, and until a consumer has all. The live producer sends plain records to another topic; only
+records of the time of the delivery count. Its latency alone is that of the seconds before.
 
-D3 shows the memory that a broker takes beyond what it took before the first message: at the end of
-sending, and after the messages were moved to their ranges; and the same for as many plain records.
-Then it kills owners as P6 does, from the end of sending on: with the messages waiting, and without
-any. D4 sends records for a minute that are due 2 to 10 s ahead, and times each from its due time
-until a consumer at the end of the topic has it, by the clock of the machine; a broker goes by the
-clock of the store. It does the same with a million that are due at random seconds of one minute, so
-that each second needs some rows of all that was sent. D5 counts requests of one broker in an idle
-minute, without its heartbeats, three minutes after messages were moved to their ranges: two minutes
-after the move the intake's log starts move, and what they free is deleted. What a cluster without
-waiting messages requests is subtracted. Both have delivered a timed message before.
+D3 shows the memory that a broker takes beyond what it took before the first message: at the end of sending, and after
+the messages were moved to their ranges; and the same for as many plain records. Then it kills owners as P6 does, from
+the end of sending on: with the messages waiting, and without any. D4 sends records for a minute that are due 2 to 10
+s ahead, and times each from its due time until a consumer at the end of the topic has it, by the clock of the
+machine; a broker goes by the clock of the store. It does the same with a million that are due at random seconds of
+one minute, so that each second needs some rows of all that was sent. D5 counts requests of one broker in an idle
+minute, without its heartbeats, three minutes after messages were moved to their ranges: two minutes after the move
+the intake's log starts move, and what they free is deleted. What a cluster without waiting messages requests is
+subtracted. Both have delivered a timed message before.
 
-D6 compares with RocketMQ with one broker and one client of each. Both send messages of 100 B one by
-one, many in flight, because RocketMQ delays no batches. Delivery counts from the due time of all
-until a consumer has the last one. Precision is measured as in D4.
+D6 compares with RocketMQ with one broker and one client of each. Both send messages of 100 B one by one, many in
+flight, because RocketMQ delays no batches. Delivery counts from the due time of all until a consumer has the last
+one. Precision is measured as in D4.
 """
 
 from __future__ import annotations

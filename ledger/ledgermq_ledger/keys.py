@@ -94,9 +94,7 @@ def is_internal(topic: str) -> bool:
 
 
 def bundle_partition(bundle: int) -> int:
-    """Return the partition in a user bundle of an internal topic that has one in each: `__timers`, `__shares`,
-    `__holders`.
-    """
+    """Return the partition in a user bundle of `__timers`, `__shares` and `__holders`, which have one in each."""
     assert bundle > METADATA_BUNDLE, bundle
     return bundle - METADATA_BUNDLE - 1
 
@@ -134,9 +132,7 @@ _LEDGER = re.compile(r"ledgers/([0-9]{4,})/(?:segments|checkpoints|compactions|f
 
 
 def parse_ledger(key: str) -> int | None:
-    """Return the bundle whose ledger an object of this key belongs to, if it is spelled as `ledger`
-    does; None for other keys.
-    """
+    """Return the bundle of an object in a ledger; None for other keys, also if `ledger` spells them otherwise."""
     found = _LEDGER.match(key)
     return int(found[1]) if found and key.startswith(ledger(int(found[1]))) else None
 
@@ -200,9 +196,7 @@ _COPIED_PREFIX = ledger(METADATA_BUNDLE)
 
 
 def copy_of(key: str) -> str | None:
-    """Return the key of an object's second copy; None if it has none: only objects that the
-    metadata needs are stored twice.
-    """
+    """Return the key of an object's second copy; None if it has none: only what the metadata needs is stored twice."""
     return key + COPY if key.startswith(_COPIED_PREFIX) and _COPIED.match(key) else None
 
 
@@ -260,11 +254,10 @@ class ParquetName:
 
     @property
     def key(self) -> str:
-        folder = (
-            hidden_partition(PartitionId(self.topic_id, self.partition))
-            if self.topic is None
-            else parquet_partition(self.topic, self.partition)
-        )
+        if self.topic is None:
+            folder = hidden_partition(PartitionId(self.topic_id, self.partition))
+        else:
+            folder = parquet_partition(self.topic, self.partition)
         return f"{folder}{self.first_offset:020d}-{self.last_offset:020d}-{self.topic_id}-{self.plan}.parquet"
 
 
