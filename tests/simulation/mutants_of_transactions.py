@@ -50,9 +50,11 @@ def _has_thief(seed: int) -> bool:
     return transactions_plan_of(seed).thief
 
 
-@mutant("transactions", likely=_has_thief)
+@mutant("transactions", likely=_has_thief, hangs=True)
 def two_ids_of_a_producer(patch: Patch) -> None:
-    """What is staged beside another transactional id is dropped with all that the producer has staged."""
+    """What is staged beside another transactional id is dropped with all that the producer has staged. What is seen
+    of it is a group whose input is never worked off.
+    """
 
     def dropped(self: ServedBundle, transaction: Transaction, last: tuple[int, int]) -> list[Any]:
         return [
@@ -248,9 +250,11 @@ def note_forgets_what_is_copied(patch: Patch) -> None:
     patch.setattr(Completing, "_advanced", advanced)
 
 
-@mutant("transactions")
+@mutant("transactions", hangs=True)
 def copies_with_a_session(patch: Patch) -> None:
-    """Copies are numbered like the batches of a producer, and taken for repeated ones."""
+    """Copies are numbered like the batches of a producer. The ledger refuses the second, since its content is another
+    one, and the transaction is never completed.
+    """
     real = StagedLog._as_meant
 
     def as_meant(self: StagedLog, reference: Reference, batch: StoredBatch) -> Batch:
