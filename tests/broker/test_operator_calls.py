@@ -12,6 +12,7 @@ from ledgermq.errors import InvalidRequest, Unauthorized
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.status import error_from_status
+from ledgermq_broker.groups.lags import GroupLag
 from tests.broker.access import RULES, change, token
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import Outsider
@@ -157,3 +158,21 @@ async def test_a_broker_of_an_earlier_release_is_named(cluster: Cluster) -> None
             await client.groups.lags()
         with pytest.raises(InvalidRequest, match=r"b:1 .* its release is older and has no such call"):
             await client.list_connections()
+
+
+@in_cluster("a:1")
+async def test_requests_cannot_make_looks_at_lags_a_load(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    async def slow(partitions_max: int) -> list[GroupLag]:
+        nonlocal looks
+        looks += 1
+        await asyncio.sleep(2)
+        return []
+
+    monkeypatch.setattr(cluster.brokers["a:1"].groups, "lags", slow)
+    line = cluster.line("a:1")
+    for _ in range(40):
+        await asyncio.gather(*(line.list_lags(pb.ListLagsRequest()) for _ in range(5)))
+        await asyncio.sleep(1)
+    assert looks == 2, "each took two seconds, so at least twenty pass between them"

@@ -35,8 +35,10 @@ class GroupAdmin:
         return self._background.run(self._inner.describe(group))
 
     def lags(self, *, topic: str = "", group: str = "", after: str = "", limit: int = 0) -> builtins.list[GroupLag]:
-        """Return how far all groups are behind, by group and topic, as their coordinators know it from a second ago:
-        one call of each broker, however many groups there are. Of each broker 5,000 partitions count.
+        """Return how far all groups are behind, by group and topic.
+
+        That is one call of each broker, however many groups there are. Coordinators answer by what they have seen a
+        second ago, or ten times as long ago as a look takes. Of each broker 5,000 partitions count.
 
         `topic`, `group`: only these. `limit`: a page of so many groups, 0 for all; `after`: the group with which the
         page before ended. Raises Unavailable while a broker does not answer, and InvalidRequest if a broker of an

@@ -46,6 +46,8 @@ R = TypeVar(
 
 LAGS_AGE_S = 1.0
 """Requests within this time get the same lags."""
+LAGS_PAUSES = 10
+"""So many times as long as a look at lags takes, no other one begins: requests cannot make it a load."""
 
 GroupKind = CoreKind[BothKinds, PartitionCoordinator]
 
@@ -83,6 +85,7 @@ class Groups(Serving[PartitionCoordinator]):
         self._stuck = StuckOffsets()
         self._looking = asyncio.Lock()
         self._looked_s = float("-inf")
+        self._look_took_s = 0.0
         self._lags: Sequence[GroupLag] = ()
 
     def when_busy(self, call: Callable[[int], None]) -> None:
@@ -232,11 +235,14 @@ class Groups(Serving[PartitionCoordinator]):
         return [*rows.values()]
 
     async def list_lags(self, request: pb.ListLagsRequest) -> pb.ListLagsResponse:
-        """Return how far the groups that this broker coordinates are behind, as of now or a second ago."""
+        """Return how far the groups that this broker coordinates are behind, by its last look, which is recent."""
+        loop = asyncio.get_running_loop()
         async with self._looking:
-            now_s = asyncio.get_running_loop().time()
-            if now_s - self._looked_s >= LAGS_AGE_S:
-                self._lags, self._looked_s = await self.lags(PARTITIONS_MAX), now_s
+            began_s = loop.time()
+            if began_s - self._looked_s >= max(LAGS_AGE_S, LAGS_PAUSES * self._look_took_s):
+                self._lags = await self.lags(PARTITIONS_MAX)
+                self._looked_s = loop.time()
+                self._look_took_s = self._looked_s - began_s
             rows = self._lags
         return lag_page(lag_infos(rows, request), request.limit)
 
