@@ -47,8 +47,7 @@ async def send_in_batches(client: ledgermq.Client, topic: str, tags: list[str | 
             await producer.flush()
 
 
-@pytest.fixture
-def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def noted_fetches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The offsets of batches that come from brokers; empty it before each consumer."""
     offsets: list[int] = []
     add = Prefetch.add

@@ -11,8 +11,10 @@ import ledgermq
 from ledgermq_broker.paths import received_batches
 from tests.broker.cluster import Cluster, in_cluster
 from tests.e2e.expiring import read, values
-from tests.e2e.filtering import FILTERS, TAGS, send, send_in_batches
+from tests.e2e.filtering import FILTERS, TAGS, noted_fetches, send, send_in_batches
 from tests.e2e.test_client_takeover import client_of
+
+fetched = pytest.fixture(noted_fetches)
 
 # -- consumers without a group
 

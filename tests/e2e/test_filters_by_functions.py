@@ -15,9 +15,11 @@ from ledgermq_broker.paths import fetch_path
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.inline_functions import InlineFunctions
 from tests.e2e.expiring import read, values
-from tests.e2e.filtering import is_committed, send
+from tests.e2e.filtering import is_committed, noted_fetches, send
 from tests.e2e.test_client_takeover import client_of
 from tests.waiting import until
+
+fetched = pytest.fixture(noted_fetches)
 
 
 def number_of(message: ledgermq.FilterMessage) -> int:
