@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from ledgermq.runtime.wait import wait_for
-from ledgermq_broker.bundle.shared.budgets import ByteBudget
+from ledgermq_broker.bundle.shared.byte_budget import ByteBudget
 
 CREDIT_S_MAX = 0.02
 CREDIT_S_LEAST = 0.0005

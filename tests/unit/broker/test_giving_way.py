@@ -8,7 +8,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq_broker.bundle.shared.budgets import ByteBudget
+from ledgermq_broker.bundle.shared.byte_budget import ByteBudget
 from ledgermq_broker.paths.giving_way import CREDIT_S_MAX, GivingWay
 from tests.virtual_time import run_virtual
 

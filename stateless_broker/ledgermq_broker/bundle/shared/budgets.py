@@ -1,7 +1,6 @@
-"""Divide the memory of one broker among its calls: admitted batches, and answers on their way to
-readers.
+"""Divide the memory of one broker among answers on their way to readers.
 
-`ByteBudget` counts. `AnswerBudget` divides one such budget among readers. A reader that takes its
+`AnswerBudget` divides a `ByteBudget` among readers. A reader that takes its
 answers slowly, or never, holds memory for an unlimited time, so each reader has a standing. Slow
 readers together hold at most half of the budget; slow and new ones together hold three quarters.
 The rest is reserved for readers that have proved to be fast. Readers without room wait in order of
@@ -23,6 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from ledgermq_broker.bundle.shared.answer_pace import SLOW_S, AnswerPace, Standing
+from ledgermq_broker.bundle.shared.byte_budget import ByteBudget
 
 KIB = 1024
 
@@ -38,41 +38,6 @@ its connection may be broken.
 CUT_EVERY_S = 1.0
 CONNECTION_SHARE = 1 / 8
 """Share of the budget that one connection may hold, unless it holds a single answer."""
-
-
-class ByteBudget:
-    """Bytes that may be held at once. They are taken before anything is queued; no call waits for
-    them.
-    """
-
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
-        self.taken = 0
-        self.is_empty = asyncio.Event()
-        """Set while nothing is held."""
-        self.is_empty.set()
-
-    def take(self, size_bytes: int) -> bool:
-        """Take `size_bytes`; return False if there is no room now.
-
-        A request larger than the whole budget is admitted when nothing else is held.
-        """
-        if not self.has_room(size_bytes):
-            return False
-        self.taken += size_bytes
-        if self.taken:
-            self.is_empty.clear()
-        return True
-
-    def has_room(self, size_bytes: int) -> bool:
-        """Return whether `take` would take `size_bytes` now."""
-        return not self.taken or self.taken + size_bytes <= self.bytes_max
-
-    def give(self, size_bytes: int) -> None:
-        self.taken -= size_bytes
-        assert self.taken >= 0
-        if not self.taken:
-            self.is_empty.set()
 
 
 LIMITS = {Standing.SLOW: 1 / 2, Standing.NEW: 3 / 4, Standing.FAST: 1.0}

@@ -16,7 +16,8 @@ from ledgermq.buffers import MIB
 from ledgermq.errors import LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq_broker.bundle.shared.background_rounds import BackgroundRounds
-from ledgermq_broker.bundle.shared.budgets import AnswerBudget, ByteBudget
+from ledgermq_broker.bundle.shared.budgets import AnswerBudget
+from ledgermq_broker.bundle.shared.byte_budget import ByteBudget
 from ledgermq_broker.bundle.shared.fair_queue import SharedRoom
 from ledgermq_broker.bundle.shared.write_gate import WriteGate
 from ledgermq_broker.settings.processes import default_of
