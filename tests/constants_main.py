@@ -14,9 +14,9 @@ from functools import partial
 import ledgermq_broker.access.identity.jwt
 import ledgermq_broker.broker
 import ledgermq_broker.node
-import ledgermq_broker.settings.processes
+import ledgermq_broker.settings.brokers
 from ledgermq.cli.main import main
-from ledgermq_broker.settings.processes import BrokerConstants
+from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_broker.timed.state.limits import TimerLimits
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 
@@ -39,7 +39,7 @@ def replace_constants(values: dict[str, int]) -> None:
         **others,  # type: ignore[arg-type]
         limits=(TransactionLimits(**transactions), TimerLimits(**timers)),
     )
-    for module in (ledgermq_broker.broker, ledgermq_broker.settings.processes):
+    for module in (ledgermq_broker.broker, ledgermq_broker.settings.brokers):
         module.BrokerConstants = made  # type: ignore[assignment,misc]
 
 

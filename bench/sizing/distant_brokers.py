@@ -11,7 +11,8 @@ from bench.sizing.distant_store import DistantStore
 from ledgermq.client.client import Client
 from ledgermq.client.settings.values import ClientSettings
 from ledgermq_broker.broker import Broker
-from ledgermq_broker.settings.processes import HEARTBEAT_MS, SPACING_MS, BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_broker.settings.by_store import HEARTBEAT_MS, SPACING_MS
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrappers.metered import MeteredStore

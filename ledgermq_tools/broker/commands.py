@@ -22,14 +22,12 @@ from ledgermq.cli.output.reporting import command
 from ledgermq.cli.output.terminal import notes
 from ledgermq.environment import add_settings
 from ledgermq.errors import InvalidConfig
+from ledgermq_broker.settings.brokers import ADMIN_PORT, PORT, BrokerSettings
+from ledgermq_broker.settings.declaring import ProcessSettings
 from ledgermq_broker.settings.processes import (
-    ADMIN_PORT,
     NAMES,
-    PORT,
     REMOVED,
-    BrokerSettings,
     CompactionSettings,
-    ProcessSettings,
     is_reached_from_elsewhere,
     load_compaction_settings,
     load_settings,

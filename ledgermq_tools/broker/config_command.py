@@ -15,7 +15,9 @@ from ledgermq.cli.output.exit_codes import EPILOG
 from ledgermq.cli.output.report import Report, Rows, show
 from ledgermq.cli.output.reporting import command
 from ledgermq_broker.ports.tls import check_tls
-from ledgermq_broker.settings.processes import KINDS, LIVE, REMOVED, BrokerSettings, CompactionSettings, ProcessSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_broker.settings.declaring import ProcessSettings
+from ledgermq_broker.settings.processes import KINDS, LIVE, REMOVED, CompactionSettings
 from ledgermq_broker.settings.sources import read_sources, settle, shown
 from ledgermq_tools.broker.settings_page import unit_of
 

@@ -26,7 +26,9 @@ from ledgermq.client.settings.values import (
     QueueSettings,
     TableSettings,
 )
-from ledgermq_broker.settings.processes import LIVE, BrokerSettings, CompactionSettings, ProcessSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_broker.settings.declaring import ProcessSettings
+from ledgermq_broker.settings.processes import LIVE, CompactionSettings
 from ledgermq_ledger.topics.settings import NAMES as TOPIC_NAMES
 from ledgermq_ledger.topics.settings import TopicSettings
 

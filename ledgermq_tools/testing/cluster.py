@@ -18,7 +18,9 @@ from ledgermq.client.settings.values import ClientSettings, settings_from
 from ledgermq.protocol.api import Connector
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.ports.in_process import InProcessConnector, Network
-from ledgermq_broker.settings.processes import BrokerConstants, BrokerSettings, load_settings
+from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_broker.settings.constants import BrokerConstants
+from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore

@@ -15,7 +15,7 @@ from ledgermq.cli.output.reporting import command
 from ledgermq.cli.output.terminal import notes, results
 from ledgermq.client.settings.tls import chosen_tls
 from ledgermq.errors import InvalidRequest
-from ledgermq_broker.settings.processes import ADMIN_PORT
+from ledgermq_broker.settings.brokers import ADMIN_PORT
 
 Admins = Annotated[
     list[str] | None,

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from http.client import HTTPException
 
 from ledgermq.errors import InvalidRequest
-from ledgermq_broker.settings.processes import ADMIN_PORT
+from ledgermq_broker.settings.brokers import ADMIN_PORT
 from ledgermq_tools.top.readings import BrokerRow, Reading, View, broker_row, parse, topic_rows
 
 TEXT_BYTES_MAX = 16 << 20

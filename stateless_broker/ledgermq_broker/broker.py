@@ -51,13 +51,10 @@ from ledgermq_broker.paths.produce_path import ProducePath
 from ledgermq_broker.paths.received_batches import BatchChecks
 from ledgermq_broker.queues.shares import QUEUES
 from ledgermq_broker.service import BrokerService, ClusterPath, service_of
-from ledgermq_broker.settings.processes import (
-    BrokerConstants,
-    BrokerSettings,
-    from_settings,
-    giving_way_share,
-    shared_within_s,
-)
+from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_broker.settings.by_store import giving_way_share, shared_within_s
+from ledgermq_broker.settings.constants import BrokerConstants
+from ledgermq_broker.settings.processes import from_settings
 from ledgermq_broker.timed.timers import TIMED
 from ledgermq_broker.transactions.transactions import TRANSACTIONS
 from ledgermq_ledger import keys

@@ -19,7 +19,8 @@ from ledgermq_broker.broker import Broker
 from ledgermq_broker.node import Node
 from ledgermq_broker.ports.in_process import InProcessConnector, Network
 from ledgermq_broker.ports.tls import followed_certificates, tls_to_peers
-from ledgermq_broker.settings.processes import BrokerSettings, load_settings
+from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_broker.settings.processes import load_settings
 from ledgermq_broker.settings.sources import file_of_environment
 from ledgermq_ledger.open_root import cluster_of, opened
 from ledgermq_ledger.root.open import open_store

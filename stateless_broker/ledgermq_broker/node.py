@@ -34,7 +34,7 @@ from ledgermq_broker.logs import get_logger
 from ledgermq_broker.ports.call_meter import CallMeter
 from ledgermq_broker.ports.grpc_server import CALLS_MAX, GrpcServer
 from ledgermq_broker.ports.tls import Certificates, tls_to_peers
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 from ledgermq_broker.store_wait import when_store_answers
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.probe import probe_store

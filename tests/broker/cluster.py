@@ -25,7 +25,8 @@ from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_broker.filter_functions.judging import FilterFunctions
 from ledgermq_broker.ports.in_process import InProcessConnector
-from ledgermq_broker.settings.processes import BrokerConstants, load_settings
+from ledgermq_broker.settings.constants import BrokerConstants
+from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper

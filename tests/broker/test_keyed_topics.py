@@ -13,7 +13,7 @@ from ledgermq.client.client import Client
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.settings.values import ClientSettings
 from ledgermq_broker.ports.in_process import InProcessConnector
-from ledgermq_broker.settings.processes import BrokerConstants
+from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.object_store.memory import MemoryStore

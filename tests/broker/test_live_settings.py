@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 from tests.broker.cluster import Cluster, fetch_of, frame_of, in_cluster
 
 

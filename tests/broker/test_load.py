@@ -20,7 +20,7 @@ from ledgermq_broker.bundle.loads import LoadTimes
 from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_broker.cluster.heartbeat import LOADS, decode_heartbeat
 from ledgermq_broker.features import ANNOUNCED
-from ledgermq_broker.settings.processes import BrokerConstants
+from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore

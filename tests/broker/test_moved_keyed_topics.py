@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from ledgermq.client.client import Client
-from ledgermq_broker.settings.processes import BrokerConstants
+from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import read_cluster

@@ -12,7 +12,7 @@ import pytest
 
 from ledgermq.errors import NotOwner, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.settings.processes import BrokerConstants
+from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import read_cluster

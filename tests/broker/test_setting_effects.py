@@ -18,7 +18,7 @@ from ledgermq_broker.health import Health
 from ledgermq_broker.metrics.process_metrics import ProcessMetrics
 from ledgermq_broker.ports.in_process import InProcessConnector, Network
 from ledgermq_broker.process.run import admin_port
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 from ledgermq_ledger import keys
 from ledgermq_ledger.rounds.engines import find_engine
 from tests.broker.cluster import Cluster, in_cluster

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.metrics.features.quotas import QuotaMetrics
-from ledgermq_broker.settings.processes import BrokerConstants
+from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_broker.timed.held import Held
 from ledgermq_broker.timed.state.limits import TimerLimits
 from ledgermq_broker.timed.state.sizes import BLOCK_BYTES, INTAKE_ROW_BYTES, NOTHING

@@ -22,7 +22,7 @@ from ledgermq.protocol.status import error_to_proto
 from ledgermq_broker.exclusive.state.limits import HolderLimits
 from ledgermq_broker.metrics.features.quotas import QuotaMetrics
 from ledgermq_broker.queues.state.limits import ShareLimits
-from ledgermq_broker.settings.processes import BrokerConstants
+from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_broker.timed.state.limits import RECALL_TOPICS_MAX, TimerLimits
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_offsets.limits import GroupLimits

@@ -15,7 +15,7 @@ import pytest
 from ledgermq.client.client import Client
 from ledgermq.errors import InvalidConfig, Unavailable
 from ledgermq_broker.cluster.heartbeat import TABLES
-from ledgermq_broker.settings.processes import BrokerConstants
+from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.delta.actions import decode_path

@@ -14,7 +14,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batches.records import SCHEMA, decode_batch, encode_batch
 from ledgermq.protocol.frames import Frame, ProduceFrame
 from ledgermq.protocol.status import error_from_proto
-from ledgermq_broker.settings.processes import BrokerConstants
+from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_broker.timed.partition import TimerPartition
 from ledgermq_broker.timed.state.limits import TimerLimits
 from ledgermq_ledger.keys import PartitionId

@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from infra.helm import HELM
-from ledgermq_broker.settings.processes import NAMES, BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_broker.settings.processes import NAMES
 from ledgermq_gateway.commands import VARIABLE
 from ledgermq_gateway.settings import GatewaySettings
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.settings.processes import BrokerConstants
+from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_broker.timed.state.limits import DAY_US, MINUTE_US
 from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.object_store.memory import MemoryStore

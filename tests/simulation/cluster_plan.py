@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ledgermq.buffers import KIB
 from ledgermq_broker.bundle.loads import LoadTimes
-from ledgermq_broker.settings.processes import BrokerConstants, BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_broker.settings.constants import BrokerConstants
 
 
 @dataclass(frozen=True, slots=True)

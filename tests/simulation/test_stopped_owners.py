@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from ledgermq_broker.bundle.shared.context import BundleMetrics
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 from tests.simulation.cluster_broker import ClusterBroker
 from tests.simulation.cluster_plan import cluster_plan_of
 from tests.simulation.loop import SimulatedLoop, run_simulated

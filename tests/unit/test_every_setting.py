@@ -35,11 +35,11 @@ from ledgermq.client.settings.values import (
 )
 from ledgermq.errors import InvalidConfig
 from ledgermq_broker.process.siblings import arguments
+from ledgermq_broker.settings.brokers import BrokerSettings
 from ledgermq_broker.settings.processes import (
     KINDS,
     NAMES,
     REMOVED,
-    BrokerSettings,
     CompactionSettings,
     load_compaction_settings,
     load_settings,

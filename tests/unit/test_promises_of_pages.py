@@ -51,7 +51,7 @@ from ledgermq_broker.metrics.features import quotas as quota_metrics
 from ledgermq_broker.paths import find_path
 from ledgermq_broker.queues.state import filters as queue_filters
 from ledgermq_broker.queues.state.limits import ShareLimits
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 from ledgermq_broker.timed.state.limits import TimerLimits
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_ledger import cluster

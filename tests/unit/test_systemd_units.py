@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 
 FOLDER = Path(__file__).resolve().parents[2] / "infra" / "systemd"
 UNITS = sorted(FOLDER.glob("*.service"))

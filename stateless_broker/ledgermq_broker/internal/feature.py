@@ -27,7 +27,8 @@ from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_broker.metadata.topic_changes import TopicSpec
 from ledgermq_broker.paths.produce_path import ProducePath
 from ledgermq_broker.paths.received_batches import BatchChecks
-from ledgermq_broker.settings.processes import BrokerConstants, BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.fsck.check import Checked
 from ledgermq_ledger.object_store.contract import ObjectStore

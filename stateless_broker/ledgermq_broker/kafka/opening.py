@@ -10,7 +10,7 @@ from ledgermq_broker.broker import Broker
 from ledgermq_broker.kafka.brokers import Brokers, host_and_port
 from ledgermq_broker.ports.call_meter import CallMeter
 from ledgermq_broker.ports.tls import Certificates
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 
 try:
     from ledgermq_broker.kafka.wire.batches.compiled import check_compiled

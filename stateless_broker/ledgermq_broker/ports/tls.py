@@ -25,7 +25,8 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 from ledgermq_broker.logs import get_logger
-from ledgermq_broker.settings.processes import BrokerSettings, ProcessSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_broker.settings.declaring import ProcessSettings
 
 LOOK_S = 1.0
 """Time between two looks at the files. A change that is bad at two looks is refused: the files of a

@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 
 from ledgermq.errors import InvalidConfig
 from ledgermq_broker.logs import get_logger
-from ledgermq_broker.settings.processes import LIVE, ProcessSettings
+from ledgermq_broker.settings.declaring import ProcessSettings
+from ledgermq_broker.settings.processes import LIVE
 from ledgermq_broker.settings.sources import shown
 
 log = get_logger(__name__)

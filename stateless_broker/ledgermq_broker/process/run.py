@@ -32,7 +32,9 @@ from ledgermq_broker.metrics.process_metrics import ProcessMetrics
 from ledgermq_broker.node import Node
 from ledgermq_broker.ports.tls import Certificates, followed_certificates
 from ledgermq_broker.process.reload import LiveSettings
-from ledgermq_broker.settings.processes import BrokerSettings, ProcessSettings, is_reached_from_elsewhere
+from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_broker.settings.declaring import ProcessSettings
+from ledgermq_broker.settings.processes import is_reached_from_elsewhere
 
 STALE_INTERVALS = 3
 END_ANYWAY_AFTER_S = 3.0

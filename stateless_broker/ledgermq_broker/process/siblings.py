@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ledgermq.errors import InvalidConfig
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 
 PORT_MAX = 65535
 PAUSE_S_FIRST, PAUSE_S_MAX = 0.5, 30.0

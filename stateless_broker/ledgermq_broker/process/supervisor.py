@@ -24,7 +24,7 @@ from ledgermq.runtime.wait import wait_for
 from ledgermq_broker.logs import configure_logs, get_logger
 from ledgermq_broker.process.run import END_ANYWAY_AFTER_S
 from ledgermq_broker.process.siblings import ends_in_a_row, exit_code, pause_s
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 
 KILL_AFTER_S = 2.0
 """Grace beyond the time after which a broker ends itself."""

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq_broker.process.reload import LiveSettings, decide
-from ledgermq_broker.settings.processes import BrokerSettings, load_settings
+from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_broker.settings.processes import load_settings
 
 
 def test_live_settings_are_taken_and_others_refused() -> None:

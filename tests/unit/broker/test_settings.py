@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.errors import InvalidConfig
-from ledgermq_broker.settings.processes import BrokerSettings, load_settings
+from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_broker.settings.processes import load_settings
 
 
 @pytest.fixture

@@ -13,14 +13,8 @@ from pydantic_settings import BaseSettings
 
 from ledgermq.errors import InvalidConfig
 from ledgermq_broker.embedded import embedded_settings
-from ledgermq_broker.settings.processes import (
-    KINDS,
-    LIVE,
-    NAMES,
-    BrokerSettings,
-    load_compaction_settings,
-    load_settings,
-)
+from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_broker.settings.processes import KINDS, LIVE, NAMES, load_compaction_settings, load_settings
 from ledgermq_broker.settings.sources import STARS, read_sources, settle, shown
 
 

@@ -19,7 +19,7 @@ from ledgermq_broker.kafka.wire.messages import (
     OFFSET_FOR_LEADER_EPOCH,
     Api,
 )
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 
 
 def handlers(brokers: Brokers, sources: Sources, settings: Callable[[], BrokerSettings]) -> Mapping[Api, Handler]:

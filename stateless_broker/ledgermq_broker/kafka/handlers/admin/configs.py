@@ -18,7 +18,7 @@ from ledgermq_broker.kafka.handlers.asked import Asked, Handler
 from ledgermq_broker.kafka.wire.generated import describe_configs_request as asked_configs
 from ledgermq_broker.kafka.wire.generated import describe_configs_response as described
 from ledgermq_broker.kafka.wire.messages import DESCRIBE_CONFIGS, Api
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 from ledgermq_ledger import keys
 
 TOPIC, BROKER = 2, 4

@@ -21,7 +21,7 @@ from ledgermq_broker.kafka.wire.generated.describe_configs_response import (
     DescribeConfigsResourceResult,
     DescribeConfigsSynonym,
 )
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 from ledgermq_ledger.topics.settings import NAMES, TopicSettings, parse_stored_settings
 
 ON_THE_TOPIC, ON_THE_BROKER, BY_DEFAULT = 1, 4, 5
