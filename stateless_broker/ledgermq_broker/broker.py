@@ -45,8 +45,8 @@ from ledgermq_broker.metadata.at_controller import AtController
 from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.followed import Metadata, Source
 from ledgermq_broker.metadata.topic_changes import TopicLimits
-from ledgermq_broker.paths.fetch_path import FetchPath
-from ledgermq_broker.paths.giving_way import GivingWay
+from ledgermq_broker.paths.fetching.fetch_path import FetchPath
+from ledgermq_broker.paths.fetching.giving_way import GivingWay
 from ledgermq_broker.paths.produce_path import ProducePath
 from ledgermq_broker.paths.received_batches import BatchChecks
 from ledgermq_broker.queues.shares import QUEUES

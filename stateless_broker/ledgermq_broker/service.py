@@ -27,7 +27,7 @@ from ledgermq_broker.metadata.followed import Lookup, Metadata
 from ledgermq_broker.metadata.table_path import TablePath
 from ledgermq_broker.metadata.topic_path import TopicPath
 from ledgermq_broker.paths.deletion_path import DeletionPath
-from ledgermq_broker.paths.fetch_path import refuse_unreadable
+from ledgermq_broker.paths.fetching.fetch_path import refuse_unreadable
 from ledgermq_broker.paths.find_path import FindPath
 from ledgermq_broker.timed.timers import TIMED
 from ledgermq_broker.transactions.stage_path import StagePath

@@ -11,7 +11,7 @@ from ledgermq.client.consuming import reader
 from ledgermq.client.consuming.reading import Reading, Reports
 from ledgermq_broker.filter_functions.judging import Judgement
 from ledgermq_broker.paths import received_batches
-from ledgermq_broker.paths.fetch_path import FetchPath
+from ledgermq_broker.paths.fetching.fetch_path import FetchPath
 from tests.simulation.mutants import mutant
 
 LOADED = True

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-import ledgermq_broker.paths.fetch_path
+import ledgermq_broker.paths.fetching.fetch_path
 import ledgermq_broker.service
 import ledgermq_broker.timed.delivering.deliverer
 import ledgermq_broker.timed.taking_in.intake
@@ -391,5 +391,5 @@ def delivered_in_order_of_offsets(patch: Patch) -> None:
 @mutant("timers")
 def hidden_topics_can_be_read(patch: Patch) -> None:
     """A consumer of `__delayed` gets messages before their time."""
-    for module in (ledgermq_broker.paths.fetch_path, ledgermq_broker.service):
+    for module in (ledgermq_broker.paths.fetching.fetch_path, ledgermq_broker.service):
         patch.setattr(module, "refuse_unreadable", lambda topic: None)

@@ -14,7 +14,8 @@ from ledgermq.protocol.list_bounds import items_max_of
 from ledgermq.protocol.methods import METHODS, Method
 from ledgermq_broker.admission import queries
 from ledgermq_broker.metadata import topic_path
-from ledgermq_broker.paths import deletion_path, fetch_path
+from ledgermq_broker.paths import deletion_path
+from ledgermq_broker.paths.fetching import fetch_path
 from ledgermq_broker.queues import fetching
 from ledgermq_offsets.limits import GroupLimits
 

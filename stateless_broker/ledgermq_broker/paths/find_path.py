@@ -24,7 +24,7 @@ from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.budgets import AnswerBudget, AnswerReader
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.metadata.followed import Metadata
-from ledgermq_broker.paths.fetch_path import refuse_unreadable
+from ledgermq_broker.paths.fetching.fetch_path import refuse_unreadable
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.find import Finder, FoundRecord, KeySearch, SearchResult, segment_key

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq_broker.bundle.shared.byte_budget import ByteBudget
-from ledgermq_broker.paths.giving_way import CREDIT_S_MAX, GivingWay
+from ledgermq_broker.paths.fetching.giving_way import CREDIT_S_MAX, GivingWay
 from tests.virtual_time import run_virtual
 
 SHARE = 0.25

@@ -9,11 +9,9 @@ last.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Sequence
 
-from ledgermq.buffers import Buffer
-from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, SubscribeNotAccepted
+from ledgermq.errors import InvalidRequest, LedgerMQError, SubscribeNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame, Frame
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
@@ -25,13 +23,14 @@ from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.filter_functions.judging import BatchPlace, FilterFunctions, Judgement, NoFilterFunctions
 from ledgermq_broker.logs import get_logger, logs_debug
 from ledgermq_broker.metadata.followed import Lookup, Metadata
-from ledgermq_broker.paths.giving_way import GivingWay
+from ledgermq_broker.paths.fetching.fetched import Cursor, Found, advance, is_news, pieces
+from ledgermq_broker.paths.fetching.giving_way import GivingWay
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.log.segments.tag_summary import masks_of
-from ledgermq_ledger.topics.topic import Topic
-from ledgermq_ledger.view.partition_index import NOTHING_LEFT_OUT, LeftOut
+from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.view.fetch_index import LeftOut
 from ledgermq_ledger.view.reader import PartitionRead
 
 PARTITIONS_MAX = 4096
@@ -51,60 +50,12 @@ READ_BYTES_LEAST = 256 * 1024
 """Room for each partition that is read side by side with others, because every read returns at
 least one batch.
 """
-FRAME_BYTES = 1024 * 1024
-"""Frames of a stream have about this size; a single batch may exceed it. A frame is copied twice on its way to
-gRPC, and no other thread of the process can run meanwhile, so that a large frame would delay the puts of
-producers, each several times.
-"""
 OBJECTS_MAX = 64
 """From this number of objects on, an answer takes in no more partitions. It bounds the space that
 the URLs of objects take in the header of the answer.
 """
 
 log = get_logger(__name__)
-
-
-@dataclass(slots=True)
-class _Cursor:
-    """Where a reader is in one partition.
-
-    `shown`: the high watermark that the reader received last. `masks`: of the tags that it wants; None: it wants
-    all records. `function`: the filter function that says which it wants; empty: none.
-    """
-
-    name: str
-    partition: int
-    topic_id: int
-    offset: int
-    topic: Topic | None = None
-    bundle: int | None = None
-    masks: tuple[int, ...] | None = None
-    function: str = ""
-    high_watermark: int = 0
-    shown: int = -1
-
-
-@dataclass(slots=True)
-class _Found:
-    """`urls`: of the batches that are not in `data`; one for each of the header's batches."""
-
-    header: pb.FetchedPartition
-    data: list[Buffer] = field(default_factory=list)
-    left_out: LeftOut = NOTHING_LEFT_OUT
-    urls: list[str] = field(default_factory=list)
-
-    @property
-    def payload_bytes(self) -> int:
-        return sum(len(piece) for piece in self.data)
-
-    @property
-    def answer_bytes(self) -> int:
-        return self.payload_bytes + self.header.ByteSize()
-
-    @property
-    def size_bytes(self) -> int:
-        """Return the bytes of the answer, including those that the caller reads itself."""
-        return sum(batch.length for batch in self.header.batches)
 
 
 class FetchPath:
@@ -173,15 +124,15 @@ class FetchPath:
                 found, had_room = await self._next_answer(reader, cursors, request, room_until)
                 room_until = asyncio.get_running_loop().time() + ROOM_WAIT_S
                 is_empty = not any(part.header.batches or part.header.next_offset for part in found)
-                news = [part for part, cursor in zip(found, cursors, strict=False) if _is_news(part, cursor)]
+                news = [part for part, cursor in zip(found, cursors, strict=False) if is_news(part, cursor)]
                 if not had_room and not news:
                     news = found[:1]
                 failed = {(part.header.topic, part.header.partition) for part in found if part.header.HasField("error")}
                 for part, cursor in zip(found, cursors, strict=False):
-                    _advance(cursor, part)
+                    advance(cursor, part)
                 served = [cursor for cursor in cursors[: len(found)] if (cursor.name, cursor.partition) not in failed]
                 cursors = cursors[len(found) :] + served  # a partition that had no turn is first in the next answer
-                frames = [self._frame(piece) for piece in _pieces(news)][::-1]
+                frames = [self._frame(piece) for piece in pieces(news)][::-1]
                 is_behind = len(frames) > 1 and not reader.urgent
                 del found, news  # only the frames hold their batches, and only its receiver holds a frame
                 if frames:
@@ -194,15 +145,15 @@ class FetchPath:
                 if cursors and is_empty and had_room:
                     await self._wait(cursors, asyncio.get_running_loop().time() + STREAM_WAIT_S)
 
-    def _reader(self, cursors: Sequence[_Cursor], *, once: bool = False) -> AnswerReader:
+    def _reader(self, cursors: Sequence[Cursor], *, once: bool = False) -> AnswerReader:
         """Return the caller's reader of the budget. Brokers that follow internal topics also fetch;
         they wait behind no consumer.
         """
         return self._answers.reader(once=once, urgent=all(keys.is_internal(cursor.name) for cursor in cursors))
 
     async def _next_answer(
-        self, reader: AnswerReader, cursors: Sequence[_Cursor], request: pb.FetchRequest, until_s: float
-    ) -> tuple[list[_Found], bool]:
+        self, reader: AnswerReader, cursors: Sequence[Cursor], request: pb.FetchRequest, until_s: float
+    ) -> tuple[list[Found], bool]:
         """Return batches of the first cursors, and True. If memory was not free by `until_s`: only the ends, and
         False.
         """
@@ -223,13 +174,13 @@ class FetchPath:
                 return found, True
             reader.rest()
 
-    async def _collect(self, cursors: Sequence[_Cursor], room: int, *, direct: bool) -> list[_Found]:
+    async def _collect(self, cursors: Sequence[Cursor], room: int, *, direct: bool) -> list[Found]:
         """Collect what the first cursors have, some at a time, until the answer is full: a prefix
         of `cursors`, in their order.
 
         With `room` 0: the ends of all cursors, and no batch.
         """
-        found: list[_Found] = []
+        found: list[Found] = []
         lookup = self._metadata.lookup()
         ends_only = room == 0
         at, payload_bytes = 0, 0
@@ -249,9 +200,9 @@ class FetchPath:
                 break
         return found
 
-    async def _read(self, lookup: Lookup, cursor: _Cursor, bytes_max: int, direct: bool) -> _Found:
+    async def _read(self, lookup: Lookup, cursor: Cursor, bytes_max: int, direct: bool) -> Found:
         header = pb.FetchedPartition(topic=cursor.name, topic_id=cursor.topic_id, partition=cursor.partition)
-        found = _Found(header)
+        found = Found(header)
         try:
             owner = await self._locate(lookup, cursor)
             assert cursor.topic is not None
@@ -298,7 +249,7 @@ class FetchPath:
             self._log_sent(cursor, header)
         return found
 
-    async def _judge(self, cursor: _Cursor, fetched: PartitionRead) -> list[tuple[StoredBatch, Judgement]]:
+    async def _judge(self, cursor: Cursor, fetched: PartitionRead) -> list[tuple[StoredBatch, Judgement]]:
         """Let the cursor's function judge batches, until it has taken JUDGE_S. Raises what it raises at the first."""
         judged: list[tuple[StoredBatch, Judgement]] = []
         loop = asyncio.get_running_loop()
@@ -316,7 +267,7 @@ class FetchPath:
         return judged
 
     @staticmethod
-    def _add_judged(found: _Found, judged: Sequence[tuple[StoredBatch, Judgement]]) -> None:
+    def _add_judged(found: Found, judged: Sequence[tuple[StoredBatch, Judgement]]) -> None:
         """Add the batches of which the function keeps something; the others are left out."""
         header = found.header
         header.judged = True
@@ -336,7 +287,7 @@ class FetchPath:
             else:
                 found.left_out = found.left_out.and_(LeftOut(1, batch.record_count, len(batch.data)))
 
-    def _frame(self, found: Sequence[_Found]) -> FetchFrame:
+    def _frame(self, found: Sequence[Found]) -> FetchFrame:
         objects: dict[str, int] = {}
         for part in found:
             for batch, url in zip(part.header.batches, part.urls, strict=False):
@@ -350,7 +301,7 @@ class FetchPath:
         return Frame(header, [piece for part in found for piece in part.data])
 
     @staticmethod
-    def _log_sent(cursor: _Cursor, header: pb.FetchedPartition) -> None:
+    def _log_sent(cursor: Cursor, header: pb.FetchedPartition) -> None:
         end = header.batches[-1].base_offset + header.batches[-1].record_count
         log.debug(
             "batches sent",
@@ -361,7 +312,7 @@ class FetchPath:
             end=end,
         )
 
-    async def _locate(self, lookup: Lookup, cursor: _Cursor) -> BundleOwner:
+    async def _locate(self, lookup: Lookup, cursor: Cursor) -> BundleOwner:
         topic, cursor.bundle = await lookup.partition(cursor.name, cursor.partition, cursor.topic_id)
         refuse_unreadable(topic)
         if not topic.settings.accept_subscribe:
@@ -371,7 +322,7 @@ class FetchPath:
         cursor.topic, cursor.topic_id = topic, topic.id
         return await self._ownership.owner(cursor.bundle)
 
-    async def _wait(self, cursors: Sequence[_Cursor], deadline: float) -> bool:
+    async def _wait(self, cursors: Sequence[Cursor], deadline: float) -> bool:
         """Wait until a partition has something above the high watermark last sent, or changes
         owners. Return False if the time was up first.
 
@@ -393,43 +344,6 @@ class FetchPath:
         return await one_ends(tasks, deadline)
 
 
-def _pieces(found: Sequence[_Found]) -> Iterator[list[_Found]]:
-    """Yield what was found in pieces of about `FRAME_BYTES`, of whole batches, in order."""
-    piece: list[_Found] = []
-    size_bytes = 0
-    for part in (part for whole in found for part in _parts(whole)):
-        if piece and size_bytes + part.payload_bytes > FRAME_BYTES:
-            yield piece
-            piece, size_bytes = [], 0
-        piece.append(part)
-        size_bytes += part.payload_bytes
-    if piece:
-        yield piece
-
-
-def _parts(found: _Found) -> Iterator[_Found]:
-    """Yield what was found in a partition in parts of about `FRAME_BYTES`."""
-    if found.payload_bytes <= FRAME_BYTES or len(found.data) == 1:
-        yield found
-        return
-    batches, data = list(found.header.batches), found.data
-    first = 0
-    while first < len(data):
-        end, size_bytes = first + 1, len(data[first])
-        while end < len(data) and size_bytes + len(data[end]) <= FRAME_BYTES:
-            size_bytes += len(data[end])
-            end += 1
-        header = pb.FetchedPartition()
-        header.CopyFrom(found.header)
-        del header.batches[:]
-        header.batches.extend(batches[first:end])
-        is_last = end == len(data)
-        if not is_last:
-            header.next_offset = header.failed = 0
-        yield _Found(header, data[first:end], found.left_out if is_last else NOTHING_LEFT_OUT)
-        first = end
-
-
 def refuse_unreadable(topic: Topic) -> None:
     """Raise SubscribeNotAccepted for a topic of staged or hidden batches. No client reads them or
     learns their offsets; brokers read them through the bundle's owner.
@@ -439,14 +353,14 @@ def refuse_unreadable(topic: Topic) -> None:
         raise SubscribeNotAccepted(f"topic {topic.name!r} belongs to the system: it holds what {what}")
 
 
-def _cursors(request: pb.FetchRequest, *, is_stream: bool = False) -> list[_Cursor]:
+def _cursors(request: pb.FetchRequest, *, is_stream: bool = False) -> list[Cursor]:
     """`is_stream`: leave out batches without the tags that the request names, and what its functions leave out."""
     if not is_stream and any(wanted.function for wanted in request.partitions):
         raise InvalidRequest("a filter function is served by streams only")
     if not 0 < len(request.partitions) <= PARTITIONS_MAX:
         raise InvalidRequest(f"a fetch names 1 to {PARTITIONS_MAX} partitions, not {len(request.partitions)}")
     cursors = [
-        _Cursor(
+        Cursor(
             wanted.topic,
             wanted.partition,
             wanted.topic_id,
@@ -459,20 +373,3 @@ def _cursors(request: pb.FetchRequest, *, is_stream: bool = False) -> list[_Curs
     if len({(cursor.name, cursor.partition) for cursor in cursors}) < len(cursors):
         raise InvalidRequest("a fetch names each partition once")
     return cursors
-
-
-def _is_news(part: _Found, cursor: _Cursor) -> bool:
-    header = part.header
-    return (
-        bool(header.batches or header.next_offset) or header.HasField("error") or header.high_watermark > cursor.shown
-    )
-
-
-def _advance(cursor: _Cursor, part: _Found) -> None:
-    cursor.shown = max(cursor.shown, part.header.high_watermark)
-    if part.header.batches:
-        last = part.header.batches[-1]
-        if last.base_offset + last.record_count <= cursor.offset:
-            raise CorruptFrame(f"{cursor.name}/{cursor.partition}: batches below offset {cursor.offset} were read")
-        cursor.offset = last.base_offset + last.record_count
-    cursor.offset = max(cursor.offset, part.header.next_offset)

@@ -1,0 +1,1 @@
+"""The path of records to readers: fetch, long polls and streams, and how streams give way to producers."""
