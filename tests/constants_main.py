@@ -12,7 +12,7 @@ from dataclasses import fields
 from functools import partial
 
 import ledgermq_broker.access.identity.jwt
-import ledgermq_broker.broker
+import ledgermq_broker.composition
 import ledgermq_broker.node
 import ledgermq_broker.settings.brokers
 from ledgermq.cli.main import main
@@ -39,7 +39,7 @@ def replace_constants(values: dict[str, int]) -> None:
         **others,  # type: ignore[arg-type]
         limits=(TransactionLimits(**transactions), TimerLimits(**timers)),
     )
-    for module in (ledgermq_broker.broker, ledgermq_broker.settings.brokers):
+    for module in (ledgermq_broker.composition, ledgermq_broker.settings.brokers):
         module.BrokerConstants = made  # type: ignore[assignment,misc]
 
 

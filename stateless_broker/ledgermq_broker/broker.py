@@ -1,5 +1,4 @@
-"""Compose one broker from membership, ownership, metadata, controller and service. This is the
-composition root, without gRPC.
+"""One broker of a cluster, from its start to its end.
 
 It runs in any event loop with the `Sources` and `Connector` given. A process gives real ones; an
 embedded cluster and the simulator give their own.
@@ -8,191 +7,33 @@ embedded cluster and the simulator give their own.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Collection, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
 
 from ledgermq.errors import InvalidConfig
-from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.api import BrokerApi, Connector
+from ledgermq.protocol.api import Connector
 from ledgermq.sources import Sources
-from ledgermq_broker.access.door import Door
-from ledgermq_broker.access.freshness import Everywhere, RulesInForce
-from ledgermq_broker.access.identity.broker_identity import BrokerCredentials, BrokerProofs, KeyPair
-from ledgermq_broker.access.quota_counts import QuotaCounts
-from ledgermq_broker.access.quota_path import QuotaPath
-from ledgermq_broker.access.rule_path import RulePath
-from ledgermq_broker.admission.fair_window import FairWindow
-from ledgermq_broker.backlogs.counts import BacklogCounts
-from ledgermq_broker.backlogs.quotas import Backlogs
-from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits, BundleMetrics
-from ledgermq_broker.cluster.directory import Directory
-from ledgermq_broker.cluster.heartbeat import ENFORCING
-from ledgermq_broker.cluster.membership import Membership
-from ledgermq_broker.cluster.ownership import Ownership, OwnershipTimes
-from ledgermq_broker.cluster.peers import Peers
-from ledgermq_broker.exclusive.holders import EXCLUSIVE
-from ledgermq_broker.features import ANNOUNCED, FEATURES
-from ledgermq_broker.filter_functions.judging import FilterFunctions, NoFilterFunctions
-from ledgermq_broker.groups.groups import GROUPS
-from ledgermq_broker.health import Alarms
-from ledgermq_broker.internal.bundle_calls import BundleCalls
-from ledgermq_broker.internal.feature import BrokerParts, one_of
-from ledgermq_broker.internal.term import TermParts
-from ledgermq_broker.internal.terms import InternalTerms
+from ledgermq_broker.bundle.shared.context import BundleMetrics
+from ledgermq_broker.composition import Composition, bundle_limits
+from ledgermq_broker.filter_functions.judging import FilterFunctions
 from ledgermq_broker.logs import get_logger
-from ledgermq_broker.metadata.at_controller import AtController
-from ledgermq_broker.metadata.controller import Controller
-from ledgermq_broker.metadata.followed import Metadata, Source
 from ledgermq_broker.metadata.topic_changes import TopicLimits
-from ledgermq_broker.paths.fetching.fetch_path import FetchPath
-from ledgermq_broker.paths.fetching.giving_way import GivingWay
-from ledgermq_broker.paths.produce_path import ProducePath
-from ledgermq_broker.paths.received_batches import BatchChecks
-from ledgermq_broker.queues.shares import QUEUES
-from ledgermq_broker.service import BrokerService, ClusterPath, service_of
 from ledgermq_broker.settings.brokers import BrokerSettings
-from ledgermq_broker.settings.by_store import giving_way_share, shared_within_s
 from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_broker.settings.processes import from_settings
-from ledgermq_broker.timed.timers import TIMED
-from ledgermq_broker.transactions.transactions import TRANSACTIONS
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking
-from ledgermq_ledger.cluster import ClusterSettings, open_cluster
+from ledgermq_ledger.cluster import open_cluster
 from ledgermq_ledger.fsck.cluster_fit import check_fit
-from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.root.copies import copies_of
-from ledgermq_ledger.root.store_clock import StoreClock
-from ledgermq_ledger.root.two_clocks import TwoClocks
-from ledgermq_ledger.topics.topic import Topic
 
 log = get_logger(__name__)
 
 
-class Broker:
+class Broker(Composition):
     """One broker; clients and other brokers call `service`. `opened`: its features, by `ledgermq_broker.features`.
 
     `failed` is the error that ended the broker, if it ended because of an error.
     """
-
-    def __init__(
-        self,
-        store: ObjectStore,
-        sources: Sources,
-        settings: BrokerSettings,
-        cluster: ClusterSettings,
-        address: str,
-        connector: Connector,
-        run_blocking: RunBlocking = asyncio.to_thread,
-        metrics: BundleMetrics | None = None,
-        constants: BrokerConstants | None = None,
-        counts: Sequence[object] = (),
-        functions: FilterFunctions | None = None,
-        kafka_address: str = "",
-    ) -> None:
-        self.broker_id = settings.broker_id or f"b-{sources.new_id().hex()[:12]}"
-        self.address = address
-        self.cluster_id = cluster.cluster_id
-        self.version = version("ledgermq")
-        self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        self.settings = settings
-        self._constants = constants or BrokerConstants()
-        self._counts = counts
-        self._functions = functions or NoFilterFunctions()
-        self._clocks = TwoClocks(store, sources)
-        self._store_clock = StoreClock(store)
-        self.alarms = Alarms()
-        pair = KeyPair(sources)
-        self.membership = self._new_membership(store, sources, pair.public, kafka_address)
-        self.credentials = BrokerCredentials(pair, self.membership, self._store_clock.now_us)
-        self.directory = Directory(cluster.bundles)
-        interval_s = self.membership.interval_s
-        self._peers = Peers(connector.proving(self.credentials.credential), interval_s, self._peer_lost)
-        self.metadata = Metadata(
-            LedgerRef(store, keys.METADATA_BUNDLE, cluster, sources),
-            self._metadata_source,
-            self._peers.connection,
-            self._catalog_changed,
-            lambda: not self.rules.enforced,
-        )
-        self.rules = RulesInForce(
-            self.metadata, self.membership, settings.supers(), enforced=settings.security == "rules"
-        )
-        self.context = self._new_context(store, sources, cluster, metrics or BundleMetrics(), run_blocking)
-        times = self._times(settings, interval_s)
-        self.ownership = Ownership(
-            self.membership, self._peers, self.directory, self.context, sources, times, self._ownership_changed
-        )
-        self.ownership.on_leave = self.rules.withdraw
-        self._add_alarms(store)
-        self.controller = self._new_controller()
-        self._calls = BundleCalls(self._asked)
-        self.service = self._put_service_together(run_blocking)
-        proofs = BrokerProofs(self.membership, self._store_clock.now_us)
-        self.door = Door(
-            self.service, self.rules, proofs, sources, one_of(counts, QuotaCounts), self.transactions.has_staged
-        )
-        self._run: asyncio.Task[None] | None = None
-
-    def _new_membership(self, store: ObjectStore, sources: Sources, public_key: str, kafka_address: str) -> Membership:
-        settings = self.settings
-        return Membership(
-            store,
-            sources,
-            self.broker_id,
-            self.address,
-            settings.heartbeat_interval_s(store.url),
-            settings.peer_address or "",
-            self._clocks.learn,
-            settings.rack,
-            self.alarms.now,
-            self.version,
-            on_store_time_reached=self._store_clock.learn,
-            public_key=public_key,
-            kafka_address=kafka_address,
-        )
-
-    def _new_context(
-        self,
-        store: ObjectStore,
-        sources: Sources,
-        cluster: ClusterSettings,
-        metrics: BundleMetrics,
-        run_blocking: RunBlocking,
-    ) -> BundleContext:
-        return BundleContext(
-            store,
-            sources,
-            cluster,
-            self.broker_id,
-            lambda: self.metadata.catalog,
-            _bundle_limits(self.settings, store.url),
-            metrics,
-            run_blocking,
-            self._store_clock.now_us,
-            self._kept,
-            self._bring,
-        )
-
-    def _new_controller(self) -> Controller:
-        return Controller(
-            self.context.compaction,
-            self.metadata,
-            self.ownership,
-            from_settings(TopicLimits, self.settings),
-            FEATURES,
-            self.membership.lacking,
-            self._prepare_move,
-        )
-
-    def _add_alarms(self, store: ObjectStore) -> None:
-        for alarms in (self.rules.alarms, self._parked, self._takes_no_records, self.context.table_alarms):
-            self.alarms.add(alarms)
-        if (copies := copies_of(store)) is not None:
-            self.alarms.add(lambda: sorted(copies.damaged.values()))
 
     @classmethod
     async def start(
@@ -263,7 +104,7 @@ class Broker:
         the next start.
         """
         self.settings = settings
-        self.context.take_limits(_bundle_limits(settings, self.context.store.url))
+        self.context.take_limits(bundle_limits(settings, self.context.store.url))
         self.ownership.times = self._times(settings, self.membership.interval_s)
         self.controller.limits = from_settings(TopicLimits, settings)
         self._fetch_path.wait_s_max = settings.fetch_wait_ms_max / 1000
@@ -284,181 +125,3 @@ class Broker:
             await self.ownership.stop()
             if not self.failed.done():
                 self.failed.set_result(failed.exceptions[0])
-
-    def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
-        checks = BatchChecks(run_blocking, self._check_backlog, self.context.append_now_us)
-        window = FairWindow(shared_within_s(self.context.store.url))
-        produce_path = ProducePath(self.metadata, self.ownership, checks, self.context.metrics, window)
-        self._fetch_path = self._new_fetch_path()
-        at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
-        self.internal = InternalTerms(
-            self.ownership,
-            TermParts(
-                lambda: self.metadata.catalog, self.context.sources, lambda: self.ownership.times.damaged_retry_s
-            ),
-        )
-        parts = self._open_features(checks, produce_path, at_controller)
-        for serving in self.opened:
-            self.alarms.add(serving.alarms)
-        self.backlogs = Backlogs(
-            self.metadata,
-            self.ownership,
-            self._broker,
-            self.groups,
-            self.shares,
-            self._passed_us,
-            one_of(self._counts, BacklogCounts),
-        )
-        rule_path = RulePath(
-            self.controller,
-            at_controller,
-            self.metadata,
-            self.rules,
-            Everywhere(self.membership, self._peers.connection),
-            self.context.sources,
-            self.membership.me.session,
-        )
-        quota_path = QuotaPath(
-            at_controller,
-            self.metadata,
-            rule_path.put,
-            self.context.sources,
-            self.rules.usages,
-            self._tables_used_by,
-        )
-        ledger = self.context.ledger(keys.METADATA_BUNDLE)
-        cluster_path = ClusterPath(ledger, self.version, self.membership, self.directory, self.ownership)
-        return service_of(parts, cluster_path, self._fetch_path, rule_path, quota_path)
-
-    def _new_fetch_path(self) -> FetchPath:
-        settings, root_url = self.settings, self.context.store.url
-        return FetchPath(
-            self.metadata,
-            self.ownership,
-            settings.fetch_wait_ms_max / 1000,
-            self.context.metrics,
-            self.context.answers,
-            direct=settings.shares_locations(root_url),
-            functions=self._functions,
-            give_way=lambda: GivingWay(self.context.produce_memory, giving_way_share(root_url)),
-        )
-
-    def _open_features(
-        self, checks: BatchChecks, produce_path: ProducePath, at_controller: AtController
-    ) -> BrokerParts:
-        parts = BrokerParts(
-            address=self.address,
-            settings=lambda: self.settings,
-            constants=self._constants,
-            counts=self._counts,
-            context=self.context,
-            ownership=self.ownership,
-            metadata=self.metadata,
-            controller=self.controller,
-            at_controller=at_controller,
-            terms=self.internal,
-            clocks=self._clocks,
-            store_clock=self._store_clock,
-            calls=self._calls,
-            asked=self._asked,
-            rack_of=self._rack_of,
-            checks=checks,
-            produce_path=produce_path,
-        )
-        self.opened = parts.opened
-        self.opened.open_all(FEATURES, parts)
-        self.groups, self.transactions = self.opened.of(GROUPS), self.opened.of(TRANSACTIONS)
-        self.timers, self.shares = self.opened.of(TIMED), self.opened.of(QUEUES)
-        self.holders = self.opened.of(EXCLUSIVE)
-        return parts
-
-    def _tables_used_by(self, principal: int) -> dict[str, int]:
-        """Return what a principal (a hash of its name) has of the tables that all share, in all bundles of this
-        broker.
-        """
-        found: Counter[str] = Counter()
-        for table in (*self.ownership.terms.opened.values(), *self.opened):
-            found.update(table.used_by(principal))
-        return {name: found[name] for name in sorted(found)}
-
-    def _features(self) -> tuple[str, ...]:
-        """Decide whether rules are enforced, if that depends on the other brokers; return what this broker has."""
-        if self.settings.security == "auto":
-            self.rules.follow_others()
-        return (*ANNOUNCED, ENFORCING) if self.rules.is_decided else ANNOUNCED
-
-    def _times(self, settings: BrokerSettings, interval_s: float) -> OwnershipTimes:
-        constants = self._constants
-        return OwnershipTimes(
-            interval_s,
-            settings.holding_ms / 1000,
-            constants.damaged_retry_s,
-            constants.ownership_wait_s,
-            constants.loads,
-        )
-
-    def _broker(self, address: str) -> BrokerApi:
-        return self.service if address == self.address else self._peers.connection(address)
-
-    def _kept(self, bundle: int, place: PartitionId) -> Sequence[str]:
-        return self.internal.kept(bundle, place)
-
-    async def _bring(self, source: int, target: int, places: Collection[PartitionId]) -> None:
-        await self.internal.bring(self.context.ledger(source), target, places)
-
-    def _asked(self, bundle: int, named: str) -> tuple[str, BrokerApi]:
-        """See `BundleCalls`."""
-        whom = named or self.ownership.address_of(bundle) or self.address
-        return whom, self._broker(whom)
-
-    async def _prepare_move(self, bundle: int, key: PartitionId, dry_run: bool) -> None:
-        request = pb.PrepareMoveRequest(topic_id=key.topic_id, partition=key.partition, dry_run=dry_run)
-        await self._calls.at(bundle, lambda broker: broker.prepare_move(request))
-
-    def _check_backlog(self, topic: Topic, partition: int) -> None:
-        self.backlogs.check_batch(topic, partition)
-
-    def _passed_us(self) -> int | None:
-        """Return a time that the clocks of the store and of this machine have passed; None if it is not known."""
-        store_us = self._store_clock.now_us()
-        return None if store_us is None else min(store_us, self.context.sources.now_us())
-
-    def _rack_of(self, bundle: int) -> str:
-        owner = self.directory.owners.get(bundle)
-        return owner.rack if owner is not None else ""
-
-    def _metadata_source(self) -> Source | None:
-        opened = self.ownership.opened.get(keys.METADATA_BUNDLE)
-        if opened is not None and opened.lost is None:
-            return opened
-        address = self.ownership.address_of(keys.METADATA_BUNDLE)
-        return address if address and address != self.address else None
-
-    def _peer_lost(self, broker: str, refused: bool) -> None:
-        self.ownership.report_lost(broker, refused)
-
-    def _parked(self) -> list[str]:
-        return [alarm for _, owner in sorted(self.ownership.opened.items()) for alarm in owner.parked()]
-
-    def _takes_no_records(self) -> list[str]:
-        refusal = self.ownership.write_refusal
-        return [f"the object store takes no records, reads go on: {refusal.message}"] if refusal is not None else []
-
-    def _catalog_changed(self) -> None:
-        if self.directory.grow(self.metadata.catalog.bundles(self.context.cluster)):
-            log.info("bundles added", bundles=len(self.directory.claims))
-            self.ownership.bundles_added()
-        self.rules.catalog_changed()
-        self.internal.catalog_changed()
-        self.backlogs.catalog_changed()
-        for owner in self.ownership.opened.values():
-            owner.catalog_changed()
-
-    def _ownership_changed(self) -> None:
-        self.metadata.ownership_changed()
-        self.controller.ownership_changed()
-        self.internal.ownership_changed()
-
-
-def _bundle_limits(settings: BrokerSettings, root_url: str) -> BundleLimits:
-    return from_settings(BundleLimits, settings, flush_spacing_s=settings.flush_spacing_s(root_url))

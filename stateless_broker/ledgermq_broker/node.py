@@ -29,13 +29,13 @@ from ledgermq_broker.broker import Broker
 from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_broker.filter_functions.judging import FilterFunctionCounts
 from ledgermq_broker.filter_functions.processes import ProcessFunctions
-from ledgermq_broker.health import Health
+from ledgermq_broker.health.readiness import Health
+from ledgermq_broker.health.store_wait import when_store_answers
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.ports.call_meter import CallMeter
 from ledgermq_broker.ports.grpc_server import CALLS_MAX, GrpcServer
 from ledgermq_broker.ports.tls import Certificates, tls_to_peers
 from ledgermq_broker.settings.brokers import BrokerSettings
-from ledgermq_broker.store_wait import when_store_answers
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.probe import probe_store
 from ledgermq_ledger.object_store.wrappers.metered import StoreMeter

@@ -21,7 +21,7 @@ from ledgermq_broker.cluster.directory import Directory
 from ledgermq_broker.cluster.heartbeat import Heartbeat
 from ledgermq_broker.cluster.membership import Membership
 from ledgermq_broker.cluster.ownership import Ownership
-from ledgermq_broker.health import problems
+from ledgermq_broker.health.readiness import problems
 from ledgermq_broker.internal.feature import BrokerParts
 from ledgermq_broker.metadata.followed import Lookup, Metadata
 from ledgermq_broker.metadata.table_path import TablePath

@@ -12,8 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from ledgermq.errors import LedgerMQError, NotOwner, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker import broker as composition
-from ledgermq_broker import features
+from ledgermq_broker import composition, features
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.internal.core import CoreKind, Opening
 from ledgermq_broker.internal.feature import BrokerParts, Feature, Gauge, Serving, StoredRoot, refused

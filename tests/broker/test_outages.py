@@ -11,8 +11,8 @@ import pytest
 
 from ledgermq.errors import StoreUnusable, Unauthorized
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.health import DRAINING, STARTING, Health
-from ledgermq_broker.store_wait import when_store_answers
+from ledgermq_broker.health.readiness import DRAINING, STARTING, Health
+from ledgermq_broker.health.store_wait import when_store_answers
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.probe import probe_store
 from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore

@@ -14,7 +14,7 @@ from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import InvalidRequest, LedgerMQError, ResourceExhausted, Unavailable, UnknownGroup
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker import logs
-from ledgermq_broker.health import Health
+from ledgermq_broker.health.readiness import Health
 from ledgermq_broker.metrics.process_metrics import ProcessMetrics
 from ledgermq_broker.ports.in_process import InProcessConnector, Network
 from ledgermq_broker.process.run import admin_port

@@ -21,7 +21,7 @@ from aiohttp.typedefs import Handler
 
 from ledgermq.errors import InvalidConfig
 from ledgermq.runtime.ports.bounded_connections import ADMIN_PORT, BoundedConnections
-from ledgermq_broker.health import Health
+from ledgermq_broker.health.readiness import Health
 
 Render = Callable[[], bytes]
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -26,7 +26,7 @@ from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 from ledgermq_broker.access.audit.log import open_audit_file
-from ledgermq_broker.health import Health
+from ledgermq_broker.health.readiness import Health
 from ledgermq_broker.logs import configure_logs, follow_process, get_logger
 from ledgermq_broker.metrics.process_metrics import ProcessMetrics
 from ledgermq_broker.node import Node

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from ledgermq_broker.health import Health
+from ledgermq_broker.health.readiness import Health
 from ledgermq_broker.ports import admin_server
 from ledgermq_broker.ports.admin_server import ADMIN_PORT, AdminServer
 from tests.certificates import Authority

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ledgermq_broker.cluster.directory import Directory
 from ledgermq_broker.cluster.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
-from ledgermq_broker.health import ALARM_CHARS_MAX, ALARMS_MAX, CHANGES_MAX, Alarms, problems
+from ledgermq_broker.health.readiness import ALARM_CHARS_MAX, ALARMS_MAX, CHANGES_MAX, Alarms, problems
 
 
 def directory(bundles: dict[int, int], troubles: dict[int, str] | None = None) -> Directory:

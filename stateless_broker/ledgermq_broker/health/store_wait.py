@@ -12,7 +12,7 @@ from typing import TypeVar
 from ledgermq.errors import RetriableError
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
-from ledgermq_broker.health import Health
+from ledgermq_broker.health.readiness import Health
 from ledgermq_broker.logs import get_logger
 
 PAUSE_FIRST_S, PAUSE_S_MAX = 0.5, 10.0
