@@ -1,33 +1,26 @@
 """Run the controller: the broker that owns bundle 0 changes topics by appending to `__metadata`.
 
-One change at a time: catch up with the log, decide on the catalog, append, wait until it is
-durable, apply. So the ledger orders two controllers that race, and a change that was not
-acknowledged may still have happened. Names of deleted topics are freed in the background, once
-nothing of the topic remains.
+`Changes` says how a change becomes durable, `Endings` what is done in the background.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
-
-import pyarrow as pa
-from crc32c import crc32c
+from typing import Protocol
 
 from ledgermq.errors import InvalidRequest, LedgerMQError, TopicExists, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.batches.records import SCHEMA, encode_batch
-from ledgermq.runtime.tasks import retrieve_error
 from ledgermq.runtime.wait import wait_for
 from ledgermq_broker.bundle.moving import LEAVING_S
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.cluster.heartbeat import ADDED_BUNDLES, MOVES, RULES, TABLES, UNDELETE, Heartbeat
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.logs import get_logger
+from ledgermq_broker.metadata.endings import Endings
 from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_broker.metadata.topic_changes import (
     TopicLimits,
@@ -36,35 +29,26 @@ from ledgermq_broker.metadata.topic_changes import (
     created,
     created_internal,
     deleted,
-    grace_ended,
-    move_ended,
     moved,
     undeleted,
     with_more_bundles,
 )
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import BUNDLES_MAX, mark_grown
-from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
-from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.parquet.compaction import Compaction
-from ledgermq_ledger.parquet.hand_over import has_forgotten
 from ledgermq_ledger.rounds.runner import bring_facts_into_force
-from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic, encode_topic_record, topic_key
 from ledgermq_ledger.topics.facts import concern_protection
-from ledgermq_ledger.topics.topic import METADATA, PartitionMove, Topic, encode_topic_record, topic_key
 
 Decide = Callable[[Catalog], list[tuple[bytes, bytes | None]]]
 """Decides on records of `__metadata` that are no topic's: (key, value, or None to delete the key)."""
 REMOVAL_PAUSE_S_MIN = 0.5
 REMOVAL_PAUSE_S_MAX = 60.0
-GRACE_PAUSE_S_MAX = 3600.0
-"""Between two looks whether graces have ended; a clock may have been set meanwhile."""
 MOVING_PAUSE_S_MAX = 5.0
 """No jitter: a cluster has one controller, so nothing comes back at the same time."""
 
-T = TypeVar("T")
+
 log = get_logger(__name__)
 
 
@@ -82,7 +66,7 @@ class InternalTopics(Protocol):
     def announced(self) -> str: ...
 
 
-class Controller:
+class Controller(Endings):
     """`internal`: all internal topics that this release knows, except `__metadata`. `lacking(feature)` returns the
     brokers that are present without it. `prepare_move(bundle, partition, dry_run)` asks the owner of a bundle to let a
     partition go (`BundleOwner.prepare_move`).
@@ -98,20 +82,12 @@ class Controller:
         lacking: Callable[[str], Sequence[Heartbeat]],
         prepare_move: Callable[[int, PartitionId, bool], Awaitable[None]],
     ) -> None:
-        self._compaction = compaction
-        self._cluster = compaction.cluster
-        self._sources = compaction.sources
-        self._metadata = metadata
-        self._ownership = ownership
+        super().__init__(compaction, metadata, ownership, lacking)
         self.limits = limits
         self._internal = [spec for each in internal for spec in each.topics]
         self._together = {spec.name: each for each in internal for spec in each.topics}
-        self._lacking = lacking
         self._prepare_move = prepare_move
-        self._lock = asyncio.Lock()
         self._opened: BundleOwner | None = None
-        self._changed = asyncio.Event()
-        self._changes: set[asyncio.Task[Any]] = set()
 
     async def create_topic(
         self, name: str, partitions: int, settings: dict[str, str], nonce: bytes = b"", *, dry_run: bool = False
@@ -325,25 +301,11 @@ class Controller:
             if await wait_for(self._changed, waits_s):
                 pause_s = REMOVAL_PAUSE_S_MIN
 
-    def _bundles(self) -> int:
-        """Return the number of bundles in force, by the catalog on which the change builds."""
-        return self._metadata.catalog.bundles(self._cluster)
-
     def _check_place(self, wish: Topic, before: Topic | None = None) -> None:
         """Check where an archive may be, and whether every broker keeps tables. Raises InvalidConfig, Unavailable."""
         self.limits.check_archive(self._compaction.store.url, wish, before)
         if wish.settings.table_generation and (before is None or not before.settings.table_generation):
             self.require(TABLES)
-
-    def require(self, feature: str) -> None:
-        """Raise Unavailable if a broker that is present lacks the feature."""
-        for heartbeat in self._lacking(feature)[:1]:
-            release = heartbeat.release or "a release that does not announce its number"
-            raise Unavailable(
-                f"{feature} need every broker, but broker {heartbeat.broker} at {heartbeat.address} runs {release}"
-                " without them: upgrade or stop it, then retry",
-                retry_after_ms=5000,
-            )
 
     async def put_rules(self, decide: Decide, feature: str = RULES) -> int:
         """Write records of access rules, tokens and quotas; return the offset behind all that the decision builds
@@ -366,40 +328,6 @@ class Controller:
 
         return await self._to_its_end(put())
 
-    async def _change(self, decide: Callable[[Catalog], Topic]) -> Topic:
-        return await self._to_its_end(self._change_now(decide))
-
-    async def _to_its_end(self, change: Coroutine[Any, Any, T]) -> T:
-        """Run a change to its end even if its caller is cancelled: half a change would block the next one."""
-        task = asyncio.create_task(change, name="change of metadata")
-        self._changes.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._changes.discard(task)
-        retrieve_error(task)
-
-    async def _change_now(self, decide: Callable[[Catalog], Topic]) -> Topic:
-        async with self._lock:
-            owner = await self._ready()
-            wish = decide(self._metadata.catalog)
-            await self._append(owner, topic_key(wish.name), encode_topic_record(wish, creation=wish.id < 0))
-            self._changed.set()
-            return self._metadata.catalog.topics_by_name[wish.name]
-
-    async def _ready(self) -> BundleOwner:
-        """Return bundle 0 with the catalog caught up.
-
-        The first controller of a cluster writes record 0.
-        """
-        owner = await self._ownership.owner(keys.METADATA_BUNDLE)
-        await self._metadata.pull(owner)
-        if self._metadata.catalog.offset == 0:
-            founding = Topic(METADATA.id, METADATA.name, METADATA.bundles, created_ms=self._sources.now_ms())
-            await self._append(owner, topic_key(founding.name), encode_topic_record(founding, creation=True))
-        return owner
-
     async def _put_in_force(self, topic: Topic) -> None:
         """Write into the newest checkpoint of each of the topic's bundles what protects its records now (design D1)."""
 
@@ -419,89 +347,3 @@ class Controller:
                 raise Unavailable(text, retry_after_ms=1000, object_key=error.object_key) from error
             if isinstance(error, BaseException):
                 raise error
-
-    async def _append(self, owner: BundleOwner, key: bytes, value: bytes | None) -> None:
-        await self._append_all(owner, [(key, value)])
-
-    async def _append_all(self, owner: BundleOwner, records: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Append the records as one batch, all or none."""
-        now_us, rows = self._sources.now_us(), len(records)
-        written, values = [key for key, _ in records], [value for _, value in records]
-        columns = [written, values, [None] * rows, [now_us] * rows, [1] * rows, [None] * rows]
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-        data = encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
-        batch = Batch(METADATA.id, 0, rows, crc32c(data), now_us, now_us, data)
-        [done] = owner.produce([batch], durable=True)
-        base_offset = await done
-        for i, (key, value) in enumerate(records):
-            self._metadata.catalog.apply(base_offset + i, key, value)
-
-    async def _free_names(self) -> bool:
-        """Let removed topics leave their bundles as far as possible now. Return True if a name was
-        freed, which writes its tombstone.
-        """
-        if not self._removed():
-            return False
-        done = await remove_topics(self._compaction, self._metadata.catalog)
-        for bundle, error in done.failures.items():
-            log.warning("removed topics stay in a bundle", bundle=bundle, code=error.code, error=error.message)
-        for topic in done.free:
-            async with self._lock:
-                owner = await self._ready()
-                if any(removed.id == topic.id for removed in self._removed()):
-                    await self._append(owner, topic_key(topic.name), None)
-                    log.info("topic removed", topic=topic.name, topic_id=topic.id)
-        return bool(done.free)
-
-    async def _end_moves(self) -> None:
-        """Record the moves of which the former bundles have done their part."""
-        under_way: dict[int, list[tuple[Topic, int, PartitionMove]]] = {}
-        for each in self._moving():
-            under_way.setdefault(each[2].source, []).append(each)
-        for source, moves in under_way.items():
-            try:
-                checkpoint = await newest_checkpoint(self._compaction.store, source)
-                for topic, partition, move in moves:
-                    if has_forgotten(checkpoint, PartitionId(topic.id, partition), move.id):
-                        await self._end_move(topic.id, partition, move)
-            except LedgerMQError as error:
-                log.warning("moves not ended", source=source, moves=len(moves), error=str(error))
-
-    async def _end_move(self, topic_id: int, partition: int, move: PartitionMove) -> None:
-        async with self._lock:
-            owner = await self._ready()
-            wish = move_ended(self._metadata.catalog, topic_id, partition, move.id)
-            if wish is not None:
-                await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
-                log.info("move ended", topic=wish.name, partition=partition, move=move.id)
-
-    async def _end_graces(self) -> None:
-        """Remove trashed topics for good when both clocks agree that their grace is over (decision 30)."""
-        trashed = self._metadata.catalog.trashed
-        if not any(topic.trash and topic.trash.until_ms <= self._sources.now_ms() for topic in trashed.values()):
-            return
-        now_ms = min(self._sources.now_ms(), await self._compaction.store.store_time_ms())
-        for topic in list(trashed.values()):
-            if grace_ended(self._metadata.catalog, topic.id, now_ms) is None:
-                continue
-            async with self._lock:
-                owner = await self._ready()
-                wish = grace_ended(self._metadata.catalog, topic.id, now_ms)
-                if wish is not None:  # otherwise it was brought back while this waited for the lock
-                    await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
-                    log.info("grace of a deleted topic is over", topic=wish.name, topic_id=wish.id)
-
-    def _until_a_grace_ends_s(self, pause_s: float) -> float | None:
-        """Return how long to wait for the next grace to end; None if no topic is trashed. `pause_s`: the least time,
-        if this machine's clock is ahead of the store's.
-        """
-        ends = [topic.trash.until_ms for topic in self._metadata.catalog.trashed.values() if topic.trash is not None]
-        if not ends:
-            return None
-        return min(GRACE_PAUSE_S_MAX, max(pause_s, (min(ends) - self._sources.now_ms()) / 1000))
-
-    def _moving(self) -> list[tuple[Topic, int, PartitionMove]]:
-        return list(self._metadata.catalog.moving())
-
-    def _removed(self) -> list[Topic]:
-        return list(self._metadata.catalog.removed.values())
