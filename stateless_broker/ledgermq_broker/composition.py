@@ -25,7 +25,8 @@ from ledgermq_broker.bundle.shared.context import BundleContext, BundleLimits, B
 from ledgermq_broker.cluster.directory import Directory
 from ledgermq_broker.cluster.heartbeat import ENFORCING
 from ledgermq_broker.cluster.membership import Membership
-from ledgermq_broker.cluster.ownership import Ownership, OwnershipTimes
+from ledgermq_broker.cluster.owners import OwnershipTimes
+from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.cluster.peers import Peers
 from ledgermq_broker.exclusive.holders import EXCLUSIVE
 from ledgermq_broker.features import ANNOUNCED, FEATURES

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ledgermq_broker.cluster.heartbeat import Heartbeat
-from ledgermq_broker.cluster.takeover import ClaimHistory
+from ledgermq_broker.cluster.placement.takeover import ClaimHistory
 
 
 @dataclass(frozen=True, slots=True)

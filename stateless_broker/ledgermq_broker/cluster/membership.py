@@ -22,7 +22,7 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
 from ledgermq_broker.bundle.shared.write_gate import REFUSALS
 from ledgermq_broker.cluster.heartbeat import COMMON, Heartbeat, decode_heartbeat, encode_heartbeat
-from ledgermq_broker.cluster.takeover import Evidence, has_ended, is_gone, stands_still, stands_still_at
+from ledgermq_broker.cluster.placement.takeover import Evidence, has_ended, is_gone, stands_still, stands_still_at
 from ledgermq_ledger import keys
 from ledgermq_ledger.garbage import heartbeats
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectMissing, ObjectStore

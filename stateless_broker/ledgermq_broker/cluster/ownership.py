@@ -1,5 +1,4 @@
-"""Run the ownership loop, which acts on the decisions of placement and takeover, and return the
-owner of a bundle to callers.
+"""Run the ownership loop, which acts on the decisions of placement and takeover.
 
 Every round: heartbeat, look at the others, decide. A bundle is claimed when this broker is its
 wanted owner and no present broker owns it, after the wait that its recent claims require. It is
@@ -12,24 +11,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from ledgermq.errors import LedgerMQError, NotOwner
-from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.status import error_to_proto
+from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.wait import wait_until
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.loads import Loads, LoadTimes, PartitionLoads
+from ledgermq_broker.bundle.loads import Loads, PartitionLoads
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.cluster.directory import Directory
 from ledgermq_broker.cluster.heartbeat import LOADS, Heartbeat
 from ledgermq_broker.cluster.membership import Membership, Superseded
+from ledgermq_broker.cluster.owners import Owners, OwnershipTimes
 from ledgermq_broker.cluster.peers import Peers
 from ledgermq_broker.cluster.placement.bundles import place, relief
 from ledgermq_broker.cluster.placement.load_moves import LoadMoves, promised_in
+from ledgermq_broker.cluster.placement.takeover import may_claim_back
 from ledgermq_broker.cluster.pulse import Pulse
-from ledgermq_broker.cluster.takeover import may_claim_back
 from ledgermq_broker.cluster.terms import Terms
 from ledgermq_broker.logs import get_logger
 
@@ -37,25 +35,13 @@ HANDOVER_AFTER_INTERVALS = 2
 SILENT_INTERVALS = 2
 STORE_PATIENCE_INTERVALS = 10
 LOOKS_PER_INTERVAL_MAX = 5
-RETRY_AFTER_MS = 250
 MOMENT_S = 0.01
 """Timers may fire this much early."""
 
 log = get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class OwnershipTimes:
-    """Times in seconds. `request_wait_s`: how long a request waits for a takeover that is due here."""
-
-    interval_s: float
-    holding_s: float
-    damaged_retry_s: float
-    request_wait_s: float
-    loads: LoadTimes = field(default_factory=LoadTimes)
-
-
-class Ownership:
+class Ownership(Owners):
     """`on_change` is called after each round, and whenever the set of bundles served here changes.
 
     `times` may be replaced, except for the interval.
@@ -72,10 +58,9 @@ class Ownership:
         on_change: Callable[[], None],
     ) -> None:
         self.pulse = Pulse(self._goes_on)
-        self.opened: dict[int, BundleOwner] = {}
-        """The bundles that are served here; `terms` opens and drops them."""
-        self.terms = Terms(
-            self.opened,
+        opened: dict[int, BundleOwner] = {}
+        terms = Terms(
+            opened,
             context,
             directory.claims,
             lambda: self.times.damaged_retry_s,
@@ -83,24 +68,17 @@ class Ownership:
             self._announce_release,
             self._stood_still,
         )
-        self.wanted: dict[int, str] = {}
-        self.leaving = False
-        self._membership = membership
+        super().__init__(membership, directory, terms, opened, times)
         self._peers = peers
-        self._directory = directory
         self._sources = sources
-        self.times = times
         self._on_change = on_change
         self._loads = Loads(times.loads)
         self.partition_loads = PartitionLoads(times.loads)
         self._load_moves = LoadMoves(self.me)
         self._wanted_elsewhere: dict[int, tuple[str, float]] = {}
-        self._wake = asyncio.Event()
-        self._round = asyncio.Event()
-        self._look_due = self._beat_due = True
+        self._beat_due = True
         self._looked_at = self._beat_at = float("-inf")
         self._beaten_at = float("inf")
-        self._looks_begun = self._looks_done = 0
         self._were_present: set[str] = set()
         self._beat_failed = False
         self._announced_draining = False
@@ -112,80 +90,6 @@ class Ownership:
         one.
         """
         return max(0.0, asyncio.get_running_loop().time() - self._beaten_at)
-
-    @property
-    def write_refusal(self) -> LedgerMQError | None:
-        """Return why the store accepts no records at present (reads continue), or None if it
-        accepts them.
-        """
-        return self.terms.context.write_gate.refusal
-
-    @property
-    def me(self) -> str:
-        return self._membership.me.broker
-
-    # Queries of other parts
-
-    def address_of(self, bundle: int) -> str:
-        """Return the address to ask for a bundle: that of its owner, else of its wanted owner; ""
-        if no such broker is known.
-        """
-        opened, owner = self.opened.get(bundle), self._directory.owners.get(bundle)
-        if opened is not None and opened.lost is None:
-            return self._membership.me.address
-        if owner is not None and owner.broker != self.me:
-            return owner.address
-        heartbeat = self._membership.live().get(self.wanted.get(bundle, ""))
-        return heartbeat.address if heartbeat is not None else ""
-
-    async def owner(self, bundle: int) -> BundleOwner:
-        """Return the bundle once it is open here; waits for a takeover that is due.
-
-        Raises NotOwner, or the bundle's trouble.
-        """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.times.request_wait_s
-        looks_needed = self._looks_begun + 1
-        while True:
-            found = self.opened.get(bundle)
-            if found is not None and found.lost is None:
-                return found
-            if bundle in self.terms.troubles:
-                raise self.terms.troubles[bundle].error
-            served_by = self._directory.owners.get(bundle)
-            mine = self.wanted.get(bundle) == self.me and (served_by is None or served_by.leaving)
-            looked = self._looks_done >= looks_needed
-            if self.leaving or (looked and not mine) or loop.time() >= deadline:
-                raise self.not_owner(bundle)
-            await self._next_round(deadline)
-
-    async def redirect(self, bundle: int) -> NotOwner:
-        """Return the error for a caller whose term has just ended; one look at the other brokers
-        finds the new owner.
-        """
-        await self.look()
-        return self.not_owner(bundle)
-
-    async def look(self) -> None:
-        """Wait until another look at the other brokers is done, or after `request_wait_s`."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.times.request_wait_s
-        looks_needed = self._looks_begun + 1
-        while self._looks_done < looks_needed and loop.time() < deadline and not self.leaving:
-            await self._next_round(deadline)
-
-    def error(self, error: LedgerMQError, bundle: int | None = None) -> pb.Error:
-        """Return the error as it goes to the client: NOT_OWNER names the owner, where it is known."""
-        if error.code == "NOT_OWNER" and not error.owner and bundle is not None:
-            error = self.not_owner(bundle)
-        return error_to_proto(error)
-
-    def not_owner(self, bundle: int) -> NotOwner:
-        """Return the error for a bundle that is not served here."""
-        address = self.address_of(bundle)
-        if address in ("", self._membership.me.address):
-            return NotOwner(f"bundle {bundle} is not served by any broker at present", retry_after_ms=RETRY_AFTER_MS)
-        return NotOwner(f"bundle {bundle} is served by {address}", owner=address)
 
     async def drain(self, *, is_draining: bool) -> None:
         """Hand over everything soon and take nothing new, or take a share of the bundles again. Return when
@@ -217,13 +121,6 @@ class Ownership:
         self._membership.report_lost(broker, refused=refused)
         self._look_due |= not refused
         self._wake.set()
-
-    async def _next_round(self, deadline: float) -> None:
-        """Request a look at the other brokers, and wait until it is done or something has changed."""
-        self._look_due = True
-        self._wake.set()
-        self._round.clear()
-        await wait_until(self._round, deadline)
 
     # The loop
 

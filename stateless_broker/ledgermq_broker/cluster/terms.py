@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError, NotOwner
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.context import BundleContext
-from ledgermq_broker.cluster.takeover import ClaimHistory
+from ledgermq_broker.cluster.placement.takeover import ClaimHistory
 from ledgermq_broker.logs import get_logger
 
 TROUBLE_FIRST_S = 0.5

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ledgermq_broker.cluster.takeover import (
+from ledgermq_broker.cluster.placement.takeover import (
     ClaimHistory,
     Evidence,
     is_gone,

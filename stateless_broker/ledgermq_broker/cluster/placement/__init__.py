@@ -1,1 +1,1 @@
-"""Which broker should own which bundle. Pure."""
+"""Which broker should own which bundle, and when a broker may try to take one. Pure."""
