@@ -14,7 +14,8 @@ from ledgermq_broker.queues.state.bundle_shares import Answer, BundleShares
 from ledgermq_broker.queues.state.format import ledgermq_shares_pb2 as fmt
 from ledgermq_broker.queues.state.limits import ShareLimits
 from ledgermq_broker.queues.state.records import ChunkEntry, Entry, ShareKey, StartEntry, encode
-from ledgermq_broker.queues.state.share_partition import Span, Word
+from ledgermq_broker.queues.state.share_partition import Word
+from ledgermq_broker.queues.state.spans import Span
 from ledgermq_ledger.log.log_record import LogRecord
 from tests.fuzz.mutation import mutate_fields
 from tests.fuzz.surface import Surface, Untyped

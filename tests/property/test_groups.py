@@ -159,7 +159,7 @@ def plain_commits_do_not_wait(patch: pytest.MonkeyPatch) -> None:
 
 
 def resets_do_not_wait(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("ledgermq_offsets.committing.resets.check_settled", lambda group, partition: None)
+    patch.setattr("ledgermq_offsets.served_offsets.check_settled", lambda group, partition: None)
 
 
 def other_transactions_and_readers_do_not_wait(patch: pytest.MonkeyPatch) -> None:

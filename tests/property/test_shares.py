@@ -13,7 +13,8 @@ import pytest
 from ledgermq_broker.queues.state.bundle_shares import Answer, BundleShares
 from ledgermq_broker.queues.state.limits import ShareLimits
 from ledgermq_broker.queues.state.records import ShareKey
-from ledgermq_broker.queues.state.share_partition import Grant, SharePartition, Span, Word
+from ledgermq_broker.queues.state.share_partition import SharePartition, Word
+from ledgermq_broker.queues.state.spans import Grant, Span
 from ledgermq_ledger.log.log_record import Decision
 
 KEY = ShareKey("workers", 7, 3)

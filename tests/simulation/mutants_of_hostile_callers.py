@@ -19,7 +19,7 @@ from ledgermq_broker.exclusive.state.records import Holder
 from ledgermq_broker.paths import find_path
 from ledgermq_broker.queues.state.bundle_shares import Answer, BundleShares
 from ledgermq_broker.queues.state.records import ShareKey
-from ledgermq_broker.queues.state.share_partition import Span
+from ledgermq_broker.queues.state.spans import Span
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision
 from ledgermq_ledger.log.partitions.producers import Producers

@@ -20,8 +20,9 @@ from ledgermq_broker.queues.fetching import ShareFetching
 from ledgermq_broker.queues.partition import BundleQueues
 from ledgermq_broker.queues.state.bundle_shares import BundleShares
 from ledgermq_broker.queues.state.records import Fate
-from ledgermq_broker.queues.state.share_partition import Grant, SharePartition, Span
+from ledgermq_broker.queues.state.share_partition import SharePartition
 from ledgermq_broker.queues.state.share_partition import Word as ShareWord
+from ledgermq_broker.queues.state.spans import Grant, Span
 from tests.simulation.mutants import mutant
 from tests.simulation.queues_run import queues_plan_of
 from tests.simulation.roaming import roams

@@ -27,7 +27,6 @@ ALLOWED = {
     "ledgermq_broker.admission.request_window": "it bounds requests as its neighbours do, and knows no batches",
     "ledgermq_offsets.assignors.consistent_hash": "one of four assignors behind one contract, each a file",
     "ledgermq_offsets.assignors.ranges": "one of four assignors behind one contract, each a file",
-    "ledgermq_offsets.committing.resets": "its importer, the coordinator, has more than 350 lines without it",
     "ledgermq_tools.broker.http": "its importer, commands, runs without the extra gateway",
 }
 """Small modules with one importer and no test that imports them, each with the reason why it is a

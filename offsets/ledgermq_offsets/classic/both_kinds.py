@@ -32,9 +32,10 @@ from ledgermq_offsets.classic.values import (
     SyncAnswer,
 )
 from ledgermq_offsets.committing import commits, pending
-from ledgermq_offsets.coordinator import Ends, GroupCoordinator
+from ledgermq_offsets.coordinator import GroupCoordinator
 from ledgermq_offsets.limits import GROUP_BYTES, METADATA_BYTES_MAX, GroupLimits
 from ledgermq_offsets.names import check_group_name
+from ledgermq_offsets.served_offsets import Ends
 from ledgermq_offsets.state.group import Group
 from ledgermq_offsets.state.groups import check_room
 from ledgermq_offsets.state.records import OffsetValue, PendingOffset, size_of

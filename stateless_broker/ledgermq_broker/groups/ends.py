@@ -17,7 +17,7 @@ from ledgermq.protocol.api import BrokerApi
 from ledgermq_broker.logs import get_logger
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.topics.catalog import Catalog
-from ledgermq_offsets.coordinator import EndWanted
+from ledgermq_offsets.served_offsets import EndWanted
 
 NamedPartition = tuple[str, int]
 """(topic name, partition)."""

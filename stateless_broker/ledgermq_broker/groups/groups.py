@@ -31,9 +31,9 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_offsets.classic.both_kinds import BothKinds
 from ledgermq_offsets.classic.values import ClassicLimits
-from ledgermq_offsets.coordinator import EndWanted
 from ledgermq_offsets.limits import GroupLimits
 from ledgermq_offsets.names import check_group_name
+from ledgermq_offsets.served_offsets import EndWanted
 
 A = TypeVar("A")
 R = TypeVar(

@@ -24,7 +24,7 @@ from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_ledger.root.two_clocks import TwoClocks
 from ledgermq_offsets.classic.both_kinds import BothKinds
 from ledgermq_offsets.committing.pending import PendingTransaction
-from ledgermq_offsets.coordinator import EndWanted
+from ledgermq_offsets.served_offsets import EndWanted
 from ledgermq_offsets.state.group import Group
 
 HOLD_S_MAX = 30.0

@@ -33,7 +33,7 @@ from ledgermq_broker.queues.counts import ShareCounts
 from ledgermq_broker.queues.partition import BundleQueues, lease_ms_of
 from ledgermq_broker.queues.state.limits import ShareLimits
 from ledgermq_broker.queues.state.records import ShareKey
-from ledgermq_broker.queues.state.share_partition import Grant, Span
+from ledgermq_broker.queues.state.spans import Grant, Span
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segments.stored_batch import StoredBatch

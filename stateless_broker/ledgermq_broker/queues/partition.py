@@ -1,35 +1,32 @@
 """Serve one partition of `__shares` for one term of its bundle: the queue groups of this bundle's partitions.
 
-Leases are numbered as they are given, over all lives of the state in one term of the bundle. With the epoch of the
-term, a number names a lease forever. Must not know: how a caller finds the bundle, what a message contains.
+Leases are numbered in the order in which they are given, over all lives of the state in one term of the
+bundle. Together with the epoch of the term, a number names a lease forever. Must not know: how a caller
+finds the bundle, what a message contains.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.wait import wait_until
-from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.internal.core import Opening
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_broker.queues.beginning import Beginnings
-from ledgermq_broker.queues.counts import ShareCounts, ShareSizes
+from ledgermq_broker.queues.counts import ShareSizes
+from ledgermq_broker.queues.parts import ShareParts, Unfinished
 from ledgermq_broker.queues.state.bundle_shares import Answer, BundleShares
 from ledgermq_broker.queues.state.filters import QueueFilters
 from ledgermq_broker.queues.state.limits import ShareLimits
 from ledgermq_broker.queues.state.records import ShareKey
-from ledgermq_broker.queues.state.share_partition import Grant, SharePartition, Span, Word
+from ledgermq_broker.queues.state.share_partition import SharePartition, Word
+from ledgermq_broker.queues.state.spans import Grant, Span
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.chains.snapshot import InternalRecord
 from ledgermq_ledger.log.log_record import Decision
-from ledgermq_ledger.topics.catalog import Catalog
-from ledgermq_ledger.topics.topic import Topic
+from ledgermq_ledger.log.snapshot import InternalRecord
 
 LIFE_NUMBERS = 1 << 40
 """Numbers of leases in one life of the state."""
@@ -43,25 +40,6 @@ WORDS = {
     pb.RETURN: Word.RETURN,
     pb.RENEW: Word.RENEW,
 }
-
-
-@dataclass(frozen=True)
-class ShareParts:
-    """What all terms of a broker share. `lives`: how often the state was loaded, by term of a bundle."""
-
-    limits: ShareLimits
-    catalog: Callable[[], Catalog]
-    counts: ShareCounts
-    new_id: Callable[[], bytes]
-    lives: WeakKeyDictionary[BundleOwner, int] = field(default_factory=WeakKeyDictionary)
-
-
-class Unfinished(NamedTuple):
-    """A partition of a queue group with a message at `start`, the first that is not finished."""
-
-    key: ShareKey
-    topic: Topic
-    start: int
 
 
 class BundleQueues:

@@ -23,7 +23,8 @@ from ledgermq_broker.metadata.followed import Lookup, Metadata
 from ledgermq_broker.metadata.topic_changes import TopicSpec
 from ledgermq_broker.queues.counts import ShareCounts, gauges
 from ledgermq_broker.queues.fetching import PARTITIONS_MAX, ShareFetching, check_readable
-from ledgermq_broker.queues.partition import WORDS, BundleQueues, ShareParts
+from ledgermq_broker.queues.partition import WORDS, BundleQueues
+from ledgermq_broker.queues.parts import ShareParts
 from ledgermq_broker.queues.state.bundle_shares import BundleShares
 from ledgermq_broker.queues.state.limits import ShareLimits
 from ledgermq_broker.queues.state.records import ShareKey

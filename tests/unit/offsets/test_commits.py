@@ -15,7 +15,7 @@ from ledgermq.errors import (
     UnknownMember,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_offsets import coordinator
+from ledgermq_offsets import served_groups
 from ledgermq_offsets.limits import GroupLimits
 from tests.worlds.coordinators import Catalog, Consumer, Desk, settle
 
@@ -78,7 +78,7 @@ def test_no_group_begins_with_a_name_that_urls_cannot_have(
         Consumer(desk, name, "m").join()
     assert not desk.coordinator.state.groups
     with monkeypatch.context() as earlier:
-        earlier.setattr(coordinator, "check_new_group_name", lambda name: name)
+        earlier.setattr(served_groups, "check_new_group_name", lambda name: name)
         assert desk.commit(outside(desk, 0, 1, name)) == [""]
     assert desk.commit(outside(desk, 0, 2, name)) == [""]
     member = Consumer(desk, name, "m")

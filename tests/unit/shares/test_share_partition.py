@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ledgermq_broker.queues.state.limits import FINISHED_RUNS_KEPT_MAX
 from ledgermq_broker.queues.state.records import ChunkEntry, ShareKey, StartEntry
-from ledgermq_broker.queues.state.share_partition import Grant, SharePartition, Span, Word
+from ledgermq_broker.queues.state.share_partition import SharePartition, Word
+from ledgermq_broker.queues.state.spans import Grant, Span
 
 KEY = ShareKey("workers", 7, 3)
 UNTIL_S = 30.0

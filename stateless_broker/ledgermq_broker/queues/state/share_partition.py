@@ -22,11 +22,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count, groupby
-from typing import NamedTuple
 
 from ledgermq_broker.queues.state.limits import CHUNK, DELIVERIES_COUNTED_MAX, FINISHED_RUNS_KEPT_MAX
 from ledgermq_broker.queues.state.records import ChunkEntry, Entry, Fate, ShareKey, StartEntry
-from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
+from ledgermq_broker.queues.state.spans import Grant, Known, Span, gaps, grants, spans
+from ledgermq_ledger.log.shares import NO_PRINCIPAL
 
 _FATE = 3
 _ONE_DELIVERY = 4
@@ -46,30 +46,6 @@ class Word(Enum):
 
 
 FINAL = {Word.ACCEPT: Fate.ACCEPTED, Word.REJECT: Fate.REJECTED}
-
-
-class Grant(NamedTuple):
-    """Messages that are leased. `last`: inclusive. `deliveries`: of each of them, this one included."""
-
-    first: int
-    last: int
-    deliveries: int
-
-
-class Span(NamedTuple):
-    """Offsets from `first` to `last`, inclusive."""
-
-    first: int
-    last: int
-
-
-class Known(NamedTuple):
-    """Messages of which the same is known. `last`: inclusive."""
-
-    first: int
-    last: int
-    fate: Fate
-    deliveries: int
 
 
 @dataclass(eq=False, slots=True)
@@ -182,7 +158,7 @@ class SharePartition:
         lease = Lease(number, member, until_s)
         self._leases |= dict.fromkeys(offsets, lease)
         self._at(until_s, offsets, lease)
-        return list(_grants(offsets, [self._delivered(offset) for offset in offsets]))
+        return list(grants(offsets, [self._delivered(offset) for offset in offsets]))
 
     def answer(self, number: int, span: Span, word: Word, until_s: float) -> list[Span]:
         """Apply a member's word about messages of one of its leases. `until_s`: end of the lease (RENEW),
@@ -193,7 +169,7 @@ class SharePartition:
         """
         above = Span(max(span.first, self.end), span.last)
         done = self._finished_under(number, span) if word in FINAL else []
-        late = list(_gaps(Span(span.first, min(span.last, self.start - 1)), done))
+        late = list(gaps(Span(span.first, min(span.last, self.start - 1)), done))
         done_here = {offset for run in done for offset in range(max(run.first, self.start), run.last + 1)}
         held, refused = [], list[int]()
         for offset in range(max(span.first, self.start), min(span.last + 1, self.end)):
@@ -204,7 +180,7 @@ class SharePartition:
                 refused.append(offset)
         if held:
             self._apply(held, word, until_s)
-        return [*late, *_spans(refused), *([above] if above.first <= above.last else [])]
+        return [*late, *spans(refused), *([above] if above.first <= above.last else [])]
 
     def _finished_under(self, number: int, span: Span) -> list[Span]:
         """Return the messages of a span that were finished under this lease, as far as that is known; ascending."""
@@ -399,29 +375,3 @@ class SharePartition:
 
     def _at(self, time_s: float, offsets: Sequence[int], lease: Lease | None) -> None:
         heapq.heappush(self._timers, (time_s, next(self._timer_numbers), offsets, lease))
-
-
-def _grants(offsets: Sequence[int], deliveries: Sequence[int]) -> Iterator[Grant]:
-    begin = 0
-    for at in range(1, len(offsets) + 1):
-        if at == len(offsets) or offsets[at] != offsets[at - 1] + 1 or deliveries[at] != deliveries[begin]:
-            yield Grant(offsets[begin], offsets[at - 1], deliveries[begin])
-            begin = at
-
-
-def _spans(offsets: Sequence[int]) -> Iterator[Span]:
-    for grant in _grants(offsets, [0] * len(offsets)):
-        yield Span(grant.first, grant.last)
-
-
-def _gaps(span: Span, runs: Iterable[Span]) -> Iterator[Span]:
-    """Yield what of a span is in none of the runs, which are ascending."""
-    begin = span.first
-    for run in runs:
-        if begin > span.last:
-            return
-        if begin < run.first:
-            yield Span(begin, min(run.first - 1, span.last))
-        begin = max(begin, run.last + 1)
-    if begin <= span.last:
-        yield Span(begin, span.last)
