@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from ledgermq.errors import LedgerMQError
@@ -24,22 +27,25 @@ class OwnerMetrics(BundleMetrics):
 
     def __init__(self, registry: CollectorRegistry, topics_max: int = TOPICS_MAX) -> None:
         self.topics = TopicTotals(topics_max)
+        histogram, counter = partial(Histogram, registry=registry), partial(Counter, registry=registry)
+        self._declare_writes_and_reads(histogram, counter)
+        self._declare_terms(histogram, counter)
+        self._declare_upkeep(counter)
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, labels, registry=registry)
-
-        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(name, text, buckets=buckets, registry=registry)
-
-        self._flush_bytes = histogram("ledgermq_flush_bytes", "Bytes of the segments that became durable", SIZES)
+    def _declare_writes_and_reads(self, histogram: Callable[..., Histogram], counter: Callable[..., Counter]) -> None:
+        self._flush_bytes = histogram(
+            "ledgermq_flush_bytes", "Bytes of the segments that became durable", buckets=SIZES
+        )
         self._flush_batches = histogram(
-            "ledgermq_flush_batches", "Batches of the segments that became durable", BATCHES
+            "ledgermq_flush_batches", "Batches of the segments that became durable", buckets=BATCHES
         )
         self._flush_seconds = histogram(
-            names.FLUSH_SECONDS, "Time from the start of a segment's put until it was durable", SECONDS
+            names.FLUSH_SECONDS, "Time from the start of a segment's put until it was durable", buckets=SECONDS
         )
         self._wait_seconds = histogram(
-            "ledgermq_group_commit_wait_seconds", "Time that the oldest batch of a segment waited for its put", SECONDS
+            "ledgermq_group_commit_wait_seconds",
+            "Time that the oldest batch of a segment waited for its put",
+            buckets=SECONDS,
         )
         self._refused = counter(
             "ledgermq_produce_refused",
@@ -54,26 +60,39 @@ class OwnerMetrics(BundleMetrics):
             "ledgermq_duplicate_records",
             "Records that were not stored, because their id had been stored within `dedup.window.ms` of their topic",
         )
-        self._reads = counter(names.READS, "Reads of batches for consumers, by where the batches were found", "source")
-        self._read_bytes = counter(
-            "ledgermq_read_bytes", "Bytes of batches read for consumers, by where the batches were found", "source"
+        self._reads = counter(
+            names.READS, "Reads of batches for consumers, by where the batches were found", ("source",)
         )
+        self._read_bytes = counter(
+            "ledgermq_read_bytes", "Bytes of batches read for consumers, by where the batches were found", ("source",)
+        )
+        self._sources = {
+            source: (self._reads.labels(source), self._read_bytes.labels(source)) for source in READ_SOURCES
+        }
+
+    def _declare_terms(self, histogram: Callable[..., Histogram], counter: Callable[..., Counter]) -> None:
         self._claim_seconds = histogram(
-            "ledgermq_claim_seconds", "Time that the takeover of a bundle took", LONG_SECONDS
+            "ledgermq_claim_seconds", "Time that the takeover of a bundle took", buckets=LONG_SECONDS
         )
         self._claims = counter(
-            "ledgermq_claims", "Claims of bundles: won, lost to another broker, or failed", "outcome"
+            "ledgermq_claims", "Claims of bundles: won, lost to another broker, or failed", ("outcome",)
         )
         self._terms = counter(
-            "ledgermq_terms_ended", "Terms of ownership that ended: released, fenced or failed", "why"
+            "ledgermq_terms_ended", "Terms of ownership that ended: released, fenced or failed", ("why",)
         )
         self._takeovers = counter("ledgermq_takeovers", "Claims won of bundles that another term had owned before")
         self._moves_for_load = counter(
             "ledgermq_moves_for_load",
             "Bundles that this broker began to hand over because others had less to do",
         )
+        for outcome in ("won", "lost", "failed"):
+            self._claims.labels(outcome)
+        for why in ("released", "fenced", "failed"):
+            self._terms.labels(why)
+
+    def _declare_upkeep(self, counter: Callable[..., Counter]) -> None:
         self._checkpoints = counter("ledgermq_checkpoints", "Checkpoints that this broker wrote for its bundles")
-        self._upkeep = counter("ledgermq_upkeep_failures", "Failures of background work, which is retried", "work")
+        self._upkeep = counter("ledgermq_upkeep_failures", "Failures of background work, which is retried", ("work",))
         self._rounds = counter("ledgermq_compaction_rounds", "Rounds of Parquet compaction that this process finished")
         self._compacted_records = counter(
             "ledgermq_compacted_records", "Records that finished rounds of compaction wrote to Parquet"
@@ -81,13 +100,6 @@ class OwnerMetrics(BundleMetrics):
         self._compacted_bytes = counter(
             "ledgermq_compacted_bytes", "Bytes of segments that finished rounds of compaction read"
         )
-        self._sources = {
-            source: (self._reads.labels(source), self._read_bytes.labels(source)) for source in READ_SOURCES
-        }
-        for outcome in ("won", "lost", "failed"):
-            self._claims.labels(outcome)
-        for why in ("released", "fenced", "failed"):
-            self._terms.labels(why)
         for work in ("checkpoint", "look", "compaction"):
             self._upkeep.labels(work)
 
