@@ -9,8 +9,8 @@ import pytest
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
-from ledgermq_broker.paths.fetch_path import FRAME_BYTES
-from ledgermq_broker.paths.giving_way import CREDIT_S_MAX
+from ledgermq_broker.paths.fetching.fetched import FRAME_BYTES
+from ledgermq_broker.paths.fetching.giving_way import CREDIT_S_MAX
 from tests.broker.cluster import TIMESTAMP_US, Cluster, batch_header, encoded, fetch_of, in_cluster, read_all, values_of
 from tests.waiting import until
 

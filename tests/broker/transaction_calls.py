@@ -13,7 +13,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, StageFrame
 from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.protocol.status import error_from_proto
-from ledgermq_broker.settings.processes import BrokerConstants
+from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_broker.transactions.participating.copier import Copier
 from ledgermq_broker.transactions.partition import TransactionPartition
 from ledgermq_broker.transactions.routing.routed import partition_of

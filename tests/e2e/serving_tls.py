@@ -14,7 +14,8 @@ from ledgermq import Tls, errors
 from ledgermq.sources import Sources
 from ledgermq_broker.node import Node
 from ledgermq_broker.ports.tls import followed_certificates
-from ledgermq_broker.settings.processes import BrokerSettings, load_settings
+from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_broker.settings.processes import load_settings
 from tests.certificates import Authority
 
 SLOW_S = 60.0

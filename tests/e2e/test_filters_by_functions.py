@@ -11,7 +11,7 @@ import ledgermq
 from ledgermq import errors
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.metrics.owner_metrics import OwnerMetrics
-from ledgermq_broker.paths import fetch_path
+from ledgermq_broker.paths.fetching import fetch_path
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.inline_functions import InlineFunctions
 from tests.e2e.expiring import read, values
@@ -136,7 +136,7 @@ async def test_a_broker_without_the_function_says_so_and_one_that_knows_no_funct
                 await consumer.fetch(timeout=100)
         given = fetch_path._cursors
 
-        def older(request: pb.FetchRequest, *, is_stream: bool = False) -> list[fetch_path._Cursor]:
+        def older(request: pb.FetchRequest, *, is_stream: bool = False) -> list[fetch_path.Cursor]:
             """Those of an earlier release, which drops the field."""
             for wanted in request.partitions:
                 wanted.ClearField("function")
