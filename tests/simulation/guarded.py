@@ -9,7 +9,7 @@ from typing import Any
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.naming.tokens import bearer, draw_token
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 from tests.simulation.network import Network
 from tests.simulation.plan import RunPlan
 from tests.simulation.world import World

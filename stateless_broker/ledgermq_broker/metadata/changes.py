@@ -15,7 +15,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ledgermq.errors import Unavailable
-from ledgermq.protocol.records import SCHEMA, encode_batch
+from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq.runtime.tasks import retrieve_error
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.cluster.heartbeat import Heartbeat

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import field_validator
 
 from ledgermq.buffers import KIB, MIB
-from ledgermq.protocol.names import HOST_PATTERN
+from ledgermq.protocol.naming.names import HOST_PATTERN
 from ledgermq_broker.settings.by_store import heartbeat_s, scheme_of, spacing_s
 from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_broker.settings.declaring import ProcessSettings, live, setting
