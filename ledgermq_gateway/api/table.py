@@ -5,6 +5,7 @@ tests read it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ledgermq_gateway.api.operating import operating_routes
 from ledgermq_gateway.api.route import Body, Parameter, Route
@@ -12,7 +13,7 @@ from ledgermq_gateway.http.call import ARROW, EVENTS, JSON, NDJSON, OCTETS
 from ledgermq_gateway.records import events, reading, writing
 from ledgermq_gateway.records.bodies import RecordsIn
 from ledgermq_gateway.records.forms import VALUES
-from ledgermq_gateway.resources import access, groups, lookup, own, topics
+from ledgermq_gateway.resources import access, cluster, groups, lookup, own, topics
 from ledgermq_gateway.resources.parameters import CURSOR, POSITION_HELP, chosen, number, switch, text
 
 IDEMPOTENCY = Parameter(
@@ -45,12 +46,13 @@ def table(is_ready: Callable[[], bool], version: str) -> tuple[Route, ...]:
         return tuple(made)
 
     made += [
+        *_cluster(),
         *_topics(),
         *_records(),
         *_groups(),
         *_lookup(),
         *operating_routes(),
-        *_access(),
+        *(replace(route, by_cookie=not route.changes) for route in _access()),
         Route(
             "GET",
             "/openapi.json",
@@ -75,11 +77,31 @@ def table(is_ready: Callable[[], bool], version: str) -> tuple[Route, ...]:
     return tuple(made)
 
 
-def _topics() -> list[Route]:
+def _cluster() -> list[Route]:
     return [
         Route(
             "GET", "/v1/cluster", topics.get_cluster, "Brokers, bundles and problems.", answers={JSON: topics.Cluster}
         ),
+        Route(
+            "GET",
+            "/v1/brokers",
+            cluster.list_brokers,
+            "What each broker says of itself: release, bundles, load, memory, settings.",
+            answers={JSON: cluster.BrokerReports},
+        ),
+        Route(
+            "GET",
+            "/v1/connections",
+            cluster.list_connections,
+            "Who is connected to the brokers.",
+            answers={JSON: cluster.Connections},
+        ),
+        Route("GET", "/v1/loads", cluster.list_loads, "What topics cost now.", answers={JSON: cluster.Loads}),
+    ]
+
+
+def _topics() -> list[Route]:
+    return [
         Route(
             "GET",
             "/v1/topics",
@@ -206,7 +228,27 @@ def _groups() -> list[Route]:
     one = "/v1/groups/{group}"
     return [
         Route("GET", "/v1/groups", groups.list_groups, "Consumer groups, by name.", answers={JSON: groups.Groups}),
+        Route(
+            "GET",
+            "/v1/lags",
+            cluster.list_lags,
+            "How far groups are behind, by group and topic, in pages of groups.",
+            (
+                text("topic", "Only groups that read this topic."),
+                text("group", "Only this group."),
+                text("after", "Only groups after this one: `after` of the page before."),
+                number("limit", "Most groups of the page.", 1, cluster.LIMIT_MAX, cluster.LIMIT),
+            ),
+            answers={JSON: cluster.Lags},
+        ),
         Route("GET", one, groups.get_group, "One group.", answers={JSON: groups.GroupDetails}),
+        Route(
+            "GET",
+            f"{one}/lag",
+            groups.get_lag,
+            "How far the group is behind, by partition.",
+            answers={JSON: groups.GroupLags},
+        ),
         Route("DELETE", one, groups.delete_group, "Delete a group with its offsets.", status=204),
         Route("GET", f"{one}/offsets", groups.get_offsets, "Committed offsets.", answers={JSON: groups.GroupOffsets}),
         Route(

@@ -8,7 +8,7 @@ from ledgermq.errors import GroupNotEmpty, UnknownGroup
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 from ledgermq_offsets import describe
 from ledgermq_offsets.committing import commits
 from ledgermq_offsets.limits import GroupLimits

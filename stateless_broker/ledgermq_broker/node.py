@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -21,6 +24,8 @@ from ledgermq.protocol.api import Connector
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 from ledgermq_broker.access.identity.jwt import Issuer, SignedTokens, fetch_by_http
+from ledgermq_broker.admission.connections import Connections
+from ledgermq_broker.admission.operator_path import ProcessNumbers
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_broker.filter_functions.judging import FilterFunctionCounts
@@ -33,14 +38,15 @@ from ledgermq_broker.ports.grpc_server import CALLS_MAX, GrpcServer
 from ledgermq_broker.ports.tls import Certificates, tls_to_peers
 from ledgermq_broker.settings.brokers import BrokerSettings
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.object_store.metered import StoreMeter
 from ledgermq_ledger.object_store.probe import probe_store
+from ledgermq_ledger.object_store.wrappers.metered import StoreMeter
 from ledgermq_ledger.root.open import open_store
 
 if TYPE_CHECKING:
     from ledgermq_broker.kafka.opening import KafkaPort
 
 PEER_TIMEOUT_S = 10.0
+_STATM = Path("/proc/self/statm")
 GRACE_S = 1.0
 
 log = get_logger(__name__)
@@ -57,6 +63,15 @@ class Hooks:
     owners: BundleMetrics = field(default_factory=BundleMetrics)
     counts: Sequence[object] = ()
     functions: FilterFunctionCounts = field(default_factory=FilterFunctionCounts)
+
+
+class OwnProcess(ProcessNumbers):
+    def read(self) -> Mapping[str, float]:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        with suppress(OSError, ValueError, IndexError):  # no Linux
+            pages = int(_STATM.read_text(encoding="ascii").split()[1])
+            return {"memory_bytes": float(pages * resource.getpagesize()), "cpu_s": used.ru_utime + used.ru_stime}
+        return {"cpu_s": used.ru_utime + used.ru_stime}
 
 
 class Node:
@@ -96,7 +111,7 @@ class Node:
         observers = hooks or Hooks()
         issuer = issuer_of(settings)
         store = await open_store(url, sources=sources, meter=observers.store, mends=True)
-        server = GrpcServer(CALLS_MAX, observers.calls)
+        server = GrpcServer(CALLS_MAX, observers.calls, connections := Connections(sources.now_ms))
         kafka: KafkaPort | None = None
         try:
             kafka = await _open_kafka(settings, certificates)
@@ -108,7 +123,7 @@ class Node:
             async def join() -> Broker:
                 await (probe_store(store, sources, attempts_max=1) if wait_for_store else probe_store(store, sources))
                 kafka_address = "" if kafka is None else kafka.address
-                return await _join(store, sources, settings, port, connector, observers, kafka_address)
+                return await _join(store, sources, settings, port, connector, observers, connections, kafka_address)
 
             broker = await (when_store_answers(join, store.url, wait_for_store, sources) if wait_for_store else join())
         except BaseException:
@@ -166,6 +181,7 @@ async def _join(
     port: int,
     connector: Connector,
     observers: Hooks,
+    connections: Connections,
     kafka_address: str,
 ) -> Broker:
     """Start the broker of a node, which joins the cluster."""
@@ -177,7 +193,7 @@ async def _join(
         advertised_address(settings, port),
         connector,
         metrics=observers.owners,
-        counts=observers.counts,
+        counts=(*observers.counts, connections, OwnProcess()),
         functions=ProcessFunctions(installed(), lambda: settings.filter_message_ms_max / 1000, observers.functions),
         kafka_address=kafka_address,
     )

@@ -11,7 +11,7 @@ from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.cluster.directory import Directory
 from ledgermq_broker.cluster.membership import Membership
 from ledgermq_broker.cluster.ownership import Ownership
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 from ledgermq_broker.settings.sources import STARS, is_secret, shown
 
 LIMIT = 1_000

@@ -27,12 +27,12 @@ from ledgermq_broker.bundle.shared.write_gate import for_producer
 from ledgermq_broker.bundle.untrimmed import check_parked, check_staged, why_parked
 from ledgermq_broker.logs import get_logger, logs_debug
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.garbage.retention import move_internal_log_starts
+from ledgermq_ledger.garbage.topics.retention import move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.producers import ProducerSession
+from ledgermq_ledger.log.partitions.producers import ProducerSession
 from ledgermq_ledger.log.recovery import Recovered
-from ledgermq_ledger.log.segment import Batch
-from ledgermq_ledger.log.writer import LedgerWriter, claim
+from ledgermq_ledger.log.segments.segment import Batch
+from ledgermq_ledger.log.writing.writer import LedgerWriter, claim
 from ledgermq_ledger.object_store.contract import Buffer
 from ledgermq_ledger.topics.catalog import Topic
 

@@ -18,8 +18,8 @@ from ledgermq_broker.bundle.term import Term
 from ledgermq_broker.logs import get_logger
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import Recovered
-from ledgermq_ledger.log.segment import Batch
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.segments.segment import Batch
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.topics.catalog import Topic
 from ledgermq_ledger.view.backlog import Backlog, backlog_from
 from ledgermq_ledger.view.fetch_index import NOTHING_LEFT_OUT, LeftOut, Masks

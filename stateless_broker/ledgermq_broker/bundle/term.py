@@ -13,9 +13,9 @@ from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.bundle.upkeep.upkeep import Upkeep
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import has_its_files
+from ledgermq_ledger.log.chains.checkpoint import has_its_files
 from ledgermq_ledger.log.recovery import Recovered
-from ledgermq_ledger.log.writer import LedgerWriter
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.topics.catalog import Topic
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from ledgermq_broker.bundle.upkeep.compaction_due import first_staged_slot
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.fold import LedgerState
-from ledgermq_ledger.log.moves import key_of
+from ledgermq_ledger.log.partitions.moves import key_of
 from ledgermq_ledger.parquet.hand_over import waits_for_files
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.view.view import LedgerView

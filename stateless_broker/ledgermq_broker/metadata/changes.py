@@ -22,7 +22,7 @@ from ledgermq_broker.cluster.heartbeat import Heartbeat
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_ledger import keys
-from ledgermq_ledger.log.segment import Batch
+from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record, topic_key
 

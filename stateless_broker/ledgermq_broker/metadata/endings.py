@@ -11,9 +11,9 @@ from ledgermq_broker.metadata.topic_changes import (
     grace_ended,
     move_ended,
 )
-from ledgermq_ledger.garbage.topics import remove as remove_topics
+from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.parquet.hand_over import has_forgotten
 from ledgermq_ledger.topics.catalog import PartitionMove, Topic, encode_topic_record, topic_key
 

@@ -25,8 +25,8 @@ from ledgermq_broker.queues.state.records import ShareKey
 from ledgermq_broker.queues.state.share_partition import SharePartition, Word
 from ledgermq_broker.queues.state.spans import Grant, Span
 from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.chains.snapshot import InternalRecord
 from ledgermq_ledger.log.log_record import Decision
-from ledgermq_ledger.log.snapshot import InternalRecord
 
 LIFE_NUMBERS = 1 << 40
 """Numbers of leases in one life of the state."""

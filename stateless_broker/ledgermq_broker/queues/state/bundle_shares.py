@@ -26,9 +26,9 @@ from ledgermq_broker.queues.state.limits import FULL_RETRY_MS, ShareLimits
 from ledgermq_broker.queues.state.records import ChunkEntry, Entry, ShareKey, decode, encode
 from ledgermq_broker.queues.state.share_partition import SharePartition, Word
 from ledgermq_broker.queues.state.spans import Span
+from ledgermq_ledger.log.chains.snapshot import InternalRecord
 from ledgermq_ledger.log.log_record import Decision, LogRecord
-from ledgermq_ledger.log.shares import NO_PRINCIPAL, Shares
-from ledgermq_ledger.log.snapshot import InternalRecord
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL, Shares
 
 SPREAD_MAX = 1 << 20
 """Offsets between the start of a partition and its last chunk, whatever limits brokers have had."""

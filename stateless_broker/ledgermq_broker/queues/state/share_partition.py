@@ -26,7 +26,7 @@ from itertools import count, groupby
 from ledgermq_broker.queues.state.limits import CHUNK, DELIVERIES_COUNTED_MAX, FINISHED_RUNS_KEPT_MAX
 from ledgermq_broker.queues.state.records import ChunkEntry, Entry, Fate, ShareKey, StartEntry
 from ledgermq_broker.queues.state.spans import Grant, Known, Span, gaps, grants, spans
-from ledgermq_ledger.log.shares import NO_PRINCIPAL
+from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 
 _FATE = 3
 _ONE_DELIVERY = 4
