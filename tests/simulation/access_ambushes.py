@@ -14,7 +14,7 @@ from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.api import Connection
 from ledgermq_broker.access.freshness import LEASE_S
 from ledgermq_broker.broker import Broker
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 from tests.simulation.access_clients import TOPICS, Thief
 from tests.simulation.access_truth import LeakedSession
 from tests.simulation.ambush import NO_AMBUSH

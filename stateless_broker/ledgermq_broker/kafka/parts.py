@@ -20,7 +20,7 @@ from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.handlers.produce import RunBlocking
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.ports.call_meter import CallMeter
-from ledgermq_broker.settings.processes import BrokerSettings
+from ledgermq_broker.settings.brokers import BrokerSettings
 
 ALL_ELEMENTS_MAX = 1_000_000
 """Elements of arrays in the requests of all connections that are in service. One principal alone may have half."""
