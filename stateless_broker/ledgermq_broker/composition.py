@@ -63,7 +63,7 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.root.copies import copies_of
 from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.root.two_clocks import TwoClocks
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 log = get_logger(__name__)
 

@@ -34,7 +34,7 @@ from ledgermq_ledger.log.recovery import Recovered
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.log.writing.writer import LedgerWriter, claim
 from ledgermq_ledger.object_store.contract import Buffer
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 T = TypeVar("T")
 

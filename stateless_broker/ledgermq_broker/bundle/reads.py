@@ -20,10 +20,10 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import Recovered
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.log.writing.writer import LedgerWriter
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.backlog import Backlog, backlog_from
-from ledgermq_ledger.view.fetch_index import NOTHING_LEFT_OUT, LeftOut, Masks
 from ledgermq_ledger.view.find import Finder, read_row
+from ledgermq_ledger.view.partition_index import NOTHING_LEFT_OUT, LeftOut, Masks
 from ledgermq_ledger.view.reader import LedgerReader, PartitionRead
 
 T = TypeVar("T")

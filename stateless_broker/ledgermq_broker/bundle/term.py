@@ -16,7 +16,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import has_its_files
 from ledgermq_ledger.log.recovery import Recovered
 from ledgermq_ledger.log.writing.writer import LedgerWriter
-from ledgermq_ledger.topics.catalog import Topic
+from ledgermq_ledger.topics.topic import Topic
 
 T = TypeVar("T")
 

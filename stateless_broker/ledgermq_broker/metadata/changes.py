@@ -24,7 +24,8 @@ from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_ledger import keys
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.parquet.compaction import Compaction
-from ledgermq_ledger.topics.catalog import METADATA, Catalog, Topic, encode_topic_record, topic_key
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import METADATA, Topic, encode_topic_record, topic_key
 
 T = TypeVar("T")
 

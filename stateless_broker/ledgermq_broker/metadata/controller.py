@@ -38,8 +38,9 @@ from ledgermq_ledger.cluster import BUNDLES_MAX, mark_grown
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.rounds.runner import bring_facts_into_force
-from ledgermq_ledger.topics.catalog import Catalog, PartitionMove, Topic, encode_topic_record, topic_key
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.facts import concern_protection
+from ledgermq_ledger.topics.topic import PartitionMove, Topic, encode_topic_record, topic_key
 
 Decide = Callable[[Catalog], list[tuple[bytes, bytes | None]]]
 """Decides on records of `__metadata` that are no topic's: (key, value, or None to delete the key)."""

@@ -15,7 +15,7 @@ from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.parquet.hand_over import has_forgotten
-from ledgermq_ledger.topics.catalog import PartitionMove, Topic, encode_topic_record, topic_key
+from ledgermq_ledger.topics.topic import PartitionMove, Topic, encode_topic_record, topic_key
 
 GRACE_PAUSE_S_MAX = 3600.0
 """Between two looks whether graces have ended; a clock may have been set meanwhile."""

@@ -11,7 +11,8 @@ from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.queues.counts import ShareCounts
 from ledgermq_broker.queues.state.limits import ShareLimits
 from ledgermq_broker.queues.state.records import ShareKey
-from ledgermq_ledger.topics.catalog import Catalog, Topic
+from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.topic import Topic
 
 
 @dataclass(frozen=True)

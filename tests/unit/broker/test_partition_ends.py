@@ -14,7 +14,7 @@ from ledgermq.protocol.status import error_to_proto
 from ledgermq_broker.groups.ends import ASK_S_MAX, PartitionEnds
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.topic import Topic
-from ledgermq_offsets.coordinator import EndWanted
+from ledgermq_offsets.served_offsets import EndWanted
 from tests.virtual_time import run_virtual
 
 TOPIC = Topic(7, "t", (1, 1, 2))

@@ -29,8 +29,8 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.log.segments.tag_summary import masks_of
-from ledgermq_ledger.topics.catalog import Topic
-from ledgermq_ledger.view.fetch_index import LeftOut
+from ledgermq_ledger.topics.topic import Topic
+from ledgermq_ledger.view.partition_index import LeftOut
 from ledgermq_ledger.view.reader import PartitionRead
 
 PARTITIONS_MAX = 4096

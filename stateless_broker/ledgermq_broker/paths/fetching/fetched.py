@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from ledgermq.buffers import Buffer
 from ledgermq.errors import CorruptFrame
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_ledger.topics.catalog import Topic
-from ledgermq_ledger.view.fetch_index import NOTHING_LEFT_OUT, LeftOut
+from ledgermq_ledger.topics.topic import Topic
+from ledgermq_ledger.view.partition_index import NOTHING_LEFT_OUT, LeftOut
 
 FRAME_BYTES = 1024 * 1024
 """Frames of a stream have about this size; a single batch may exceed it. A frame is copied twice on its way to
