@@ -29,7 +29,7 @@ def controller_places_by_the_first_number(patch: Patch) -> None:
     patch.setattr(Controller, "_bundles", lambda self: self._cluster.bundles)
 
 
-@mutant("cluster", likely=_grows)
+@mutant("cluster", likely=_grows, hangs=True)
 def brokers_keep_the_first_number(patch: Patch) -> None:
     """Brokers do not take in bundles that were added after their start."""
     patch.setattr(Directory, "grow", lambda self, bundles: False)

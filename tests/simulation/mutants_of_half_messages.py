@@ -76,15 +76,17 @@ def unresolved_after_the_first_check(patch: Patch) -> None:
     patch.setattr(HalfMessages, "_is_unresolved", lambda self, name, known, now_ms: known.checks >= 1)
 
 
-@mutant("transactions", likely=_has_far_clocks)
+@mutant("transactions", likely=_has_far_clocks, hangs=True)
 def unresolved_by_stored_times_alone(patch: Patch) -> None:
     """The last check was stamped by a clock that is ahead; the message stays undecided until others reach it."""
     patch.setattr(ServedIds, "term_ms", lambda self, name: 0.0)
 
 
-@mutant("transactions")
+@mutant("transactions", hangs=True)
 def unresolved_not_final(patch: Patch) -> None:
-    """A program that commits after the last check makes its message visible, which operators have too."""
+    """A program that commits after the last check makes its message visible, which operators have too. What is seen of
+    it is a commit that never ends.
+    """
     real = Producers._end_again
 
     def end_again(

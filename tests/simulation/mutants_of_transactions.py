@@ -127,10 +127,10 @@ def transactions_answered_before_they_are_durable(patch: Patch) -> None:
     patch.setattr(IssuedState, "durable", durable)
 
 
-@mutant("transactions")
+@mutant("transactions", hangs=True)
 def abort_told_and_not_recorded(patch: Patch) -> None:
     """A bundle that asks about an old transaction receives "aborted" before that is recorded, and then
-    the producer commits.
+    the producer commits. What is seen of it is a commit that never ends.
     """
     real = Bundles.fate
 
@@ -164,9 +164,11 @@ def batches_not_counted(patch: Patch) -> None:
     patch.setattr(Completing, "complete", complete)
 
 
-@mutant("transactions")
+@mutant("transactions", hangs=True)
 def transactions_in_order_of_numbers_alone(patch: Patch) -> None:
-    """An old epoch's transaction drops what a later epoch has staged under a lower number."""
+    """An old epoch's transaction drops what a later epoch has staged under a lower number. What is seen of it is a
+    commit that never ends.
+    """
     patch.setattr(Transaction, "pair", property(lambda self: (0, self.number)))
 
 
