@@ -42,8 +42,9 @@ TIERS = (
     Tier("nightly-streams", "make test-nightly TESTS=tests/real/test_stream_kills.py", 1500),
     Tier("mutants", "make mutants", 1500),
     Tier("pythons", "make test-pythons", 900),
-    Tier("release", "make test-console release-check", 900),
+    Tier("release", "make release-check", 600),
     Tier("nightly-peers", "make test-nightly TESTS=tests/real/test_peers.py", 1500),
+    Tier("console", "make test-console", 600),
 )
 
 

@@ -61,11 +61,12 @@ def test_the_last_turn_is_the_newest_commit_that_has_it(number: int) -> None:
 
 
 def test_the_summary_names_the_commit_of_each_last_turn() -> None:
-    commits = [f"{number:08x}cafe" for number in range(11, 0, -1)]
-    lines = summary(11, commits, turn_of(11))
+    newest = len(TIERS)
+    commits = [f"{number:08x}cafe" for number in range(newest, 0, -1)]
+    lines = summary(newest, commits, turn_of(newest))
     assert len(lines) == len(TIERS)
     for tier, line in zip(TIERS, lines, strict=True):
-        last = last_turn(tier, 11)
+        last = last_turn(tier, newest)
         assert last is not None
         assert line.split() == ["turn", tier.name, "last", "at", "commit", str(last), f"({last:08x})"]
     assert "none yet" in summary(1, commits[-1:], turn_of(1))[0]
