@@ -15,7 +15,8 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.partitions.producers import ProducerSession
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.log.segments.segment import Batch
-from ledgermq_ledger.log.writing.writer import Append, LedgerWriter, claim
+from ledgermq_ledger.log.writing.in_flight import Append
+from ledgermq_ledger.log.writing.writer import LedgerWriter, claim
 from tests.judges.violation import Violation
 from tests.simulation.loop import Process
 from tests.simulation.plan import RunPlan

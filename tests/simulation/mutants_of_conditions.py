@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ledgermq.errors import ConditionFailed
-from ledgermq_ledger.log.writing.writer import Append, LedgerWriter, fail
+from ledgermq_ledger.log.writing.in_flight import Append, fail
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from tests.simulation.mutants import mutant
 
 LOADED = True

@@ -14,7 +14,8 @@ from ledgermq_broker.exclusive.state.bundle_holders import BundleHolders, Claim,
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision
-from ledgermq_ledger.log.writing.writer import Append, LedgerWriter
+from ledgermq_ledger.log.writing.in_flight import Append
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from tests.simulation.exclusive_run import exclusive_plan_of
 from tests.simulation.mutants import mutant
 

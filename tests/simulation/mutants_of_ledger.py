@@ -23,7 +23,8 @@ from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import Recovered
 from ledgermq_ledger.log.segments.segment import read_index
-from ledgermq_ledger.log.writing.writer import Append, LedgerWriter, fail, succeed
+from ledgermq_ledger.log.writing.in_flight import Append, fail, succeed
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store import settle
 from ledgermq_ledger.object_store.contract import AlreadyExists, Buffer, ObjectMissing, ObjectStore, StoreUncertain
 from ledgermq_ledger.object_store.settle import PutOutcome

@@ -12,7 +12,8 @@ import ledgermq_ledger.parquet.compacting.round
 from ledgermq.errors import LedgerMQError, StoreFull
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.fold import LedgerState
-from ledgermq_ledger.log.writing.writer import LedgerWriter, succeed
+from ledgermq_ledger.log.writing.in_flight import succeed
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store import settle
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome

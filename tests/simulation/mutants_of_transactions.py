@@ -29,7 +29,7 @@ from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_ledger.log.partitions.producers import ProducerSession
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.log.segments.stored_batch import StoredBatch
-from ledgermq_ledger.log.writing.writer import Append
+from ledgermq_ledger.log.writing.in_flight import Append
 from ledgermq_offsets.committing import pending
 from tests.simulation.mutants import mutant
 from tests.simulation.transactions_plan import transactions_plan_of

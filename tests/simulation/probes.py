@@ -33,7 +33,8 @@ from ledgermq_broker.timed.state.recalls import RecallAnswer
 from ledgermq_broker.timed.taking_in.intake import Intake
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.plans import PlanOvertaken, fence_of
-from ledgermq_ledger.log.writing.writer import Append, LedgerWriter
+from ledgermq_ledger.log.writing.in_flight import Append
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store.settle import PutOutcome
 from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from ledgermq_ledger.view.view import LedgerView

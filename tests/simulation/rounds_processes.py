@@ -23,7 +23,8 @@ from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.log.recovery import advance_checkpoint, recover
 from ledgermq_ledger.log.segments.segment import Batch
-from ledgermq_ledger.log.writing.writer import Append, LedgerWriter
+from ledgermq_ledger.log.writing.in_flight import Append
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine

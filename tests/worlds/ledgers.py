@@ -16,7 +16,9 @@ from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.partitions.producers import ProducerSession
 from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.log.segments.segment import Batch
-from ledgermq_ledger.log.writing.writer import Append, LedgerWriter, MayWrite, OnDurable, OnRefused, claim
+from ledgermq_ledger.log.writing.in_flight import Append
+from ledgermq_ledger.log.writing.judging import MayWrite
+from ledgermq_ledger.log.writing.writer import LedgerWriter, OnDurable, OnRefused, claim
 from ledgermq_ledger.object_store.contract import ObjectStore
 
 STATES_MAX = 100

@@ -11,7 +11,7 @@ import pytest
 from ledgermq.errors import NotOwner, PartitionHeld, ProducerFenced, Unavailable
 from ledgermq.sources import Sources
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.writing.writer import Append
+from ledgermq_ledger.log.writing.in_flight import Append
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.worlds.ledgers import append, append_and_wait, batch, ledger_of, own, read_values, session, take_over

@@ -22,12 +22,10 @@ outcome still ends the term, also after a refused one.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from ledgermq.errors import ConditionFailed, DuplicateMessage, LedgerMQError, NotOwner, ProducerError
+from ledgermq.errors import LedgerMQError, NotOwner
 from ledgermq.runtime.process.log import get_log
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
@@ -36,9 +34,10 @@ from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import Recovered, recover
 from ledgermq_ledger.log.segments.indexes import SegmentIndexes
-from ledgermq_ledger.log.segments.segment import Batch, encode_segment, first_batch_position, read_index
-from ledgermq_ledger.log.writing.shared_run import SharedRun
-from ledgermq_ledger.object_store.contract import Buffer, ObjectMissing
+from ledgermq_ledger.log.segments.segment import encode_segment, first_batch_position
+from ledgermq_ledger.log.writing.in_flight import Append, InFlight, Moved, fail, failed, succeed
+from ledgermq_ledger.log.writing.judging import Judging, MayWrite
+from ledgermq_ledger.object_store.contract import Buffer
 from ledgermq_ledger.object_store.settle import PutLatency, PutOutcome, settle_put
 
 UNSHARED_PART = 8
@@ -55,53 +54,6 @@ OnRefused = Callable[[int, LedgerMQError], None]
 """Called when the store refused a put: the segments in flight from this slot on are not and will
 not be stored.
 """
-
-
-MayWrite = Callable[[PartitionId, bytes, int], None]
-"""Raises the error that keeps a producer (its id; empty: it has none) from writing to a partition now. It is asked
-for each batch that is not stored yet, when the batch gets its place.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    """A batch, and the future of its base offset; `done` fails with an error of `ledgermq.errors`. `is_own`: the
-    broker's own batch, or one that it accepted before; nothing may stand in its way.
-    """
-
-    batch: Batch
-    done: asyncio.Future[int]
-    is_own: bool = False
-
-
-class _Waiter(Protocol):
-    @property
-    def done(self) -> asyncio.Future[int]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Moved:
-    """The future of the offset at which a partition was sealed or opened."""
-
-    done: asyncio.Future[int]
-
-
-@dataclass(slots=True)
-class _InFlight:
-    """A segment in flight. `answers`: the waiters and their base offsets once it is acknowledged, or
-    which records are duplicates of what it holds, or where a partition ends because of it.
-
-    `void`: a put at its slot or below was refused, so it will never count. `settled`: the outcome
-    of this segment's put is known.
-    """
-
-    index: fmt.SegmentIndex
-    data: list[Buffer] = field(default_factory=list)
-    keys: list[PartitionId] = field(default_factory=list)
-    answers: list[tuple[_Waiter, int | DuplicateMessage | ConditionFailed]] = field(default_factory=list)
-    won: bool = False
-    void: bool = False
-    settled: bool = False
 
 
 async def claim(ledger: LedgerRef, broker: str) -> Recovered:
@@ -135,7 +87,7 @@ async def claim(ledger: LedgerRef, broker: str) -> Recovered:
     return after
 
 
-class LedgerWriter:
+class LedgerWriter(Judging):
     """The term that `claim` has opened. `recovered`: what it returned."""
 
     def __init__(
@@ -147,33 +99,18 @@ class LedgerWriter:
         on_refused: OnRefused = lambda slot, error: None,
         may_write: MayWrite = lambda key, producer_id, principal: None,
     ) -> None:
-        self.bundle = recovered.bundle
-        self.epoch = recovered.state.epoch
-        self.durable = recovered.state
-        self.ended = asyncio.Event()
-        self.lost: LedgerMQError | None = None
-        self._issued = recovered.state.copy()
+        super().__init__(ledger, recovered, may_write)
         self._unshared = 0
         """Batches since the folds shared what they hold."""
-        self._store = ledger.store
         self._sources = ledger.sources
         self._broker = broker
         self._on_durable = on_durable
         self._on_refused = on_refused
-        self._may_write = may_write
         self._release_refusals: list[LedgerMQError] | None = None
         """The refusals of a RELEASE in flight; `release` raises them."""
-        self._in_flight: deque[_InFlight] = deque()
         self._refusal: LedgerMQError | None = None
         """The refusal of a put, while the puts in flight after it are being settled."""
-        self._own_voids: set[int] = set()
-        """Slots above `durable` that hold void segments of this term."""
-        self._refused: dict[asyncio.Future[int], Append] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}  # ordered, so that a simulation replays
-        self._fence_check = SharedRun(self._look_for_claim)
         self._latency = PutLatency()
-        self.put_ended = asyncio.Event()
-        """Set whenever a put ends; a caller that waits for room clears it."""
 
     @property
     def puts_in_flight(self) -> int:
@@ -185,10 +122,6 @@ class LedgerWriter:
         settled.
         """
         return self._refusal
-
-    @property
-    def issued_slot(self) -> int:
-        return self._issued.slot
 
     def knows_producer(self, producer_id: bytes, key: PartitionId) -> bool:
         """Return whether a producer is remembered in a partition, also by what is in flight."""
@@ -206,7 +139,7 @@ class LedgerWriter:
             for append in appends:
                 fail(append, over)
             return False
-        flight = _InFlight(self._next_index(fmt.DATA))
+        flight = InFlight(self._next_index(fmt.DATA))
         for append in appends:
             self._check_own(append)
         for append in sorted(appends, key=lambda a: a.batch.key):
@@ -215,14 +148,6 @@ class LedgerWriter:
         if flight.index.batches:
             self._put(flight)
         return bool(flight.index.batches)
-
-    def _check_own(self, append: Append) -> None:
-        """Raise AssertionError if a batch that is stored together with others is of a partition that was sealed: the
-        others must not be stored without it. What such batches come from holds up the seal (design Y13).
-        """
-        key = append.batch.key
-        if append.is_own and self._issued.moves.seal_of(key) is not None:
-            raise AssertionError(f"bundle {self.bundle}: {key} was sealed before all that was stored in it")
 
     def _over(self) -> LedgerMQError | None:
         """Return why nothing can be put now."""
@@ -237,7 +162,7 @@ class LedgerWriter:
         From this call on `write` refuses the partition's batches with a NotOwner that names the bundle.
         """
         if (over := self._over()) is not None:
-            return _failed(over)
+            return failed(over)
         seal = self._issued.seal_now(key, move, target, after)
         if seal is None:
             return None
@@ -251,126 +176,21 @@ class LedgerWriter:
         as far as this owner knows has the partition still.
         """
         if (over := self._over()) is not None:
-            return _failed(over)
+            return failed(over)
         return self._put_move(opened.start, opens=[opened]) if self._issued.may_open(opened) else None
 
     def _put_move(
         self, offset: int, seals: Sequence[fmt.PartitionSeal] = (), opens: Sequence[fmt.PartitionOpen] = ()
     ) -> asyncio.Future[int]:
-        waiter = _Moved(asyncio.get_running_loop().create_future())
-        flight = _InFlight(self._next_index(fmt.DATA), answers=[(waiter, offset)])
+        waiter = Moved(asyncio.get_running_loop().create_future())
+        flight = InFlight(self._next_index(fmt.DATA), answers=[(waiter, offset)])
         flight.index.seals.extend(seals)
         flight.index.opens.extend(opens)
         self._issued.open_segment(flight.index)
         self._put(flight)
         return waiter.done
 
-    def _is_new(self, append: Append, building: _InFlight) -> bool:
-        """Judge the partition's place, the sequence, the producer, the ids, then the condition. Return False if the
-        batch was refused, answered, or joined to the segment that holds it already: that one is acknowledged again,
-        also if its producer may write no longer, and whatever its condition says by now (design P12).
-        """
-        try:
-            self._issued.moves.check_here(append.batch.key)
-        except NotOwner as error:
-            fail(append, error)
-            return False
-        if not self._is_next(append, building) or not self._is_allowed(append):
-            return False
-        if append.batch.ids and not self._has_new_ids(append, building):
-            return False
-        return append.batch.expect_end is None or self._is_at_end(append, building)
-
-    def _is_allowed(self, append: Append) -> bool:
-        batch = append.batch
-        if append.is_own:
-            return True
-        try:
-            self._may_write(batch.key, *batch.identity)
-        except LedgerMQError as error:
-            if error.retriable:
-                fail(append, error)
-            else:
-                self._refuse(append, error)
-            return False
-        return True
-
-    def _is_next(self, append: Append, building: _InFlight) -> bool:
-        batch = append.batch
-        if batch.producer is None:
-            return True
-        try:
-            stored = self._issued.judge(batch.producer, batch.key, batch.record_count, batch.sent_crc)
-        except ProducerError as error:
-            self._refuse(append, error)
-            return False
-        if stored is None:
-            return True
-        for flight in (building, *self._in_flight):
-            if flight.index.slot == stored.slot:
-                flight.answers.append((append, stored.base_offset))
-                return False
-        if stored.slot > self.durable.slot:
-            raise AssertionError(f"bundle {self.bundle}: slot {stored.slot} is neither durable nor in flight")
-        succeed(append, stored.base_offset)
-        return False
-
-    def _has_new_ids(self, append: Append, building: _InFlight) -> bool:
-        """Judge the ids. A batch with duplicates is not stored, and its producer sends the other records
-        again; the answer waits until the originals are durable (design P9).
-        """
-        batch = append.batch
-        try:
-            found = self._issued.ids.judge(batch.key, batch.ids, batch.ids_us, batch.ids_principal)
-        except LedgerMQError as error:
-            fail(append, error)
-            return False
-        if found is None:
-            return True
-        for flight in (building, *self._in_flight):
-            if flight.index.slot == found.slot:
-                flight.answers.append((append, found.error))
-                return False
-        if found.slot > self.durable.slot:
-            raise AssertionError(f"bundle {self.bundle}: slot {found.slot} is neither durable nor in flight")
-        fail(append, found.error)
-        return False
-
-    def _is_at_end(self, append: Append, building: _InFlight) -> bool:
-        """Judge the condition by the end that is issued. A failure is answered when the records that cause it are
-        durable; if all are, after a fence check (design P12).
-        """
-        batch, end = append.batch, self._issued.end(*append.batch.key)
-        if batch.expect_end == end:
-            return True
-        error = ConditionFailed(
-            f"partition {batch.partition} of topic id {batch.topic_id} ends at {end}, not at {batch.expect_end} as the"
-            " batch expects; nothing of it is stored"
-        )
-        error.end = end
-        for flight in (building, *reversed(self._in_flight)):
-            if batch.key in flight.keys:
-                flight.answers.append((append, error))
-                return False
-        self._refuse(append, error)
-        return False
-
-    def _refuse(self, append: Append, error: LedgerMQError) -> None:
-        """Refuse a batch after a fence check. A refusal is final for the producer, and a later
-        owner may have other facts.
-        """
-        self._refused[append.done] = append
-        self._start(self._fail_unless_fenced(append, error), f"refusal, bundle {self.bundle}")
-
-    async def _fail_unless_fenced(self, append: Append, error: LedgerMQError) -> None:
-        try:
-            await self.check_fence()
-        except LedgerMQError as not_known:
-            error = not_known
-        fail(append, error)
-        self._refused.pop(append.done, None)
-
-    def _add(self, append: Append, flight: _InFlight) -> None:
+    def _add(self, append: Append, flight: InFlight) -> None:
         batch, index = append.batch, flight.index
         if not index.batches:
             self._issued.open_segment(index)
@@ -394,7 +214,7 @@ class LedgerWriter:
         segment: then the term continues.
         """
         await self.drain()
-        flight = _InFlight(self._next_index(fmt.RELEASE))
+        flight = InFlight(self._next_index(fmt.RELEASE))
         flight.index.successor = successor
         self._issued.open_segment(flight.index)
         self._put(flight)
@@ -406,77 +226,6 @@ class LedgerWriter:
         if refusals:
             raise refusals[0]
         self.end(NotOwner(f"bundle {self.bundle} was released", owner=successor or None))
-
-    async def drain(self) -> None:
-        """Wait until nothing is in flight. Raises NotOwner if the term is lost."""
-        while self._in_flight and self.lost is None:
-            self.put_ended.clear()
-            await self.put_ended.wait()
-        if self.lost is not None:
-            raise self.lost
-
-    async def check_fence(self) -> None:
-        """Raise NotOwner if the ledger holds a foreign claim.
-
-        What was read from `durable` before this call may be answered after it.
-        """
-        await self._fence_check.run()
-        if self.lost is not None:
-            raise self.lost
-
-    async def _look_for_claim(self) -> None:
-        """Look for a foreign claim from the lowest slot not known to be won upward. An empty slot
-        of this writer's put may have landed and been deleted, so the look continues past it.
-
-        It ends at the first slot above `highest` that is empty or holds a put of this writer. That
-        put began after this look, and a claim from before the look would be in a slot below it. So
-        a busy writer cannot keep the look from ending.
-        """
-        slot = self._in_flight[0].index.slot if self._in_flight else self.issued_slot + 1
-        highest = max(self.issued_slot, *self._own_voids, 0)
-        while self.lost is None:
-            try:
-                found = (await read_index(self._store, self.bundle, slot)).index
-            except ObjectMissing:
-                if slot > highest:
-                    return
-            else:
-                if found.kind == fmt.CLAIM and found.writer != self.durable.writer:
-                    self.end(NotOwner(f"bundle {self.bundle}: claimed by {found.broker} in slot {slot}"))
-                if slot > highest and found.writer == self.durable.writer:
-                    return
-            slot += 1
-
-    def end(self, error: LedgerMQError) -> None:
-        """End the term and fail every waiter, now and later.
-
-        Batches in flight may still be stored, so their waiters get a retriable error.
-        """
-        if self.lost is None:
-            self.lost = error
-            self.ended.set()
-        if not error.retriable:
-            error = NotOwner(f"bundle {self.bundle}: its term has ended: {error.message}")
-        for append in (
-            *self._refused.values(),
-            *(append for flight in self._in_flight for append, _ in flight.answers),
-        ):
-            fail(append, error)
-        self._refused.clear()
-        self._in_flight.clear()
-        for task in self._tasks:
-            if task is not asyncio.current_task():
-                task.cancel()
-        self.put_ended.set()
-
-    async def close(self) -> None:
-        """End the term in this process (its last puts may still land), and wait until none of its
-        tasks runs.
-
-        Idempotent.
-        """
-        self.end(NotOwner(f"bundle {self.bundle} was closed"))
-        await asyncio.gather(*self._tasks, self._fence_check.close(), return_exceptions=True)
 
     def _next_index(self, kind: fmt.SegmentKind) -> fmt.SegmentIndex:
         self._pass_voids(self._issued)
@@ -492,16 +241,11 @@ class LedgerWriter:
             broker=self._broker,
         )
 
-    def _put(self, flight: _InFlight) -> None:
+    def _put(self, flight: InFlight) -> None:
         self._in_flight.append(flight)
         self._start(self._settle(flight), f"put bundle {self.bundle} slot {flight.index.slot}")
 
-    def _start(self, work: Coroutine[None, None, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks[task] = None
-        task.add_done_callback(lambda task: self._tasks.pop(task, None))
-
-    async def _settle(self, flight: _InFlight) -> None:
+    async def _settle(self, flight: InFlight) -> None:
         try:
             outcome = await self._put_and_look(flight)
             if self.lost is None:
@@ -513,7 +257,7 @@ class LedgerWriter:
             log.exception("bundle %d: slot %d", self.bundle, flight.index.slot)
             self.end(NotOwner(f"bundle {self.bundle}: slot {flight.index.slot} failed: {error!r}"))
 
-    async def _put_and_look(self, flight: _InFlight) -> PutOutcome:
+    async def _put_and_look(self, flight: InFlight) -> PutOutcome:
         begun = asyncio.get_running_loop().time()
         outcome = await settle_put(
             self._store,
@@ -526,7 +270,7 @@ class LedgerWriter:
         self._latency.add(asyncio.get_running_loop().time() - begun)
         return outcome
 
-    def _take_outcome(self, flight: _InFlight, outcome: PutOutcome) -> None:
+    def _take_outcome(self, flight: InFlight, outcome: PutOutcome) -> None:
         if outcome is not PutOutcome.WON:
             slot = flight.index.slot
             self.end(NotOwner(f"bundle {self.bundle}: slot {slot} was {outcome.name.lower()}, so its term has ended"))
@@ -541,7 +285,7 @@ class LedgerWriter:
             self._share()
         self._go_on_if_settled()
 
-    def _take_refusal(self, flight: _InFlight, error: LedgerMQError) -> None:
+    def _take_refusal(self, flight: InFlight, error: LedgerMQError) -> None:
         """Handle a refusal: nothing was put in this slot, so neither it nor a segment that links to
         it will ever count.
 
@@ -585,7 +329,7 @@ class LedgerWriter:
         while state.slot + 1 in self._own_voids:
             state.slot += 1
 
-    def _acknowledge(self, flight: _InFlight) -> None:
+    def _acknowledge(self, flight: InFlight) -> None:
         self._pass_voids(self.durable)
         self._own_voids = {slot for slot in self._own_voids if slot > self.durable.slot}
         if not self.durable.apply(flight.index, flight.keys):
@@ -597,20 +341,3 @@ class LedgerWriter:
                 fail(append, answer)
             else:
                 succeed(append, answer)
-
-
-def _failed(error: LedgerMQError) -> asyncio.Future[int]:
-    waiter = _Moved(asyncio.get_running_loop().create_future())
-    fail(waiter, error)
-    return waiter.done
-
-
-def fail(append: _Waiter, error: LedgerMQError) -> None:
-    if not append.done.done():
-        append.done.set_exception(error)
-        append.done.exception()  # the waiter gets it; without one, asyncio must not log it
-
-
-def succeed(append: _Waiter, base_offset: int) -> None:
-    if not append.done.done():
-        append.done.set_result(base_offset)

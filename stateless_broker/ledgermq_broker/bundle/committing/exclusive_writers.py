@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ledgermq.errors import Unavailable
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.writing.writer import MayWrite
+from ledgermq_ledger.log.writing.judging import MayWrite
 from ledgermq_ledger.topics.catalog import Catalog
 
 RETRY_AFTER_MS = 200

@@ -25,7 +25,8 @@ from ledgermq_broker.bundle.shared.fair_queue import Entry, FairQueue, SharedRoo
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segments.segment import Batch
-from ledgermq_ledger.log.writing.writer import Append, LedgerWriter, fail
+from ledgermq_ledger.log.writing.in_flight import Append, fail
+from ledgermq_ledger.log.writing.writer import LedgerWriter
 
 OFFSET_NOT_KNOWN = -1
 """Result of a batch that is answered on receipt: its offset is not known yet."""

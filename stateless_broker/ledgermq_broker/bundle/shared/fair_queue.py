@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from ledgermq_ledger.log.writing.writer import Append
+from ledgermq_ledger.log.writing.in_flight import Append
 
 FREE_TIMES = 4
 """A sender may hold at most so many times what is free (dynamic threshold, Choudhury and Hahne, 1998): alone
