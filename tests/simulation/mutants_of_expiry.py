@@ -54,7 +54,7 @@ def messages_skipped_with_an_expired_one(patch: Patch) -> None:
     patch.setattr(ExpiringRun, "_skip", skip)
 
 
-@mutant("groups", _expires)
+@mutant("groups", _expires, hangs=True)
 def skipped_messages_never_finished(patch: Patch) -> None:
     """Committed offsets stay before messages that were skipped."""
     patch.setattr(Progress, "skip", lambda self, first, end: self.hand_out(first, end))
