@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import grpc
 import pytest
@@ -176,3 +177,49 @@ async def test_requests_cannot_make_looks_at_lags_a_load(cluster: Cluster, monke
         await asyncio.gather(*(line.list_lags(pb.ListLagsRequest()) for _ in range(5)))
         await asyncio.sleep(1)
     assert looks == 2, "each took two seconds, so at least twenty pass between them"
+
+
+@in_cluster("a:1")
+async def test_requests_that_are_cancelled_begin_no_look_after_the_other(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    async def slow(partitions_max: int) -> list[GroupLag]:
+        nonlocal looks
+        looks += 1
+        await asyncio.sleep(2)
+        return [GroupLag("billing", "orders", 0, 5, 1)]
+
+    monkeypatch.setattr(cluster.brokers["a:1"].groups, "lags", slow)
+    line = cluster.line("a:1")
+    for _ in range(20):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await line.list_lags(pb.ListLagsRequest())
+        await asyncio.sleep(0.5)
+    assert looks == 1, "it took two seconds, whether a caller waited or not"
+    assert [info.records for info in (await line.list_lags(pb.ListLagsRequest())).lags] == [5]
+
+
+@in_cluster("a:1", **RULES)
+async def test_a_page_of_a_caller_without_rights_costs_few_lists(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each list sorts the names of all topics, so one a thousand of them would cost the square of their number."""
+    monkeypatch.setattr("ledgermq_broker.access.guards.own.LISTED_AT_ONCE", 1)
+    root = (await token(cluster, "root")).text
+    for number in range(30):
+        await cluster.create(f"hidden.{number:02}", 1, token=root)
+    lists, service = 0, cluster.brokers["a:1"].service
+    listed = service.describe_topics
+
+    async def counted(request: pb.DescribeTopicsRequest) -> pb.DescribeTopicsResponse:
+        nonlocal lists
+        lists += not request.topics
+        return await listed(request)
+
+    monkeypatch.setattr(service, "describe_topics", counted)
+    alice = await token(cluster, "alice")
+    assert await pages(cluster.line("a:1", alice.text), 1) == [[]]
+    assert lists == 4, "1, 4 and 16 of them, and the rest"

@@ -6,7 +6,7 @@ after its last one. All that callers choose themselves is bounded.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -96,13 +96,18 @@ class Connections:
             )
             self._callers[key] = found
             if len(self._callers) > CALLERS_MAX:
-                self._callers.popitem(last=False)
+                self._make_room()
         else:
             self._callers.move_to_end(key)
         found.calls += 1
         found.calls_now += 1
         found.last_ms = now_ms
         return found
+
+    def _make_room(self) -> None:
+        """Drop a caller of the principal that has most: client ids that one makes up hide no other principal."""
+        [(most, _)] = Counter(principal for _, principal, _ in self._callers).most_common(1)
+        del self._callers[next(key for key in self._callers if key[1] == most)]
 
     def page(self, after: int, limit: int) -> tuple[Sequence[ConnectedCaller], bool]:
         """Return the callers with numbers above `after`, in their order, and whether there are more."""

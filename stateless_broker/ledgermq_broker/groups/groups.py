@@ -16,6 +16,7 @@ from typing import TypeVar
 from ledgermq.errors import NotOwner, Unavailable, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.naming.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
+from ledgermq.runtime.tasks import end, retrieve_error, shared
 from ledgermq_broker.cluster.heartbeat import CLASSIC_GROUPS
 from ledgermq_broker.groups.ends import PartitionEnds
 from ledgermq_broker.groups.lags import PARTITIONS_MAX, GroupLag, StuckOffsets, lag_infos, lag_page
@@ -83,10 +84,9 @@ class Groups(Serving[PartitionCoordinator]):
         self._ends = ends
         self._on_busy: Callable[[int], None] = _ignore
         self._stuck = StuckOffsets()
-        self._looking = asyncio.Lock()
+        self._look: asyncio.Task[Sequence[GroupLag]] | None = None
         self._looked_s = float("-inf")
         self._look_took_s = 0.0
-        self._lags: Sequence[GroupLag] = ()
 
     def when_busy(self, call: Callable[[int], None]) -> None:
         """Call this with the bundle of a group when an answer has to wait for the end of a
@@ -235,16 +235,29 @@ class Groups(Serving[PartitionCoordinator]):
         return [*rows.values()]
 
     async def list_lags(self, request: pb.ListLagsRequest) -> pb.ListLagsResponse:
-        """Return how far the groups that this broker coordinates are behind, by its last look, which is recent."""
+        """Return how far the groups that this broker coordinates are behind, by its last look, which is recent.
+
+        Callers share a look, and it goes on when they leave. Otherwise requests that are cancelled early would begin
+        one look after the other, and no pause would follow.
+        """
+        pause_s = max(LAGS_AGE_S, LAGS_PAUSES * self._look_took_s)
+        is_due = asyncio.get_running_loop().time() - self._looked_s >= pause_s
+        if self._look is None or (self._look.done() and (is_due or self._look.cancelled() or self._look.exception())):
+            self._look = asyncio.create_task(self._look_at_lags(), name="look at lags")
+            self._look.add_done_callback(retrieve_error)
+        return lag_page(lag_infos(await shared(self._look, "a look at lags"), request), request.limit)
+
+    async def _look_at_lags(self) -> Sequence[GroupLag]:
         loop = asyncio.get_running_loop()
-        async with self._looking:
-            began_s = loop.time()
-            if began_s - self._looked_s >= max(LAGS_AGE_S, LAGS_PAUSES * self._look_took_s):
-                self._lags = await self.lags(PARTITIONS_MAX)
-                self._looked_s = loop.time()
-                self._look_took_s = self._looked_s - began_s
-            rows = self._lags
-        return lag_page(lag_infos(rows, request), request.limit)
+        began_s = loop.time()
+        found = await self.lags(PARTITIONS_MAX)
+        self._looked_s = loop.time()
+        self._look_took_s = self._looked_s - began_s
+        return found
+
+    async def close(self) -> None:
+        await end(self._look)
+        await super().close()
 
     async def slowest_commits(self, request: pb.SlowestCommitsRequest) -> pb.SlowestCommitsResponse:
         """Return the lowest offset that a group has committed in each partition of these topics, by the groups

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame
 from ledgermq_broker.admission import connections
@@ -60,3 +62,19 @@ def test_the_number_of_callers_is_bounded() -> None:
         known.begin_call(f"ipv4:10.0.0.1:{number}", "anonymous", "", "")
     assert len(known) == connections.CALLERS_MAX
     assert known.page(0, 1)[0][0].number == 11, "the one whose last call began first is forgotten first"
+
+
+def test_a_principal_hides_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes up a client id for each of its calls; the calls of others began long before."""
+    monkeypatch.setattr(connections, "CALLERS_MAX", 5)
+    known = Connections(Clock())
+    for name in ("alice", "bob"):
+        known.begin_call("ipv4:10.0.0.1:7", f"user:{name}", "", "")
+    for number in range(20):
+        known.begin_call("ipv4:10.0.0.2:7", "user:mallory", f"made-up-{number}", "")
+    found = [(each.principal, each.client_id) for each in known.page(0, 10)[0]]
+    assert found == [
+        ("user:alice", ""),
+        ("user:bob", ""),
+        *(("user:mallory", f"made-up-{number}") for number in (17, 18, 19)),
+    ]
