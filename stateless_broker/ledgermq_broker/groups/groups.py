@@ -245,7 +245,8 @@ class Groups(Serving[PartitionCoordinator]):
         if self._look is None or (self._look.done() and (is_due or self._look.cancelled() or self._look.exception())):
             self._look = asyncio.create_task(self._look_at_lags(), name="look at lags")
             self._look.add_done_callback(retrieve_error)
-        return lag_page(lag_infos(await shared(self._look, "a look at lags"), request), request.limit)
+        rows = await shared(self._look, "a look at lags")
+        return lag_page(lag_infos(rows, request), request.limit)
 
     async def _look_at_lags(self) -> Sequence[GroupLag]:
         loop = asyncio.get_running_loop()
