@@ -30,6 +30,7 @@ from ledgermq_broker.paths.deletion_path import DeletionPath
 from ledgermq_broker.paths.fetching.fetch_path import refuse_unreadable
 from ledgermq_broker.paths.find_path import FindPath
 from ledgermq_broker.timed.timers import TIMED
+from ledgermq_broker.transactions.participating.settling import SETTLE_S_MAX
 from ledgermq_broker.transactions.stage_path import StagePath
 from ledgermq_broker.transactions.transactions import TRANSACTIONS
 from ledgermq_ledger import keys
@@ -83,7 +84,7 @@ class OffsetPath:
         self,
         metadata: Metadata,
         ownership: Ownership,
-        settle: Callable[[int, PartitionId], Awaitable[None]],
+        settle: Callable[[int, PartitionId, float], Awaitable[None]],
         now_us: Callable[[], int],
     ) -> None:
         self._metadata = metadata
@@ -93,8 +94,9 @@ class OffsetPath:
 
     async def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
         lookup = self._metadata.lookup()
+        settled_by_s = asyncio.get_running_loop().time() + SETTLE_S_MAX
         return pb.ListOffsetsResponse(
-            results=await side_by_side(lambda query: self._offset(lookup, query), request.queries)
+            results=await side_by_side(lambda query: self._offset(lookup, query, settled_by_s), request.queries)
         )
 
     async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
@@ -102,7 +104,7 @@ class OffsetPath:
         opened = await side_by_side(lambda wanted: self._opened(lookup, wanted, request), request.partitions)
         return pb.OpenProducerResponse(partitions=opened, now_us=self._now_us())
 
-    async def _offset(self, lookup: Lookup, query: pb.OffsetQuery) -> pb.OffsetResult:
+    async def _offset(self, lookup: Lookup, query: pb.OffsetQuery, settled_by_s: float) -> pb.OffsetResult:
         bundle = None
         try:
             topic, bundle = await lookup.partition(query.topic, query.partition)
@@ -114,7 +116,7 @@ class OffsetPath:
             if kind == "timestamp_us":
                 return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, query.timestamp_us))
             if kind == "latest" and query.settled:
-                await self._settle(bundle, PartitionId(topic.id, query.partition))
+                await self._settle(bundle, PartitionId(topic.id, query.partition), settled_by_s)
             return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, kind))
         except LedgerMQError as error:
             return pb.OffsetResult(error=self._ownership.error(error, bundle))

@@ -172,18 +172,24 @@ class KafkaClient:
     async def list_offset(
         self, topic: str, partition: int, timestamp: int, version: int = 7, *, isolation: int = 0
     ) -> Any:
+        [found] = await self.list_offsets(topic, [partition], timestamp, version, isolation=isolation)
+        return found
+
+    async def list_offsets(
+        self, topic: str, partitions: Sequence[int], timestamp: int, version: int = 7, *, isolation: int = 0
+    ) -> list[Any]:
         request = lo.ListOffsetsRequest(
             replica_id=-1,
             isolation_level=isolation,
             topics=[
                 lo.ListOffsetsTopic(
                     name=topic,
-                    partitions=[lo.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)],
+                    partitions=[lo.ListOffsetsPartition(partition_index=one, timestamp=timestamp) for one in partitions],
                 )
             ],
         )
         answer = await self.call(LIST_OFFSETS, version, request)
-        return answer.topics[0].partitions[0]
+        return list(answer.topics[0].partitions)
 
     async def producer_id(self, version: int = 4, transactional_id: str | None = None) -> Any:
         return await self.call(INIT_PRODUCER_ID, version, i.InitProducerIdRequest(transactional_id=transactional_id))

@@ -12,6 +12,8 @@ import pytest
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.transactions.participating.settling import SETTLE_S_MAX
 from ledgermq_broker.transactions.partition import TransactionPartition
+from ledgermq_broker.transactions.peers import Peers
+from ledgermq_broker.transactions.state.types import Transaction
 from tests.broker.kafka_producer import KafkaProducer
 from tests.broker.kafka_world import KafkaCluster, in_kafka_cluster
 
@@ -128,3 +130,32 @@ async def test_another_owner_waits_too(cluster: KafkaCluster) -> None:
         held.release()
         found = await asking
     assert (found.error_code, found.offset) == (0, 1)
+
+
+@in_kafka_cluster("a:1")
+async def test_a_call_waits_once_for_all_its_partitions(cluster: KafkaCluster) -> None:
+    """And asks the coordinator seldom."""
+    count = 50
+    await cluster.create("t", partitions=count)
+    producer = KafkaProducer(cluster)
+    await producer.init(60_000)
+    await producer.add(*(("t", number) for number in range(count)))
+    for number in range(count):
+        await producer.send("t", number, b"a")
+    await producer.add_group("g")
+    loop = asyncio.get_running_loop()
+    began_s, asked = loop.time(), 0
+    is_settled = Peers.is_settled
+
+    async def counted(peers: Peers, transaction: Transaction) -> bool:
+        nonlocal asked
+        asked += 1
+        return await is_settled(peers, transaction)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Peers, "is_settled", counted)
+        found = await cluster.connect("a:1").list_offsets("t", range(count), LATEST)
+    assert loop.time() - began_s < SETTLE_S_MAX + 5
+    assert {one.error_code for one in found} == {Code.NOT_LEADER_OR_FOLLOWER}
+    assert asked < 20 * count
+    assert await producer.end() == 0

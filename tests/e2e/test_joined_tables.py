@@ -4,6 +4,7 @@ returns, is what it would be if each travelled alone.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
@@ -151,3 +152,24 @@ async def test_tables_of_a_transaction_join_too(cluster: Cluster) -> None:
         async with client.consumer("t", start="earliest") as consumer:
             found = [int((await anext(consumer)).value) for _ in range(150)]
         assert found == list(range(150))
+
+
+@in_cluster("a:1")
+async def test_a_table_has_its_whole_time_though_an_earlier_one_waits(cluster: Cluster) -> None:
+    """The broker is away for longer than the earlier one has time."""
+    async with client_of(cluster) as client, client.producer(delivery_timeout_s=60) as producer:
+        await client.create_topic("t", 1)
+        await producer.send("t", b"first")
+        await cluster.stop("a:1", graceful=False)
+        calls = []
+        for number in range(2):  # the attempt of the first one fails, the second one waits behind it
+            calls.append(await producer.send_batch("t", table(number, 1)))
+            await asyncio.sleep(1)
+        await asyncio.sleep(50)
+        late = await producer.send_batch("t", table(2, 1))
+        for call in calls:
+            with pytest.raises((errors.DeadlineExceeded, errors.OutcomeUnknown)):
+                await call
+        await cluster.start("a:1")
+        assert [each.record_count for each in await late] == [1]
+        assert producer.buffered_bytes == 0

@@ -65,7 +65,6 @@ class Turns:
         self._quiet_turns = self._quiet = quiet_turns
         self._passed = 0
         """Turns of the event loop that have passed because they were not quiet, since a call began."""
-        self._came_s = float("-inf")
         self._own: Counter[str] = Counter()
         self._waiting: OrderedDict[Line, dict[asyncio.Future[None], int]] = OrderedDict()
         """In the order of their turns; of each in the order in which its calls came, with their places."""
@@ -132,6 +131,7 @@ class Turns:
         except asyncio.CancelledError:
             if come.cancelled():
                 self._forget(line, come)
+                self._look_soon()  # one behind it may have what it lacked
             else:  # the turn came in the same moment
                 self.ended(line[1], places)
             raise
@@ -139,16 +139,16 @@ class Turns:
     def came(self, caller: str) -> None:
         """Note that a call has come: others may be behind it."""
         self._quiet = 0
-        self._came_s = now_s = asyncio.get_running_loop().time()
-        self._seen.pop(caller, None)
-        self._seen[caller] = now_s
+        now_s = asyncio.get_running_loop().time()
+        seen = self._seen
+        seen.pop(caller, None)
+        seen[caller] = now_s
+        while now_s - seen[first := next(iter(seen))] > ACTIVE_S:
+            del seen[first]
 
     def _is_shared(self) -> bool:
         """Return whether more than one caller has called lately."""
-        seen = self._seen
-        while seen and self._came_s - seen[first := next(iter(seen))] > ACTIVE_S:
-            del seen[first]
-        return len(seen) > 1
+        return len(self._seen) > 1
 
     def ended(self, caller: str, places: int = 1) -> None:
         """Give places back."""

@@ -114,8 +114,8 @@ class TransactionPartition:
         count = self.participant.staged_in(place.topic_id, place.partition)
         return f"{count} open transactions have batches for it: commit or abort them" if count else ""
 
-    async def settle(self, place: PartitionId) -> None:
-        await settle(self.participant, self.peers, place)
+    async def settle(self, place: PartitionId, end_s: float) -> None:
+        await settle(self.participant, self.peers, place, end_s)
 
     def close(self, error: LedgerMQError) -> None:
         """End the term: every later call raises NotOwner. Idempotent."""

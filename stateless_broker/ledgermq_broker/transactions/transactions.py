@@ -125,7 +125,7 @@ class Transactions(AddedRoutes):
         )
         return pb.PollChecksResponse(checks=checks, partitions=coordinators)
 
-    async def settle(self, bundle: int, place: PartitionId) -> None:
+    async def settle(self, bundle: int, place: PartitionId, end_s: float) -> None:
         """Wait until the end of a partition counts all that offsets of groups may follow (`settling`).
 
         Raises Unavailable, NotOwner, and the error of damaged data.
@@ -133,7 +133,7 @@ class Transactions(AddedRoutes):
         topic = self._topic.known
         if topic is not None and bundle in topic.bundles:  # else nothing was ever staged there
             number = partition_in(topic, bundle)
-            await self._terms.call(self._kind, topic, number, lambda found: found.settle(place))
+            await self._terms.call(self._kind, topic, number, lambda found: found.settle(place, end_s))
 
     # Calls of operators
 

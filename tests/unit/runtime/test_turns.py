@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from ledgermq.errors import ResourceExhausted
-from ledgermq.runtime.ports.turns import PASSED_MAX, Turns, give_way, work_in_turns
+from ledgermq.runtime.ports.turns import ACTIVE_S, PASSED_MAX, Turns, give_way, work_in_turns
 from tests.virtual_time import virtual
 
 WAIT_S = 600.0
@@ -225,3 +225,29 @@ async def test_what_waits_begins_when_no_call_has_come_for_a_while_or_for_too_lo
             if passed % between == 0:
                 turns.came("a")
         assert least <= passed <= most
+
+
+@virtual
+async def test_a_call_that_leaves_makes_way_for_one_behind_it() -> None:
+    """The first one lacks places, the second one would have had them."""
+    turns = Turns(10)
+    await turns.begin("other", 6)
+    await asyncio.sleep(0)
+    first = asyncio.create_task(turns.begin("a", 8))
+    second = asyncio.create_task(turns.begin("a", 2))
+    await some_turns()
+    assert turns.waiting == 2
+    first.cancel()
+    async with asyncio.timeout(1):
+        await second
+    assert (turns.under_way, turns.waiting) == (8, 0)
+
+
+@virtual
+async def test_callers_that_call_no_more_are_forgotten() -> None:
+    turns = Turns(free_per_s=50)
+    for number in range(1000):
+        turns.came(str(number))
+        assert turns.at_once(str(number), is_new=True)
+        await asyncio.sleep(0.1)
+    assert len(turns._seen) <= 1 + ACTIVE_S / 0.1

@@ -17,7 +17,7 @@ from ledgermq.client.messages.descriptions import TopicPartition, check_partitio
 from ledgermq.client.messages.record import Given, Outgoing, PartitionAt, Row, rows_of, value_of
 from ledgermq.client.producing.arrow.rows import Piece, by_tag, split
 from ledgermq.client.producing.delivery import Delivery, again
-from ledgermq.client.producing.partition.batch import Batch, Run
+from ledgermq.client.producing.partition.batch import SHARED_OF_TIME, Batch, Run
 from ledgermq.client.producing.partition.compressor import Compressor, TopicExperience
 from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.partition.phases import Numbering
@@ -329,15 +329,17 @@ class TopicQueues:
         """Return the batch of Arrow rows that waits last in its queue, if these may travel with it.
 
         As for single records, a batch grows while it waits. Otherwise the few batches on their way to a distant
-        store would be as small as what a program sends at a time.
+        store would be as small as what a program sends at a time. It grows for a part of its time only, because what
+        joins it fails with it.
         """
-        batch = queue.last_sealed()
+        batch, now_s = queue.last_sealed(), self._clock_s()
         if (
             batch is None
             or self._by_tag
             or batch.is_alone
             or not batch.takes_arrow
-            or not batch.shares(deadline_s, self._clock_s())
+            or not batch.shares(deadline_s, now_s)
+            or now_s - batch.born_s > SHARED_OF_TIME * self._settings.delivery_timeout_s
             or batch.data_bytes + rows.nbytes > self._settings.batch_bytes_max
             or not self._is_in_bounds(rows)
         ):
