@@ -178,15 +178,11 @@ class KafkaClient:
     async def list_offsets(
         self, topic: str, partitions: Sequence[int], timestamp: int, version: int = 7, *, isolation: int = 0
     ) -> list[Any]:
+        asked = [lo.ListOffsetsPartition(partition_index=one, timestamp=timestamp) for one in partitions]
         request = lo.ListOffsetsRequest(
             replica_id=-1,
             isolation_level=isolation,
-            topics=[
-                lo.ListOffsetsTopic(
-                    name=topic,
-                    partitions=[lo.ListOffsetsPartition(partition_index=one, timestamp=timestamp) for one in partitions],
-                )
-            ],
+            topics=[lo.ListOffsetsTopic(name=topic, partitions=asked)],
         )
         answer = await self.call(LIST_OFFSETS, version, request)
         return list(answer.topics[0].partitions)
