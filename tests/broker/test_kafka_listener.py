@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import struct
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
+import uvloop
 
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
@@ -259,6 +263,45 @@ async def test_what_is_no_request_ends_the_connection(data: bytes) -> None:
 async def test_an_advertised_address_has_a_host_and_a_port() -> None:
     with pytest.raises(InvalidConfig, match="kafka_advertised_address"):
         await KafkaPort.open(load_settings(kafka_port=0, kafka_advertised_address="host:0"))
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_tls_begins_with_what_came_while_the_loop_was_behind(
+    run: Callable[[Coroutine[Any, Any, None]], None], tmp_path: Path
+) -> None:
+    """The client's hello is there when the connection is accepted. uvloop reads it before any task can run."""
+
+    async def greet() -> None:
+        authority = Authority(tmp_path)
+        files = authority.issue("broker")
+        async with cluster_of("a:1") as cluster, World(cluster) as world:
+            certificates = Certificates(CertificateFiles(str(files.cert), str(files.key), None), Sources(), TlsMeter())
+            world.listener.tls = certificates.http_context(asks_clients=False)
+            trusting = ssl.create_default_context(cafile=str(authority.ca))
+            taken, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+            client = trusting.wrap_bio(taken, sent, server_hostname="localhost")
+            with socket.create_connection(("127.0.0.1", world.port)) as line:
+                with suppress(ssl.SSLWantReadError):
+                    client.do_handshake()
+                line.sendall(sent.read())  # the loop has not turned since it began to listen
+                line.setblocking(False)
+                loop, is_done = asyncio.get_running_loop(), False
+                while not is_done:
+                    taken.write(await asyncio.wait_for(loop.sock_recv(line, 65536), 30))
+                    with suppress(ssl.SSLWantReadError):
+                        client.do_handshake()
+                        is_done = True
+                    await loop.sock_sendall(line, sent.read())
+                client.write(HELLO)
+                await loop.sock_sendall(line, sent.read())
+                answer = b""
+                while not answer:
+                    taken.write(await asyncio.wait_for(loop.sock_recv(line, 65536), 30))
+                    with suppress(ssl.SSLWantReadError):
+                        answer = client.read()
+                assert answer[4:8] == struct.pack(">i", 1)
+
+    run(greet())
 
 
 async def test_tls_has_the_time_of_a_first_request_and_counts_as_a_connection(tmp_path: Path) -> None:

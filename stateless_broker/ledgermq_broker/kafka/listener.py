@@ -48,6 +48,7 @@ SWEEP_S = 1.0
 CHECK_S = 0.02
 KEEPALIVE_S = 60
 BACKLOG = 1024
+HELLO_BYTES = 16 * 1024
 
 log = get_logger(__name__)
 
@@ -162,6 +163,9 @@ class KafkaProtocol(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
+        self._hello: bytearray | None = None
+        """Takes what comes before TLS does; None: TLS is there, or not wanted."""
+        self._early = bytearray()
         self._is_paused = False
         self._opened_s = self.active_s = self._frame_s = asyncio.get_running_loop().time()
         self.host = ""
@@ -195,6 +199,7 @@ class KafkaProtocol(asyncio.BufferedProtocol):
         self._connection = connection = Connection(
             parts, f"kafka:{peer[0]}:{peer[1]}", self._send, self._abort, self._has_room, self._has_caller, identity
         )
+        self._hello = None if tls is None else bytearray(HELLO_BYTES)
         run = self._run(connection) if tls is None else self._secure(transport, tls, connection, identity)
         self._task = asyncio.get_running_loop().create_task(run, name="Kafka connection")
         self._listener.opened(self)
@@ -203,16 +208,22 @@ class KafkaProtocol(asyncio.BufferedProtocol):
         self, plain: asyncio.Transport, tls: ssl.SSLContext, connection: Connection, identity: Identity
     ) -> None:
         """Agree on TLS, then serve. The connection counts meanwhile, as it would not if the server did this."""
-        secured = None
-        plain.pause_reading()
-        try:
-            secured = await asyncio.get_running_loop().start_tls(
+        secured, loop = None, asyncio.get_running_loop()
+        securing = loop.create_task(
+            loop.start_tls(
                 plain, self, tls, server_side=True, ssl_handshake_timeout=FIRST_REQUEST_S, ssl_shutdown_timeout=CLOSE_S
-            )
+            ),
+            name="TLS of a Kafka connection",
+        )
+        try:
+            await asyncio.sleep(0)  # TLS has taken the place of this protocol, and reads from the next turn on
+            loop.call_soon(self._hand_on, plain)
+            secured = await securing
         except (OSError, TimeoutError) as error:
             self.cut(f"no TLS: {error}")
         finally:
             if secured is None:  # asyncio does not say that the connection is lost
+                securing.cancel()
                 plain.abort()
                 self._transport = None
                 self._listener.closed(self)
@@ -224,6 +235,15 @@ class KafkaProtocol(asyncio.BufferedProtocol):
         identity.certified = [str(name) for _, name in certificate.get("subjectAltName", ())]
         await self._run(connection)
 
+    def _hand_on(self, plain: asyncio.Transport) -> None:
+        """Hand to TLS what came before it: uvloop reads as soon as it has accepted, whatever `connection_made` asks."""
+        self._hello, early = None, self._early
+        below = cast(asyncio.BufferedProtocol, plain.get_protocol())  # of both loops, it reads into its own buffer
+        if early and below is not self:
+            memoryview(below.get_buffer(len(early)))[: len(early)] = early
+            below.buffer_updated(len(early))
+            early.clear()
+
     async def _run(self, connection: Connection) -> None:
         try:
             await connection.run()
@@ -234,10 +254,13 @@ class KafkaProtocol(asyncio.BufferedProtocol):
                 self._transport.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._frames.room()
+        return self._frames.room() if self._hello is None else memoryview(self._hello)
 
     def buffer_updated(self, nbytes: int) -> None:
         assert self._connection is not None
+        if self._hello is not None:
+            self._early += self._hello[:nbytes]
+            return
         self._frames.bytes_max = self._connection.frame_bytes_max
         self.active_s = asyncio.get_running_loop().time()
         was_empty = self._frames.unread_bytes == 0
@@ -250,8 +273,7 @@ class KafkaProtocol(asyncio.BufferedProtocol):
             return
         if frames or was_empty:
             self._frame_s = self.active_s
-        is_secured = self._listener.tls is None or self._below is not None
-        if self._connection.is_full and not self._is_paused and self._transport is not None and is_secured:
+        if self._connection.is_full and not self._is_paused and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
         if self.held_bytes > UNPROVEN_FRAME_BYTES_MAX:
