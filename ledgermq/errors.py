@@ -157,11 +157,9 @@ class DuplicateMessage(InvalidRequest):
         *,
         stored: Sequence[tuple[int, int]] = (),
         repeated: Sequence[tuple[int, int]] = (),
-        retry_after_ms: int | None = None,
-        owner: str | None = None,
-        object_key: str | None = None,
+        **more: Any,
     ) -> None:
-        super().__init__(message, retry_after_ms=retry_after_ms, owner=owner, object_key=object_key)
+        super().__init__(message, **more)
         self.stored = tuple(stored)
         self.repeated = tuple(repeated)
 
@@ -393,16 +391,8 @@ def _tree(root: type[LedgerMQError]) -> dict[str, type[LedgerMQError]]:
 BY_CODE: dict[str, type[LedgerMQError]] = _tree(LedgerMQError)
 
 
-def from_code(
-    code: str,
-    message: str,
-    *,
-    retry_after_ms: int | None = None,
-    owner: str | None = None,
-    object_key: str | None = None,
-) -> LedgerMQError:
-    """Return the error that `code` names; an unknown code (of a newer peer) becomes the base
-    class.
+def from_code(code: str, message: str, **more: Any) -> LedgerMQError:
+    """Return the error that `code` names; an unknown code (of a newer peer) becomes the base class. `more`: as for
+    `LedgerMQError`.
     """
-    kind = BY_CODE.get(code, LedgerMQError)
-    return kind(message, retry_after_ms=retry_after_ms, owner=owner, object_key=object_key)
+    return BY_CODE.get(code, LedgerMQError)(message, **more)

@@ -154,9 +154,9 @@ class Sender(Generic[In, S]):
         *,
         timeout: float | timedelta | None = None,
     ) -> Delivery:
-        """Queue one record. Raises InvalidRecord, and TransactionError for a delay in a transaction; all other errors
-        are raised by the delivery's `result()`. With raise_on_error=False that returns them, and none is raised here.
-        `on_delivery` runs in the client's own thread. This call blocks no longer than `timeout`.
+        """Queue one record. Raises InvalidRecord, and TransactionError for a delay in a transaction; the delivery's
+        `result()` raises all other errors, or returns them with raise_on_error=False. `on_delivery` runs in the
+        client's own thread. This call blocks no longer than `timeout`.
         """
         self._background.home.check_process()
         self._check()
@@ -191,9 +191,8 @@ class Sender(Generic[In, S]):
         if is_full:
             self._background.run(self._hand_over_and_wait())
         elif is_first:
-            self._background.loop.call_soon_threadsafe(
-                self._background.loop.call_later, HANDED_OVER_AFTER_S, self.hand_over
-            )
+            loop = self._background.loop
+            loop.call_soon_threadsafe(loop.call_later, HANDED_OVER_AFTER_S, self.hand_over)
         return delivery
 
     def _add_at_once(

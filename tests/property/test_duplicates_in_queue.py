@@ -15,8 +15,8 @@ from ledgermq.client.messages.record import Given, row_bytes
 from ledgermq.client.producing.delivery import Duplicate
 from ledgermq.client.producing.partition.batch import Batch, DuplicateOf
 from ledgermq.client.producing.partition.compressor import Compressor
-from ledgermq.client.producing.partition.partition_queue import Session
 from ledgermq.client.producing.partition.phases import Phase
+from ledgermq.client.producing.partition.sessions import Session
 from ledgermq.errors import (
     DuplicateMessage,
     LedgerMQError,

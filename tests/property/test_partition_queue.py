@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.compressor import Compressor
-from ledgermq.client.producing.partition.partition_queue import Failure, PartitionQueue, Session
+from ledgermq.client.producing.partition.ordered_batches import Failure
+from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.partition.phases import Numbering
+from ledgermq.client.producing.partition.sessions import Session
 from ledgermq.errors import LedgerMQError, NotOwner, OutcomeUnknown, ResourceExhausted, Unavailable, UnknownTopic
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources

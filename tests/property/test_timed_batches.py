@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ledgermq.client.producing.buffering.send_buffer import SendBuffer
 from ledgermq.client.producing.partition.batch import Batch
-from ledgermq.client.producing.partition.partition_queue import Failure
+from ledgermq.client.producing.partition.ordered_batches import Failure
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import OutcomeUnknown
 from tests.property.test_partition_queue import Run

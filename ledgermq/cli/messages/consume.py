@@ -140,17 +140,12 @@ async def consume(
                 raise InvalidRequest(
                     "the group assigns partitions and stores offsets; to move them, use `ledgermq group reset`"
                 )
-            await client.describe_topic(
-                topic
-            )  # a member would wait forever for a topic that does not exist, or for brokers
+            # A member would wait forever for a topic that does not exist, or for brokers.
+            await client.describe_topic(topic)
             session.progress = session.while_in_trouble
-            settings: MemberOptions = {
-                "direct_reads": direct,
-                "deliver_expired": expired,
-                "filter": only,
-                "request_timeout_s": timeout_s,
-                "close_timeout_s": min(CLOSE_TIMEOUT_S_MAX, timeout_s),
-            }
+            settings: MemberOptions = {"direct_reads": direct, "deliver_expired": expired, "filter": only}
+            settings["request_timeout_s"] = timeout_s
+            settings["close_timeout_s"] = min(CLOSE_TIMEOUT_S_MAX, timeout_s)
             async with client.consumer(topic, group=group, start=start, **settings) as member:
                 ends = await client.list_offsets(topic, "latest") if until_end else None
                 await print_as_member(member, Printer(printing), max_messages, ends)

@@ -126,18 +126,20 @@ async def find(
             f"{search.searched} offsets were searched within {timeout_s:g} s, and more are left: raise --timeout, or go"
             f" on with {rest_options(search.rest)}"
         )
+    if note := note_on(search, maximum, partitions):
+        notes().print(note, markup=False, soft_wrap=True)
+
+
+def note_on(search: ledgermq.Search[bytes], maximum: int, partitions: Partitions) -> str:
+    """Say what a search has left out; empty: nothing that a caller does not know."""
     if search.stopped:
-        notes().print(
-            f"There may be more (--max {maximum}); go on with {rest_options(search.rest)}", markup=False, soft_wrap=True
-        )
-    elif partitions == "key":
-        where = ", ".join(map(str, search.partitions))
-        notes().print(
-            f"Partition {where} was searched, which the default partitioner gives this key; --all-partitions searches"
-            " all.",
-            markup=False,
-            soft_wrap=True,
-        )
+        return f"There may be more (--max {maximum}); go on with {rest_options(search.rest)}"
+    if partitions != "key":
+        return ""
+    where = ", ".join(map(str, search.partitions))
+    return (
+        f"Partition {where} was searched, which the default partitioner gives this key; --all-partitions searches all."
+    )
 
 
 async def show_one(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count, repeat
@@ -213,16 +213,9 @@ async def produce(
         raise InvalidRequest("--keep-partition is for --format records, without --partition and --priority")
     if expect_end is not None and (partition is None or acks is not Acks.DURABLE):
         raise InvalidRequest("--expect-end is about one partition: choose it with --partition, and keep --acks durable")
-    ttl_ms = None if ttl is None else parse_duration_ms(ttl, "--ttl", 1)
-    common = Common(
-        tuple(parse_headers(header)),
-        tag,
-        partition,
-        parse_delay(delay, deliver_at, delay_level),
-        None if ttl_ms is None else ttl_ms / 1000,
-        priority,
-        keep_partition,
-    )
+    ttl_s = None if ttl is None else parse_duration_ms(ttl, "--ttl", 1) / 1000
+    due = parse_delay(delay, deliver_at, delay_level)
+    common = Common(tuple(parse_headers(header)), tag, partition, due, ttl_s, priority, keep_partition)
     settings: ProducerOptions = {
         "acks": "durable" if acks is Acks.DURABLE else "received",
         "access_mode": access_mode,
@@ -234,21 +227,30 @@ async def produce(
     with closing(open_lines(file)) as source:
         sent = Sent(source.name, skip, "stored" if acks is Acks.DURABLE else "received")
         records = ((source.line_number, common.record(found)) for found in read_records(source, form, shape, skip))
-        try:
+        with summed_up(sent):
             async with connected_session(target, timeout_s, may_make=True) as session:
                 session.progress = sent.awaited
                 async with session.client.producer(**settings) as producer:
                     await send_all(session, producer, topic, source, records, sent, expect_end)
-        except LedgerMQError as error:
-            if sent.records or sent.unknown():
-                notes().print(sent.summary("error"), markup=False, soft_wrap=True)
-            if sent.unknown() and not isinstance(error, OutcomeUnknown):
-                raise OutcomeUnknown(f"{sent.unknown():,} records may or may not be stored: {error.message}") from error
-            raise
-        except asyncio.CancelledError:
-            notes().print(sent.summary("interruption"), markup=False, soft_wrap=True)
-            raise
     show(produce_report(topic, sent), output)
+
+
+@contextmanager
+def summed_up(sent: Sent) -> Iterator[None]:
+    """When the block fails or is interrupted, print how far it has come. Raises OutcomeUnknown for an error that leaves
+    records in doubt.
+    """
+    try:
+        yield
+    except LedgerMQError as error:
+        if sent.records or sent.unknown():
+            notes().print(sent.summary("error"), markup=False, soft_wrap=True)
+        if sent.unknown() and not isinstance(error, OutcomeUnknown):
+            raise OutcomeUnknown(f"{sent.unknown():,} records may or may not be stored: {error.message}") from error
+        raise
+    except asyncio.CancelledError:
+        notes().print(sent.summary("interruption"), markup=False, soft_wrap=True)
+        raise
 
 
 @dataclass(frozen=True, slots=True)

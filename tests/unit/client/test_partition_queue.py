@@ -12,8 +12,9 @@ import pytest
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.compressor import Compressor
-from ledgermq.client.producing.partition.partition_queue import PartitionQueue, Session
+from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.partition.phases import Numbering
+from ledgermq.client.producing.partition.sessions import Session
 from ledgermq.errors import (
     DeadlineExceeded,
     NotOwner,

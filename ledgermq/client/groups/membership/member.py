@@ -95,33 +95,28 @@ class Member:
         )
         self.reader.interrupted = lambda: not self.holdings.draining and self.handing_out.is_due()
         self.commits = Commits(self._committer, held, self.holdings.progressed, settings.commit)
-        self.transactions: StagedOffsets | None = None
+        self.transactions = self._staged_offsets()
         """None: offsets are not kept in the cluster."""
-        if settings.offset_store is None and not settings.broadcast:
-            self.transactions = StagedOffsets(
-                self._coordinator, self.member_id, self.commits, self._committer, self.holdings
-            )
         if moving is not None:
             assert self.transactions is not None, "checked by the client"
             moving.attach(store, held, self.transactions)
             self.transactions = None  # no other transaction may commit its offsets: it would not move what failed
         self.polling = Polling(settings.max_poll_interval_s)
-        self.membership: Assigner
-        if settings.broadcast:
-            self.membership = Broadcast(context, subscription.names, self.holdings, self.reader.wake)
-        else:
-            self.membership = Membership(
-                self._coordinator,
-                self.member_id,
-                subscription,
-                settings,
-                self.holdings,
-                self.polling,
-                self.reader.wake,
-            )
+        self.membership = self._assigner(subscription)
         self._background: asyncio.Task[None] | None = None
         self._ended = False
         self._regular: list[asyncio.Task[None]] = []
+
+    def _staged_offsets(self) -> StagedOffsets | None:
+        if self._settings.offset_store is not None or self._settings.broadcast:
+            return None
+        return StagedOffsets(self._coordinator, self.member_id, self.commits, self._committer, self.holdings)
+
+    def _assigner(self, subscription: Subscription) -> Assigner:
+        settings, holdings, wake = self._settings, self.holdings, self.reader.wake
+        if settings.broadcast:
+            return Broadcast(self._context, subscription.names, holdings, wake)
+        return Membership(self._coordinator, self.member_id, subscription, settings, holdings, self.polling, wake)
 
     def _store(self) -> OffsetStore:
         if self._settings.offset_store is not None:

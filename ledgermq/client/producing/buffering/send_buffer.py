@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ledgermq.buffers import MIB
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.delivery import Failed, Outcome, SendResult
-from ledgermq.client.producing.partition.partition_queue import Failure
+from ledgermq.client.producing.partition.ordered_batches import Failure
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, ResourceExhausted
 

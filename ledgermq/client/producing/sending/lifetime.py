@@ -38,6 +38,11 @@ _log = get_log("ledgermq.producer")
 class Lifetime:
     """A producer without the calls that send."""
 
+    _fresh_starts = 0
+    """How often `start_over` was called."""
+    _keeps = False
+    """Whether the end of the background leaves the batches to `_spill_rest`."""
+
     def __init__(
         self,
         context: ClientContext,
@@ -88,11 +93,8 @@ class Lifetime:
         """By topic, the queues among which keys choose; their open batches decide likewise."""
         self._takes_plain = settings.serializer is None and not settings.interceptors and settings.on_delivery is None
         """Whether records may take the fast path: values are stored as given, and nothing is called for each."""
-        self._fresh_starts = 0
-        """How often `start_over` was called, and the error of the last time."""
         self._ended_before: LedgerMQError = Unavailable("the producer has begun again")
-        self._keeps = False
-        """Whether the end of the background leaves the batches to `_spill_rest`."""
+        """The error of the last `start_over`."""
         self._delayed: Self | None = None
         """Sends the records with a due time; made for the first one. It shares the buffer."""
         self.closed = False

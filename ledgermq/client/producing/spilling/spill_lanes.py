@@ -20,8 +20,7 @@ from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.producing.buffering.send_buffer import SendBuffer
 from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.compressor import Compressor
-from ledgermq.client.producing.partition.left import Left
-from ledgermq.client.producing.partition.partition_queue import PartitionQueue
+from ledgermq.client.producing.partition.partition_queue import Left, PartitionQueue
 from ledgermq.client.producing.partition.resend_queue import ResendQueue
 from ledgermq.client.producing.partition.sessions import Session
 from ledgermq.client.producing.routing.topics import ProducerTopics
