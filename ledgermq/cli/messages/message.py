@@ -130,7 +130,7 @@ async def find(
         notes().print(note, markup=False, soft_wrap=True)
 
 
-def note_on(search: ledgermq.Search[bytes], maximum: int, partitions: Partitions) -> str:
+def note_on(search: ledgermq.Search, maximum: int, partitions: Partitions) -> str:
     """Say what a search has left out; empty: nothing that a caller does not know."""
     if search.stopped:
         return f"There may be more (--max {maximum}); go on with {rest_options(search.rest)}"
