@@ -166,9 +166,11 @@ class TopicNames:
         """Create a topic: see `TopicAdmin.create`."""
         return await self.topics.create(name, partitions, settings, if_not_exists=if_not_exists, wait=wait)
 
-    async def list_topics(self, *, deleted: bool = False) -> list[TopicDescription]:
+    async def list_topics(
+        self, *, deleted: bool = False, prefix: str = "", after: str = "", limit: int = 0
+    ) -> list[TopicDescription]:
         """Return all user topics: see `TopicAdmin.list`."""
-        return await self.topics.list(deleted=deleted)
+        return await self.topics.list(deleted=deleted, prefix=prefix, after=after, limit=limit)
 
     async def describe_topic(self, name: str) -> TopicDescription:
         """Return a topic's partitions and settings: see `TopicAdmin.describe`."""

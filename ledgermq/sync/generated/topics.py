@@ -159,9 +159,11 @@ class TopicNames:
             self._inner.create_topic(name, partitions, settings, if_not_exists=if_not_exists, wait=wait)
         )
 
-    def list_topics(self, *, deleted: bool = False) -> list[TopicDescription]:
+    def list_topics(
+        self, *, deleted: bool = False, prefix: str = "", after: str = "", limit: int = 0
+    ) -> list[TopicDescription]:
         """Return all user topics: see `TopicAdmin.list`."""
-        return self._background.run(self._inner.list_topics(deleted=deleted))
+        return self._background.run(self._inner.list_topics(deleted=deleted, prefix=prefix, after=after, limit=limit))
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Return a topic's partitions and settings: see `TopicAdmin.describe`."""
