@@ -24,7 +24,6 @@ import ledgermq
 from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import LedgerMQError, Unauthenticated
-from ledgermq.protocol.naming.tokens import BEARER
 from ledgermq.runtime.ports.turns import Turns
 from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.tasks import end, shared
@@ -148,9 +147,9 @@ class Callers:
         finally:
             caller.end()
 
-    def principal_of(self, authorization: str) -> str:
-        """Return the principal of a header, "" if it is not known, or brokers admit every caller. Asks no broker."""
-        caller = self._callers.get(_digest(authorization[len(BEARER) :].strip()))
+    def principal_of(self, token: str) -> str:
+        """Return the principal of a token, "" if it is not known, or brokers admit every caller. Asks no broker."""
+        caller = self._callers.get(_digest(token))
         return "" if caller is None or caller.is_shared else caller.principal
 
     def __len__(self) -> int:

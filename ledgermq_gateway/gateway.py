@@ -49,8 +49,9 @@ class Gateway:
         self.console = _console_of(settings, self.service.sources)
         pages = () if self.console.door.cookies is None else self.console.routes()
         self.routes = Routes((*table(lambda: self.is_ready, version("ledgermq")), *pages))
+        door = self.console.door
         self.server = HttpServer(
-            self.routes, self.callers, self.service, self.metrics, hosts_of(settings), self.console.door.token
+            self.routes, self.callers, self.service, self.metrics, hosts_of(settings), door.token, door.sealed_token
         )
         self.port = 0
         service, callers = self.service, self.callers

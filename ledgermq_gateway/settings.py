@@ -35,6 +35,10 @@ def _check_origins(name: str, value: str) -> None:
         scheme, separator, host = origin.partition("://")
         if scheme not in ("http", "https") or not separator or not host or any(sign in host for sign in "/*?#@"):
             raise InvalidConfig(f"{name}: {origin!r} is no origin like https://app.example.com; * and null are refused")
+        if origin != origin.lower() or host.endswith({"http": ":80", "https": ":443"}[scheme]):
+            raise InvalidConfig(
+                f"{name}: browsers never send {origin!r}: write it in lower case, and without the scheme's own port"
+            )
 
 
 def _check_console(name: str, value: str) -> None:
@@ -152,9 +156,11 @@ def _check_reached(settings: GatewaySettings) -> None:
 def hosts_of(settings: GatewaySettings) -> tuple[str, ...]:
     """Return the names by which requests may reach the gateway; none: all."""
     given = words(settings.hosts)
-    if given or settings.console == "off":
+    if settings.console == "off":
         return given
     public = tuple(map(_name_of, words(settings.public_urls)))
+    if given:
+        return (*given, *public)
     return (*public, *LOOPBACK) if _is_loopback(settings.host) else public
 
 

@@ -85,13 +85,25 @@ export async function* events(path: string, place: string, stop: AbortSignal): A
   }
 }
 
+async function look(): Promise<void> {
+  session.value = await get<Session>("/console/session");
+  signedOut.value = "";
+}
+
+// A cookie that counts no longer is dropped: another gateway of this host name may have made it, and where brokers are
+// open to all there is no token to sign in with instead.
 export async function begin(): Promise<void> {
+  const isRefused = (error: unknown): boolean => error instanceof Problem && error.status === 401;
+  let why = "";
   try {
-    session.value = await get<Session>("/console/session");
-    signedOut.value = "";
+    await look().catch(async (error: unknown) => {
+      if (!isRefused(error)) throw error;
+      why = signedOut.value;
+      await change("DELETE", "/console/session");
+      await look();
+    });
   } catch (error) {
-    if (error instanceof Problem && error.status === 401) return;
-    signedOut.value = error instanceof Error ? error.message : String(error);
+    signedOut.value = isRefused(error) ? why : (error as Error).message;
   }
 }
 
@@ -101,12 +113,12 @@ export async function signIn(token: string): Promise<void> {
     session.value = await change<Session>("POST", "/console/session");
     kept = "";
   } catch (error) {
-    if (error instanceof Problem && error.status === 400) {
-      session.value = await get<Session>("/console/session"); // too long for a cookie: it stays in this page
-    } else {
+    if (!(error instanceof Problem && error.code === "INVALID_REQUEST")) {
       kept = "";
       throw error;
     }
+    await change("DELETE", "/console/session"); // a cookie of before, beside which no token counts
+    session.value = await get<Session>("/console/session"); // too long for a cookie: it stays in this page
   }
   signedOut.value = "";
 }
@@ -114,10 +126,15 @@ export async function signIn(token: string): Promise<void> {
 export const isKept = (): boolean => kept !== "";
 
 export async function signOut(): Promise<void> {
+  let said = "You have signed out.";
+  try {
+    await change("DELETE", "/console/session");
+  } catch (error) {
+    said = `The cookie is still in this browser: ${(error as Error).message}. Load the page again, and sign out.`;
+  }
   kept = "";
-  await change("DELETE", "/console/session");
   session.value = null;
-  signedOut.value = "You have signed out.";
+  signedOut.value = said;
 }
 
 // A name as a part of a path. The gateway refuses what must be escaped; dots alone would lead to another path.

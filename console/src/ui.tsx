@@ -6,24 +6,27 @@ import { ago, utc, visible } from "./show";
 
 export interface Loaded<T> { data: T | null; error: Problem | Error | null; reload: () => void; loading: boolean }
 
-// Loads one path, again when it changes, and every `everyMs` while the page is looked at. "" loads nothing.
+// Loads one path, again when it changes, and every `everyMs` while the page is looked at. "" loads nothing. A load that
+// takes longer than `everyMs` is waited for: where brokers are slow, the page would otherwise never show anything.
 export function useGet<T>(path: string, everyMs = 0): Loaded<T> {
   const [state, setState] = useState<{ path: string; data: T | null; error: Error | null }>({ path: "", data: null, error: null });
   const [turn, setTurn] = useState(0);
+  const busy = useRef(false);
   useEffect(() => {
     if (!path) return setState({ path, data: null, error: null });
     const stop = new AbortController();
+    busy.current = true;
     get<T>(path, stop.signal).then(
       (data) => setState({ path, data, error: null }),
       (error: Error) => {
         if (!stop.signal.aborted) setState((now) => ({ path, data: now.path === path ? now.data : null, error }));
       },
-    );
+    ).finally(() => stop.signal.aborted || (busy.current = false));
     return () => stop.abort();
   }, [path, turn]);
   useEffect(() => {
     if (!everyMs || !path) return;
-    const timer = setInterval(() => document.hidden || setTurn((now) => now + 1), everyMs);
+    const timer = setInterval(() => document.hidden || busy.current || setTurn((now) => now + 1), everyMs);
     return () => clearInterval(timer);
   }, [path, everyMs]);
   const here = state.path === path;

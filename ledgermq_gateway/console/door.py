@@ -46,6 +46,18 @@ class ConsoleDoor:
             raise Problem("READ_ONLY", "this console changes nothing: `ledgermq gateway --console write` lets it")
         return self.cookies.opened(cookie, self._now_ms())
 
+    def sealed_token(self, header: str) -> str:
+        """Return the token in a Cookie header, "" for none that this gateway has sealed. It only says in whose turn
+        the request waits; `token` judges whether it counts.
+        """
+        if self.cookies is None:
+            return ""
+        try:
+            cookie = cookie_of(header)
+            return self.cookies.opened(cookie, self._now_ms()) if cookie else ""
+        except Problem:
+            return ""
+
 
 def check_change(headers: Headers) -> None:
     """Raise Problem for a change that the console's page did not ask for. Origins of others are refused before."""

@@ -123,6 +123,14 @@ def check_origin(
     return ""
 
 
+def is_followed_link(headers: Headers) -> bool:
+    """Return whether a browser opens the target as a page of its own, as by a link or a bookmark: no page of another
+    site sees the answer.
+    """
+    is_page = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return is_page and "origin" not in headers
+
+
 def token_of(headers: Headers) -> str:
     """Return the token that the request carries, "" for none. Raises Problem, which does not repeat it."""
     given = headers.get("authorization")

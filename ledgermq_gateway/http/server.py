@@ -23,6 +23,7 @@ from typing import Any
 from aiohttp import http_parser, web
 
 from ledgermq.errors import InvalidConfig, LedgerMQError
+from ledgermq.protocol.naming.tokens import BEARER
 from ledgermq.runtime.ports.bounded_connections import BoundedConnections, host_of
 from ledgermq.runtime.ports.turns import Place
 from ledgermq.runtime.process.log import get_log
@@ -39,6 +40,7 @@ from ledgermq_gateway.http.requests import (
     check_host,
     check_origin,
     checked_headers,
+    is_followed_link,
     media_type,
     path_of,
     query_of,
@@ -77,7 +79,7 @@ class _Seen:
 
 class HttpServer:
     """`routes`: what it serves. It refuses requests for hosts other than `hosts`; empty: none. `token`: which token a
-    request carries.
+    request carries. `sealed_token`: the token in a Cookie header, "" for none that counts.
     """
 
     def __init__(
@@ -88,17 +90,20 @@ class HttpServer:
         metrics: Metrics,
         hosts: tuple[str, ...],
         token: Callable[[Headers, Route], str] = lambda headers, route: token_of(headers),
+        sealed_token: Callable[[str], str] = lambda cookie: "",
     ) -> None:
         check_parser()
         self.service = service
         self._routes = routes
         self._public = {route.path for route in routes.table if route.public}
+        self._pages = {route.path for route in routes.table if route.public and route.method == "GET"}
         self._callers = callers
         self._metrics = metrics
         self._hosts = tuple(host.lower() for host in hosts)
         self._origins = words(service.settings.cors_origins)
         self._own_origins = words(service.settings.public_urls)
         self._token = token
+        self._sealed_token = sealed_token
         self._made: Connections | None = None
         self.connections = BoundedConnections(bounds_of(service.settings))
         self._listening: asyncio.Server | None = None
@@ -202,7 +207,9 @@ class HttpServer:
         """
         if request.raw_path.partition("?")[0] in self._public:
             return f"public {_host(request)}"
-        return self._callers.principal_of(request.headers.get("Authorization", "")) or f"host {_host(request)}"
+        given = request.headers.get("Authorization", "")
+        token = given[len(BEARER) :].strip() if given else self._sealed_token(request.headers.get("Cookie", ""))
+        return self._callers.principal_of(token) or f"host {_host(request)}"
 
     async def _in_turn(
         self, request: web.BaseRequest, seen: _Seen, stack: AsyncExitStack, place: Place
@@ -211,7 +218,8 @@ class HttpServer:
         seen.request_id = request_id_of(headers, seen.request_id)
         path, query_text = path_of(request.path_qs if request.raw_path.startswith("/") else request.raw_path)
         check_host(headers, self._hosts)
-        seen.cors_origin = check_origin(headers, self._hosts, self._origins, self._own_origins)
+        if not (request.method == "GET" and path in self._pages and is_followed_link(headers)):
+            seen.cors_origin = check_origin(headers, self._hosts, self._origins, self._own_origins)
         if request.method == "OPTIONS" and seen.cors_origin:
             return self._whole(seen, Answer(b"", "text/plain", 204, _preflight(self._routes, path)))
         seen.route, names = self._routes.find(request.method, path)

@@ -7,13 +7,14 @@ import json
 import os
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ledgermq
+from ledgermq_gateway.console.cookies import COOKIE
 from tests.gateway.test_operating import bury
 from tests.gateway.world import World, world
 
@@ -235,6 +236,50 @@ async def test_who_may_not_sees_no_buttons_and_a_session_that_ends_leads_back() 
         await page.get_by_label("Type orders to confirm").fill("orders")
         await page.get_by_role("button", name="Delete", exact=True).click()
         await page.wait_for_selector("text=There is no topic")
+
+
+async def test_a_cookie_of_another_gateway_does_not_lock_an_open_cluster() -> None:
+    """Cookies know no ports: a gateway on another port of this machine has made it."""
+    async with world(console="read") as at, browsing() as (page, _):
+        planted = {"name": COOKIE, "value": "other", "secure": True, "httpOnly": True, "sameSite": "Strict"}
+        await page.context.add_cookies([planted | {"domain": "127.0.0.1", "path": "/"}])
+        await show(page, at, "topics")
+        await page.wait_for_selector("text=There is no topic")
+        assert await page.context.cookies() == []
+
+
+async def test_a_token_too_long_for_a_cookie_counts_beside_an_old_cookie(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world(console="read", rules=True) as at, browsing() as (page, _):
+        root = (await at.user("root"))["Authorization"].removeprefix("Bearer ")
+        await page.goto(f"{at.url}/console#/topics")
+        await page.wait_for_selector("text=Sign in")
+        planted = {"name": COOKIE, "value": "old", "secure": True, "httpOnly": True, "sameSite": "Strict"}
+        await page.context.add_cookies([planted | {"domain": "127.0.0.1", "path": "/"}])
+        monkeypatch.setattr("ledgermq_gateway.console.cookies.TOKEN_CHARS_MAX", len(root) - 1)
+        await page.get_by_label("Token").fill(root)
+        await page.get_by_role("button", name="Sign in").click()
+        await page.wait_for_selector("text=The token is too long for a cookie")
+        await page.get_by_role("button", name="Sign out").click()
+        await page.wait_for_selector("text=You have signed out")
+
+
+async def test_a_page_shows_what_takes_longer_than_its_pause() -> None:
+    """A broker that hangs makes these answers slow, and that is when operators look."""
+    async with world(console="read") as at, browsing() as (page, _):
+        await fill(at, "a", "b", "c", "d")
+        await commit(at, "billing")
+
+        async def slowly(route: Any) -> None:
+            await asyncio.sleep(7)
+            with suppress(Exception):  # the page no longer waits for it
+                await route.continue_()
+
+        await page.route("**/v1/lags*", slowly)
+        await page.goto(f"{at.url}/console#/groups")  # it asks for lags every five seconds
+        await page.wait_for_selector("[data-row]")
+        async with asyncio.timeout(WAIT_MS / 1000):
+            while "–" in await page.inner_text("tbody tr td:nth-child(4)"):
+                await asyncio.sleep(0.05)
 
 
 async def test_what_producers_write_never_becomes_markup() -> None:

@@ -83,6 +83,9 @@ def test_the_key_comes_from_its_file_or_is_drawn(tmp_path: Path) -> None:
         ({"console": "read", "host": "0.0.0.0"}, "needs public_urls"),
         ({"console": "read", "public_urls": "http://mq.example.com"}, "must be https"),
         ({"console": "read", "public_urls": "https://mq.example.com/console"}, "is no origin"),
+        ({"console": "read", "public_urls": "https://MQ.example.com"}, "in lower case"),
+        ({"console": "read", "public_urls": "https://mq.example.com:443"}, "without the scheme's own port"),
+        ({"cors_origins": "http://app.example.com:80"}, "without the scheme's own port"),
     ],
 )
 def test_settings_that_would_not_be_safe_are_refused(given: dict[str, Any], why: str) -> None:
@@ -95,6 +98,8 @@ def test_a_console_answers_only_for_its_own_names() -> None:
     assert hosts_of(GatewaySettings(console="read")) == ("localhost", "127.0.0.1", "[::1]")
     public = GatewaySettings(console="read", host="0.0.0.0", public_urls="https://mq.example.com:8443")
     assert hosts_of(public) == ("mq.example.com",)
+    both = GatewaySettings(console="read", host="0.0.0.0", hosts="mq.internal", public_urls="https://mq.example.com")
+    assert hosts_of(both) == ("mq.internal", "mq.example.com"), "browsers reach it by the name that operators gave"
 
 
 async def test_without_a_console_there_is_no_page_and_a_cookie_means_nothing() -> None:
@@ -238,3 +243,37 @@ async def test_an_open_cluster_needs_no_cookie() -> None:
         assert session == {"principal": "anonymous", "open": True, "write": True, "cluster": True}
         foreign = {"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}
         assert await code(at, "DELETE", "/v1/topics/t", foreign) == (403, "FOREIGN_ORIGIN")
+
+
+async def test_a_link_of_another_site_opens_a_page_and_nothing_else() -> None:
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    async with world(console="write") as at:
+        for path in ("/console", "/docs"):
+            assert (await at.http.get(path, headers=link)).status_code == 200, "it is in a chat, a ticket, an alert"
+        for headers in (
+            link | {"Sec-Fetch-Dest": "iframe"},
+            link | {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"},
+            link | {"Origin": "https://evil.example"},
+        ):
+            assert await code(at, "GET", "/console", headers) == (403, "FOREIGN_ORIGIN"), headers
+        for path in ("/v1/topics", "/console/session", "/console/rights?ask=cluster"):
+            assert await code(at, "GET", path, link) == (403, "FOREIGN_ORIGIN"), path
+        assert await code(at, "DELETE", "/console/session", link) == (403, "FOREIGN_ORIGIN")
+
+
+async def test_a_console_waits_in_the_turn_of_its_principal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a proxy all browsers come from one host, and so do strangers with wrong tokens."""
+    async with world(console="read", rules=True) as at:
+        cookie = {"Cookie": f"{COOKIE}={await sign_in(at, await at.user('alice', 'describe *'))}"}
+        turns: list[str] = []
+        one = at.gateway.service.turns.one
+
+        def noted(who: str, wait_s: float) -> Any:
+            turns.append(who)
+            return one(who, wait_s)
+
+        monkeypatch.setattr(at.gateway.service.turns, "one", noted)
+        twice = {"Cookie": f"{cookie['Cookie']}; {cookie['Cookie']}"}
+        for headers in (cookie, {"Cookie": f"{COOKIE}=planted"}, twice):
+            await at.http.get("/v1/topics", headers=READ | headers)
+        assert turns == ["user:alice", "host 127.0.0.1", "host 127.0.0.1"]
