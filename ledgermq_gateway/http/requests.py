@@ -124,8 +124,8 @@ def check_origin(
 
 
 def is_followed_link(headers: Headers) -> bool:
-    """Return whether a browser opens the target as a page of its own, as by a link or a bookmark: no page of another
-    site sees the answer.
+    """Return whether a browser opens the target in a window, as by a link or a bookmark. No page of another site sees
+    the answer then.
     """
     is_page = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     return is_page and "origin" not in headers
