@@ -37,6 +37,6 @@ def test_no_page_tells_users_to_call_what_is_internal() -> None:
 
 def test_signatures_are_shown_as_they_are_called() -> None:
     text = page()
-    assert "await list_topics(*, deleted: bool = False) -> list[TopicDescription]" in text
+    assert "await fetch(max_records: int = 500, timeout: float = 1.0) -> list[Message[V]]" in text
     assert "connect(target: str, *, sources: Sources | None = None" in text
     assert "ForwardRef" not in text
