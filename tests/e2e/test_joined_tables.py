@@ -103,6 +103,20 @@ async def test_a_table_that_is_refused_takes_no_other_with_it(cluster: Cluster) 
         assert found == [0, 1, 2, 3, 4]
 
 
+@in_cluster("a:1")
+async def test_rows_without_a_key_take_no_other_call_of_a_keyed_topic_with_them(cluster: Cluster) -> None:
+    async with client_of(cluster) as client, client.producer() as producer:
+        await client.create_topic("t", 1, settings={"cleanup.policy": "compact"})
+        await producer.send("t", b"00000", key=b"0")
+        before = producer.send_batch("t", table(1, 2, key=[b"1", b"2"]))
+        wrong = producer.send_batch("t", table(90, 2, key=[b"90", None]), partition=0)
+        after = producer.send_batch("t", table(3, 2, key=[b"3", b"4"]))
+        assert [each.record_count for each in await (await before)] == [2]
+        with pytest.raises(errors.InvalidRecord, match="keyed"):
+            await (await wrong)
+        assert [each.record_count for each in await (await after)] == [2]
+
+
 async def stored_of_one(client: Any) -> list[list[int]]:
     async with client.consumer("t", start="earliest", until_end=True) as consumer:
         return [[int(message.value) async for message in consumer]]

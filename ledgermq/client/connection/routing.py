@@ -85,6 +85,11 @@ class TopicRoute:
         return bounds if bounds.is_set else None
 
     @property
+    def is_keyed(self) -> bool:
+        """Return whether each record needs a key."""
+        return self.settings.get("cleanup.policy", "").startswith("compact")
+
+    @property
     def deduplicates(self) -> bool:
         """Return whether the topic recognizes messages by their ids."""
         return self.settings.get("dedup.window.ms", "0") != "0"

@@ -70,7 +70,7 @@ class Batch:
     `has_ids`: its records have ids, and its topic recognizes duplicates by them; such a batch has no other records.
     `deadline_s`: loop time at which its records fail; None: they have the producer's delivery timeout. `is_overdue`:
     they have failed so, and its queue keeps the batch, because it was sent.
-    `is_alone`: its timestamps may be out of bounds, so no rows of other calls join it.
+    `is_alone`: brokers may refuse a key or a timestamp of it, so no rows of other calls join it.
     `append_us`: the timestamp that the broker gave its records; 0: they have their own. `expect_end`: where its
     partition has to end for it to be stored; such a batch has one record.
     """

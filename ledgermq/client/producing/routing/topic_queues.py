@@ -317,7 +317,7 @@ class TopicQueues:
             left_bytes, left_rows = left_bytes - held_bytes, left_rows - part.num_rows
             if (batch := self._joinable(queue, part, deadline_s)) is None:
                 batch = self._new_batch(queue, deadline_s)
-                batch.is_alone = not self._is_in_bounds(part)
+                batch.is_alone = not self._is_taken(part)
                 queue.add_sealed(batch)
             runs.append(batch.add_arrow(part, held_bytes))
         for number in dict.fromkeys(number for number, _ in pieces):
@@ -341,17 +341,18 @@ class TopicQueues:
             or not batch.shares(deadline_s, now_s)
             or now_s - batch.born_s > SHARED_OF_TIME * self._settings.delivery_timeout_s
             or batch.data_bytes + rows.nbytes > self._settings.batch_bytes_max
-            or not self._is_in_bounds(rows)
+            or not self._is_taken(rows)
         ):
             return None
         return batch
 
-    def _is_in_bounds(self, rows: pa.RecordBatch) -> bool:
-        """Return whether brokers take these timestamps; they refuse those out of bounds with their whole batch."""
-        if self._bounds is None:
+    def _is_taken(self, rows: pa.RecordBatch) -> bool:
+        """Return whether brokers take these keys and timestamps; they refuse wrong ones with their whole batch."""
+        if self.route.is_keyed and rows.column("key").null_count:
+            return False
+        if self._bounds is None or (low_high := timestamps_of(rows)) is None:
             return True
-        low_high = timestamps_of(rows)
-        return low_high is None or self._bounds.hold(*low_high, self._now_us())
+        return self._bounds.hold(*low_high, self._now_us())
 
     def add_encoded(self, encoded: EncodedBatch, partition: int, sequence: int) -> Batch:
         """Queue a batch that is encoded already, with its sequence, and return it. Raises UnknownPartition."""
