@@ -32,6 +32,11 @@ assert.equal(readTree(`[${Array(NODES_MAX).fill("1").join(",")}]`), null);
 assert.equal(readTree(`["${"x".repeat(CHARS_MAX)}"]`), null);
 
 assert.equal(show.visible("a\u202eb\u200b\u0000\u{e0041}\n\t<b>"), "a\\u{202e}b\\u{200b}\\u{0}\\u{e0041}\n\t<b>");
+// Names that look the same are told apart: soft hyphens, fillers, selectors, halves of a sign.
+for (const sign of ["\u00ad", "\u034f", "\u115f", "\u180e", "\u3164", "\ufe0f", "\uffa0", "\u{e0100}", "\ud800", "\u2066"]) {
+  assert.equal(show.visible(`a${sign}b`), `a\\u{${sign.codePointAt(0).toString(16)}}b`);
+}
+assert.equal(show.visible("Grüße, 你好, 😀, ا"), "Grüße, 你好, 😀, ا");
 assert.equal(show.oneLine("a\nb".repeat(100), 5), "a ba …");
 assert.equal(show.bytes(0), "0 B");
 assert.equal(show.bytes(1536), "1.5 KiB");

@@ -2,7 +2,7 @@
 // not visible, or that turn the direction of text, come as escapes.
 
 // eslint-disable-next-line no-control-regex
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028\u2029\ufff9-\ufffb\p{Default_Ignorable_Code_Point}\p{Surrogate}]/gu;
 
 export function visible(text: string): string {
   return text.replace(HIDDEN, (sign) => `\\u{${sign.codePointAt(0)!.toString(16)}}`);

@@ -139,11 +139,10 @@ class Permissions:
         return "" if decision.allowed else self._text(operation, name)
 
     def _text(self, operation: Operation, name: str) -> str:
-        of = f" {name[:300]!r}" if operation is not Operation.CLUSTER else ""
-        return (
-            f"{self.principal.name} may not use{of} for {operation.value!r}, or it does not exist: ask an administrator"
-            " for a rule (`ledgermq acl grant`)"
-        )
+        what = f"{self.principal.name} may not use {name[:300]!r} for {operation.value!r}, or it does not exist"
+        if operation is Operation.CLUSTER:
+            what = f"{self.principal.name} does not have the operation {operation.value!r}"
+        return f"{what}: ask an administrator for a rule (`ledgermq acl grant`)"
 
 
 def refuse_forwarded(permissions: Permissions, *, forwarded: bool) -> None:
