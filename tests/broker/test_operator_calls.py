@@ -125,7 +125,7 @@ async def test_lags_name_only_groups_and_topics_that_the_caller_may_see(cluster:
     async with cluster.client((await token(cluster, "alice")).text) as alice:
         assert [(each.group, each.topic) for each in await alice.groups.lags(limit=1)] == [("billing", "orders")]
         assert await alice.groups.lags(after="billing", limit=1) == []
-        with pytest.raises(Unauthorized, match="user:alice does not have the operation 'cluster': ask an administrator"):
+        with pytest.raises(Unauthorized, match="does not have the operation 'cluster': ask an administrator"):
             await alice.describe_brokers()
         with pytest.raises(Unauthorized):
             await alice.list_connections()
