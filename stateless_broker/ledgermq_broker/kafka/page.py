@@ -204,7 +204,10 @@ answered in version 0 with what is served.
   on at the group's offsets. So `ListOffsets` of the end, asked with `read_uncommitted` as Streams
   does, waits for a transaction that is committed and becomes visible a moment later, and for an
   open one that has added a group. After ten seconds it answers `NOT_LEADER_OR_FOLLOWER`, which
-  clients repeat. It waits for no other open transaction: a task that never commits offsets of a
+  clients repeat. So a consumer that starts at `latest`, and tools that show lags, wait for such
+  transactions, at most for their `transaction.timeout.ms`, and as long as those of several
+  producers overlap that are open for more than ten seconds each; with `read_committed` they do not
+  wait. Add a group shortly before the commit, as Kafka's own programs do. It waits for no other open transaction: a task that never commits offsets of a
   source topic, as one with punctuators only, may restore its state without the last transaction of
   a predecessor that is still alive. Streams receives no offset of what it writes in a transaction.
 - **Offsets in a transaction**: of a request all are taken, or none. `OffsetFetch` with
