@@ -207,9 +207,10 @@ answered in version 0 with what is served.
   clients repeat. So a consumer that starts at `latest`, and tools that show lags, wait for such
   transactions, at most for their `transaction.timeout.ms`, and as long as those of several
   producers overlap that are open for more than ten seconds each; with `read_committed` they do not
-  wait. Add a group shortly before the commit, as Kafka's own programs do. It waits for no other open transaction: a task that never commits offsets of a
-  source topic, as one with punctuators only, may restore its state without the last transaction of
-  a predecessor that is still alive. Streams receives no offset of what it writes in a transaction.
+  wait. Add a group shortly before the commit, as Kafka's own programs do. It waits for no other
+  open transaction: a task that never commits offsets of a source topic, as one with punctuators
+  only, may restore its state without the last transaction of a predecessor that is still alive.
+  Streams receives no offset of what it writes in a transaction.
 - **Offsets in a transaction**: of a request all are taken, or none. `OffsetFetch` with
   `require_stable` gets `UNSTABLE_OFFSET_COMMIT` until the transaction has ended. Offsets are
   committed after the transaction's records can be read in all bundles that hold none of its
