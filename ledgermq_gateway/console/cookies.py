@@ -6,6 +6,7 @@ is stored in the gateway: any gateway with the same key opens it.
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,9 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from ledgermq.client.connection.credentials import others_may_use
 from ledgermq.errors import InvalidConfig
+from ledgermq.runtime.process.log import get_log
 from ledgermq_gateway.http.problems import Problem
 
 COOKIE = "__Host-ledgermq"
@@ -23,6 +26,8 @@ LASTS_S = 43_200
 KEY_BYTES = 32
 NONCE_BYTES = 12
 _VERSION = b"ledgermq-console-1"
+_HEXADECIMAL = re.compile(rf"[0-9a-fA-F]{{{2 * KEY_BYTES}}}\Z")
+_log = get_log("ledgermq.gateway")
 _ATTRIBUTES = "HttpOnly; Secure; SameSite=Strict; Path=/"
 
 
@@ -80,7 +85,13 @@ def key_of(path: str, draw: Callable[[int], bytes]) -> bytes:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
+        if _HEXADECIMAL.match(path):  # neither the text nor its cause may repeat it
+            raise InvalidConfig(
+                "console_key_file is given a key itself: give the path of a file that holds it"
+            ) from None
         raise InvalidConfig(f"console_key_file {path}: {error.strerror or error}") from error
+    if others_may_use(Path(path)):
+        _log.warning("other users of this machine may read the key of the console, %s: chmod 600", path)
     if len(data) == KEY_BYTES:
         return data
     try:

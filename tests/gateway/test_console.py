@@ -74,6 +74,19 @@ def test_the_key_comes_from_its_file_or_is_drawn(tmp_path: Path) -> None:
             key_of(str(path), os.urandom)
     with pytest.raises(InvalidConfig, match="console_key_file"):
         key_of(str(tmp_path / "none"), os.urandom)
+    with pytest.raises(InvalidConfig, match="is given a key itself") as found:
+        key_of(key.hex(), os.urandom)
+    assert key.hex() not in str(found.value)
+
+
+def test_a_key_that_others_may_read_is_told_to_operators(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(bytes(KEY_BYTES))
+    for mode, warned in ((0o600, False), (0o640, True), (0o604, True)):
+        path.chmod(mode)
+        caplog.clear()
+        key_of(str(path), os.urandom)
+        assert ("other users of this machine may read the key" in caplog.text) is warned, oct(mode)
 
 
 @pytest.mark.parametrize(
