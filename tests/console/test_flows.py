@@ -150,6 +150,16 @@ async def test_the_tail_shows_what_comes_and_stops() -> None:
         await page.wait_for_selector("text=after the stop")
 
 
+async def test_the_tail_of_many_partitions_follows_the_first_ones() -> None:
+    async with world(console="read") as at, browsing() as (page, _), at.client() as client:
+        await client.create_topic("wide", 257)
+        await page.goto(f"{at.url}/console#/topics/wide?live=1")
+        async with client.producer() as producer, asyncio.timeout(WAIT_MS / 1000):
+            while not await page.locator("tbody tr").count():
+                await producer.send("wide", "here", partition=3)
+                await asyncio.sleep(0.5)
+
+
 async def test_a_group_is_reset_to_what_the_preview_has_shown() -> None:
     async with world(console="write") as at, browsing() as (page, _):
         await fill(at, *map(str, range(20)))

@@ -27,6 +27,11 @@ export function valueText(record: RecordOut): string {
 
 interface Page { records: RecordOut[]; next?: string; next_offset?: number; at_end?: boolean; rest?: unknown[]; high_watermark?: number; log_start?: number }
 
+// The partitions to read: the gateway takes no more at a time, and does not choose among them.
+function chosen(topic: TopicDetails, partition: string): string {
+  return partition || (topic.partitions > PARTITIONS_MAX ? Array.from({ length: PARTITIONS_MAX }, (_, number) => number).join(",") : "");
+}
+
 // The path of the page that the URL asks for, and whether it goes downwards.
 export function pathOf(topic: TopicDetails, params: Record<string, string>): { path: string; newest: boolean } {
   const { partition = "", from = "newest", key = "", tags = "", filter = "", cursor = "" } = params;
@@ -35,9 +40,8 @@ export function pathOf(topic: TopicDetails, params: Record<string, string>): { p
   const newest = from === "newest";
   const begin = newest ? { order: "newest" } : { from };
   if (partition && /^\d+$/.test(from)) return { path: `${at}/partitions/${partition}/records${query({ from: cursor || from, limit: LIMIT, tags, filter })}`, newest: false };
-  const all = topic.partitions > PARTITIONS_MAX ? Array.from({ length: PARTITIONS_MAX }, (_, number) => number).join(",") : "";
   const which = cursor ? { cursor, order: newest ? "newest" : undefined } : begin;
-  return { path: `${at}/records${query({ ...which, partitions: partition || all, limit: LIMIT, tags, filter })}`, newest };
+  return { path: `${at}/records${query({ ...which, partitions: chosen(topic, partition), limit: LIMIT, tags, filter })}`, newest };
 }
 
 export function Messages({ topic }: { topic: TopicDetails }): JSX.Element {
@@ -126,7 +130,7 @@ function Tail(props: { topic: TopicDetails; partition: string; tags: string; fil
       while (!stop.signal.aborted) {
         try {
           setState("live");
-          for await (const event of events(`/v1/topics/${part(topic.name)}/events${query({ partitions: partition, tags, filter, gap: "skip" })}`, cursor, stop.signal)) {
+          for await (const event of events(`/v1/topics/${part(topic.name)}/events${query({ partitions: chosen(topic, partition), tags, filter, gap: "skip" })}`, cursor, stop.signal)) {
             if (event.id) cursor = event.id;
             if (event.event === "problem") throw new Problem(0, "", String((JSON.parse(event.data) as { detail?: unknown }).detail));
             if (!event.data || event.event) continue;
