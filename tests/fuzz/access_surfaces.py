@@ -105,7 +105,7 @@ class Doors:
         """
         door = await self._door()
         pairs = [_pair(line, self._good) for line in data.split(b"\n")]
-        credential, client_id = _metadata_of(_Call(tuple(pair for pair in pairs if pair[0] != "certified")))  # type: ignore[arg-type]
+        credential, client_id, _ = _metadata_of(_Call(tuple(pair for pair in pairs if pair[0] != "certified")))  # type: ignore[arg-type]
         certified = [str(value) for key, value in pairs if key == "certified"]
         await self._admit(door, credential, certified, client_id)
 

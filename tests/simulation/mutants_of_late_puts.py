@@ -12,13 +12,13 @@ import pytest
 import ledgermq_ledger.garbage.ledgers.fences
 import ledgermq_ledger.garbage.topics.commit_age
 import ledgermq_ledger.garbage.topics.removed
-import ledgermq_ledger.object_store.s3.store
 import ledgermq_ledger.parquet.compacting.task
 import tests.simulation.s3
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.object_store.contract import Buffer, ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.s3 import store as s3_store
 from ledgermq_ledger.parquet.compacting.task import _Run
 from tests.simulation.mutants import mutant
 from tests.simulation.rounds_plan import LATE_TWICE, SLEEPER_OVER_A_REMOVAL, SLEEPER_WITH_A_WRONG_CLOCK, rounds_plan_of
@@ -80,7 +80,7 @@ async def _sign(run: _Run) -> None:
 @mutant("rounds", likely=lambda seed: rounds_plan_of(seed).ambush is SLEEPER_WITH_A_WRONG_CLOCK)
 def own_clock_trusted_when_signing(patch: Patch) -> None:
     """S3: no process compares the clock that signs with the store's."""
-    patch.setattr(ledgermq_ledger.object_store.s3.store, "CLOCKS_APART_PARTS", 0)
+    patch.setattr(s3_store, "CLOCKS_APART_PARTS", 0)
 
 
 @mutant("rounds", likely=late_on_s3)

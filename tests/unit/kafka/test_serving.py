@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ledgermq.sources import Sources
 from ledgermq_broker.kafka.handlers.serving import handlers
 from ledgermq_broker.kafka.table import TABLE
 from ledgermq_broker.kafka.wire.messages import API_VERSIONS, FETCH, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -11,8 +12,9 @@ from ledgermq_broker.kafka.wire.messages import API_VERSIONS, FETCH, PRODUCE, SA
 
 def test_each_api_of_the_table_has_a_handler() -> None:
     unused: Any = None
+    sources = Sources()
     of_connections = {API_VERSIONS, FETCH, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE}
-    assert handlers(unused, unused, unused).keys() | of_connections == {served.api for served in TABLE}
+    assert handlers(unused, sources, unused).keys() | of_connections == {served.api for served in TABLE}
 
 
 def test_versions_of_the_table_are_described() -> None:
