@@ -273,7 +273,8 @@ class KafkaProtocol(asyncio.BufferedProtocol):
             return
         if frames or was_empty:
             self._frame_s = self.active_s
-        if self._connection.is_full and not self._is_paused and self._transport is not None:
+        is_secured = self._listener.tls is None or self._below is not None
+        if self._connection.is_full and not self._is_paused and self._transport is not None and is_secured:
             self._is_paused = True
             self._transport.pause_reading()
         if self.held_bytes > UNPROVEN_FRAME_BYTES_MAX:
