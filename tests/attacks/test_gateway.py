@@ -86,9 +86,11 @@ async def test_a_caller_that_leaves_at_once_does_not_cut_off_others(tmp_path: Pa
         async def leaver() -> None:
             while True:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(request)
-                await asyncio.sleep(0.04)
-                writer.transport.abort()
+                try:
+                    writer.write(request)
+                    await asyncio.sleep(0.04)
+                finally:
+                    writer.transport.abort()
                 await asyncio.sleep(0.02)
 
         await posts_meanwhile(victim, [asyncio.create_task(leaver()) for _ in range(5)])
