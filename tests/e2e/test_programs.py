@@ -44,7 +44,8 @@ LOOPS = """
             producer = client.producer()
             for _ in range(50):
                 producer.send("loops", b"x" * 1000)
-            consumers = [client.consumer("loops", group="g") if n % 2 else client.consumer("loops") for n in range(4)]
+            group = sys.argv[2]  # its own: a member that others take partitions from says so when it closes
+            consumers = [client.consumer("loops", group=group) if n % 2 else client.consumer("loops") for n in range(4)]
             calls = [asyncio.create_task(consumer.fetch(timeout=5)) for consumer in consumers]
             calls += [asyncio.create_task(client.list_topics()) for _ in range(5)]
             await asyncio.sleep(random.uniform(0, 0.1))
@@ -62,7 +63,7 @@ def test_programs_end_without_a_word(address: str) -> None:
     process gets them.
     """
     with ThreadPoolExecutor(2) as threads:
-        ended = list(threads.map(lambda _: run(LOOPS, address), range(RUNS)))
+        ended = list(threads.map(lambda number: run(LOOPS, address, f"g{number}"), range(RUNS)))
     assert [(program.returncode, program.stderr) for program in ended] == [(0, "")] * RUNS
 
 
