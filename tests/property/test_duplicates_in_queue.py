@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from ledgermq.client.messages.record import Given, row_bytes
 from ledgermq.client.producing.delivery import Duplicate
-from ledgermq.client.producing.partition.batch import Batch, DuplicateOf
+from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.compressor import Compressor
 from ledgermq.client.producing.partition.phases import Phase
 from ledgermq.client.producing.partition.sessions import Session
+from ledgermq.client.producing.runs import DuplicateOf
 from ledgermq.errors import (
     DuplicateMessage,
     LedgerMQError,

@@ -50,7 +50,7 @@ def test_a_batch_holds_its_records_in_order_and_counts_their_bytes(rows: list[Ro
 def test_what_is_closed_or_given_up_takes_no_more_plain_values(values: list[bytes], given_up: bool) -> None:
     batch = Batch(AT, 1, 0.0, Compressor("none"), 100_000)
     for moment, value in enumerate(values):
-        batch.add_plain(value, moment)
+        batch.deliver_plain(value, len(value), moment)
     held = batch.buffer_bytes
     if given_up:
         batch.drop()
@@ -69,7 +69,7 @@ def test_values_that_join_together_are_as_those_that_join_one_by_one(pieces: lis
         elif together.plain_bytes_max >= 0:  # no caller adds plain values to a batch that is closed to them
             place = alone.record_count
             for value in piece:
-                alone.add_plain(value, moment)
+                alone.deliver_plain(value, len(value), moment)
             assert together.add_plain_values(piece, sum(map(len, piece)), moment) == place
         assert (together.record_count, together.buffer_bytes) == (alone.record_count, alone.buffer_bytes)
     assert not together.record_count or together.encode() == alone.encode()

@@ -15,9 +15,10 @@ from typing import Any, Protocol
 from ledgermq.buffers import Buffer
 from ledgermq.client.messages.broker_clock import BrokerClock
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.client.producing.partition.batch import Batch, DuplicateOf
+from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.phases import Numbering
 from ledgermq.client.producing.partition.sessions import BatchNumbers, Session
+from ledgermq.client.producing.runs import DuplicateOf
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import InvalidRecord, LedgerMQError, MessageTooLarge
 from ledgermq.protocol import ledgermq_pb2 as pb

@@ -25,10 +25,11 @@ from ledgermq.client.producing.buffering.send_buffer import SendBuffer
 from ledgermq.client.producing.dispatching.discovery import Discovery
 from ledgermq.client.producing.dispatching.produce_stream import Answer, ProduceStream, SentFrame
 from ledgermq.client.producing.exclusive import Exclusive
-from ledgermq.client.producing.partition.batch import Batch, DuplicateOf
+from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.publishing import Publishing, Result, encoding_error
 from ledgermq.client.producing.routing.topics import ProducerTopics
+from ledgermq.client.producing.runs import DuplicateOf
 from ledgermq.client.producing.spilling.spilling import Spilling
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import LedgerMQError, Unavailable, UnknownPartition, UnknownTopic

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 
 import pyarrow as pa
@@ -31,6 +30,7 @@ from ledgermq.client.producing.delivery import (
 )
 from ledgermq.client.producing.partition.compressor import Compressor
 from ledgermq.client.producing.partition.sessions import EncodedBatch, Session
+from ledgermq.client.producing.runs import DuplicateOf, Run
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batches.records import (
@@ -46,14 +46,6 @@ SHARED_OF_TIME = 0.1
 """Records with a separate timeout travel together if none fails earlier by more than this part of its time."""
 LINGERED_OF_TIME = 0.5
 """A batch whose records have a timeout is sent after this part of it at the latest, whatever the linger is."""
-
-
-@dataclass(frozen=True, slots=True)
-class DuplicateOf:
-    """The original of a duplicate: its offset, or an earlier row of the same batch."""
-
-    offset: int | None
-    row: int | None = None
 
 
 def _corrected(timestamp_us: int, correction_us: int) -> int:
@@ -234,12 +226,8 @@ class Batch:
         delivery.row = self.record_count - 1
         return delivery
 
-    def add_plain(self, value: bytes, timestamp_us: int) -> int:
-        """Add a record that has only a value. Return its place in the batch."""
-        return self.deliver_plain(value, len(value), timestamp_us).row
-
     def deliver_plain(self, value: bytes, size: int, timestamp_us: int) -> Delivery:
-        """Add a record like `add_plain`. Most records take this path, so it avoids every call that
+        """Add a record that has only a value. Most records take this path, so it avoids every call that
         it can.
 
         `size`: its length.
@@ -255,7 +243,7 @@ class Batch:
         return delivery
 
     def add_plain_values(self, values: Sequence[bytes], size: int, timestamp_us: int) -> int:
-        """Add several records like `add_plain`; `size`: their total. Return the place of the
+        """Add several records like `deliver_plain`; `size`: their total. Return the place of the
         first.
         """
         self._columns.values += values
@@ -408,19 +396,3 @@ class Batch:
         if self._left is not None:
             count = bisect_left(self._left, first + count) - bisect_left(self._left, first)
         return BatchResult(*self.at, self._offset(first), count)
-
-
-class Run:
-    """Rows of `send_batch` in a batch, where rows of other calls may stand beside them."""
-
-    __slots__ = ("_batch", "_count", "_first")
-
-    def __init__(self, batch: Batch, first: int, count: int) -> None:
-        self._batch, self._first, self._count = batch, first, count
-
-    @property
-    def outcome(self) -> Outcome:
-        return self._batch.outcome
-
-    def batch_result(self) -> BatchResult:
-        return self._batch.run_result(self._first, self._count)

@@ -31,10 +31,11 @@ from dataclasses import replace
 from typing import ClassVar
 
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.client.producing.partition.batch import Batch, DuplicateOf
+from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.deadlines import Deadlines, leaves_doubt
 from ledgermq.client.producing.partition.phases import NEXT, Event, Numbering, Phase
 from ledgermq.client.producing.partition.sessions import Session
+from ledgermq.client.producing.runs import DuplicateOf
 from ledgermq.errors import (
     ConditionFailed,
     LedgerMQError,

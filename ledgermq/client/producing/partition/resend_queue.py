@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.client.producing.partition.batch import Batch, DuplicateOf
+from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.ordered_batches import Failure
 from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.partition.phases import Event, Numbering
 from ledgermq.client.producing.partition.sessions import Session
+from ledgermq.client.producing.runs import DuplicateOf
 from ledgermq.errors import LedgerMQError, OutcomeUnknown, OutOfOrderSequence, Unavailable, UnknownProducer
 from ledgermq.runtime.backoff import Backoff
 

@@ -16,8 +16,8 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition, check_partition
 from ledgermq.client.messages.record import Given, Outgoing, PartitionAt, Row, rows_of, value_of
 from ledgermq.client.producing.arrow.rows import Piece, by_tag, split
-from ledgermq.client.producing.delivery import Delivery, again
-from ledgermq.client.producing.partition.batch import SHARED_OF_TIME, Batch, Run
+from ledgermq.client.producing.delivery import Delivery, StoredRows, again
+from ledgermq.client.producing.partition.batch import SHARED_OF_TIME, Batch
 from ledgermq.client.producing.partition.compressor import Compressor, TopicExperience
 from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.partition.phases import Numbering
@@ -292,7 +292,7 @@ class TopicQueues:
 
     def add_arrow(
         self, piece: Piece, buffer_bytes: int, partition: int | None, deadline_s: float | None = None
-    ) -> list[Run]:
+    ) -> list[StoredRows]:
         """Add rows of the record schema. `partition`, or else the piece, or else keys choose partitions as
         for single records; each batch keeps the order of its rows. `deadline_s`: as in `Batch`. Raises
         MessageTooLarge, UnknownPartition; then no row is queued.
@@ -308,7 +308,7 @@ class TopicQueues:
         for number, _ in pieces:
             if (refusal := self.queues[number].refuses) is not None:
                 raise again(refusal)
-        runs = []
+        runs: list[StoredRows] = []
         left_bytes, left_rows = buffer_bytes, rows.num_rows
         for number, part in pieces:
             queue = self.queues[number]
