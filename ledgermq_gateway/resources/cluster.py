@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +14,7 @@ from ledgermq_gateway.http.call import Answer, Call
 from ledgermq_gateway.resources.parameters import whole
 
 LIMIT, LIMIT_MAX = 100, 1_000
+T = TypeVar("T")
 
 
 class BrokerReport(Struct, kw_only=True):
@@ -91,46 +94,19 @@ class Loads(Struct, kw_only=True):
     topics: list[TopicLoad]
 
 
+def _shown(found: Sequence[object], kind: type[T]) -> T:
+    """Return what the SDK has found, as the answer names its fields."""
+    return msgspec.convert(found, kind, from_attributes=True)
+
+
 async def list_brokers(call: Call) -> Answer:
-    found = [
-        BrokerReport(
-            id=each.id,
-            address=each.address,
-            alive=each.alive,
-            draining=each.draining,
-            version=each.version,
-            started=each.started,
-            bundles=list(each.bundles),
-            load=each.load,
-            memory_bytes=each.memory_bytes,
-            numbers=dict(each.numbers),
-            settings=dict(each.settings),
-            trouble=each.trouble,
-        )
-        for each in await call.caller.client.describe_brokers()
-    ]
-    return Answer(msgspec.json.encode(BrokerReports(brokers=found)))
+    found = await call.caller.client.describe_brokers()
+    return Answer(msgspec.json.encode(BrokerReports(brokers=_shown(found, list[BrokerReport]))))
 
 
 async def list_connections(call: Call) -> Answer:
-    found = [
-        Connection(
-            broker=each.broker,
-            id=each.id,
-            address=each.address,
-            principal=each.principal,
-            client_id=each.client_id,
-            client=each.client,
-            since=each.since,
-            last=each.last,
-            calls=each.calls,
-            calls_now=each.calls_now,
-            produces=list(each.produces),
-            reads=list(each.reads),
-        )
-        for each in await call.caller.client.list_connections()
-    ]
-    return Answer(msgspec.json.encode(Connections(connections=found)))
+    found = await call.caller.client.list_connections()
+    return Answer(msgspec.json.encode(Connections(connections=_shown(found, list[Connection]))))
 
 
 async def list_lags(call: Call) -> Answer:
@@ -141,18 +117,7 @@ async def list_lags(call: Call) -> Answer:
     )
     groups = list(dict.fromkeys(each.group for each in found))
     page = set(groups[:limit])
-    lags = [
-        Lag(
-            group=each.group,
-            topic=each.topic,
-            records=each.records,
-            partitions=each.partitions,
-            members=each.members,
-            stuck_s=each.stuck_s,
-        )
-        for each in found
-        if each.group in page
-    ]
+    lags = _shown([each for each in found if each.group in page], list[Lag])
     return Answer(msgspec.json.encode(Lags(lags=lags, after=groups[limit - 1] if len(groups) > limit else None)))
 
 
