@@ -1,4 +1,4 @@
-// What the gateway answers, as far as pages use it; /openapi.json has all of it.
+// The parts of the gateway's answers that pages use; /openapi.json has all of it.
 export interface Broker {
   id: string; address: string; alive: boolean; draining: boolean; version: string; started: string | null; bundles: number[];
   load: number; memory_bytes: number | null; numbers: Record<string, number>; settings: Record<string, string>; trouble: string;

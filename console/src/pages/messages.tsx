@@ -27,7 +27,7 @@ export function valueText(record: RecordOut): string {
 
 interface Page { records: RecordOut[]; next?: string; next_offset?: number; at_end?: boolean; rest?: unknown[]; high_watermark?: number; log_start?: number }
 
-// The partitions to read: the gateway takes no more at a time, and does not choose among them.
+// The partitions to read: the gateway takes so many at most, and does not choose among them.
 function chosen(topic: TopicDetails, partition: string): string {
   return partition || (topic.partitions > PARTITIONS_MAX ? Array.from({ length: PARTITIONS_MAX }, (_, number) => number).join(",") : "");
 }
