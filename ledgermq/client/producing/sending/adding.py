@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cached_property
 from itertools import accumulate
 from typing import Any, Self, cast
 
@@ -42,8 +41,11 @@ from ledgermq.errors import InvalidRecord, UnknownPartition, UnknownTopic
 class Adding(Lifetime):
     """A producer without the calls of programs that send."""
 
-    @cached_property
+    @property
     def _adds(self) -> Adds:
+        """Made anew for each call: a cached property would give this object a dictionary, and each attribute that
+        `send` looks up would take longer.
+        """
         return Adds(
             self._join,
             self._add_plain_values,
