@@ -16,8 +16,10 @@ from rich.table import Table
 
 from bench import (
     afar,
+    attacks,
     backlog,
     distances,
+    fairness,
     group_commit,
     growing,
     keyed,
@@ -68,6 +70,8 @@ MEASURES = (
     transactions,
     timed,
     security,
+    fairness,
+    attacks,
     growing,
     afar,
     many_topics,
