@@ -43,7 +43,7 @@ class Adding(Lifetime):
 
     @property
     def _adds(self) -> Adds:
-        """Made anew for each call: a cached property would give this object a dictionary, and each attribute that
+        """Made for each call: a cached property would give this object a dictionary, and each attribute that
         `send` looks up would take longer.
         """
         return Adds(
