@@ -744,7 +744,7 @@ class CreateTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[TopicInfo, _Mapping]] = ...) -> None: ...
 
 class AlterTopicRequest(_message.Message):
-    __slots__ = ("name", "partitions", "set", "unset", "nonce", "topic_id", "dry_run", "rebuild_table", "forwarded")
+    __slots__ = ("name", "partitions", "set", "unset", "nonce", "topic_id", "dry_run", "rebuild_table", "let_go_table", "table_held_bytes", "forwarded")
     class SetEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -760,6 +760,8 @@ class AlterTopicRequest(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     REBUILD_TABLE_FIELD_NUMBER: _ClassVar[int]
+    LET_GO_TABLE_FIELD_NUMBER: _ClassVar[int]
+    TABLE_HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
@@ -769,8 +771,10 @@ class AlterTopicRequest(_message.Message):
     topic_id: int
     dry_run: bool
     rebuild_table: bool
+    let_go_table: int
+    table_held_bytes: int
     forwarded: bool
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., set: _Optional[_Mapping[str, str]] = ..., unset: _Optional[_Iterable[str]] = ..., nonce: _Optional[bytes] = ..., topic_id: _Optional[int] = ..., dry_run: _Optional[bool] = ..., rebuild_table: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., set: _Optional[_Mapping[str, str]] = ..., unset: _Optional[_Iterable[str]] = ..., nonce: _Optional[bytes] = ..., topic_id: _Optional[int] = ..., dry_run: _Optional[bool] = ..., rebuild_table: _Optional[bool] = ..., let_go_table: _Optional[int] = ..., table_held_bytes: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class AlterTopicResponse(_message.Message):
     __slots__ = ("topic", "rebuilt")

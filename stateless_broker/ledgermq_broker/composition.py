@@ -63,6 +63,7 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.root.copies import copies_of
 from ledgermq_ledger.root.store_clock import StoreClock
 from ledgermq_ledger.root.two_clocks import TwoClocks
+from ledgermq_ledger.topics.tables import let_go_alarm
 from ledgermq_ledger.topics.topic import Topic
 
 log = get_logger(__name__)
@@ -168,6 +169,7 @@ class Composition:
             self._store_clock.now_us,
             self._kept,
             self._bring,
+            self._let_go_of_table,
         )
 
     def _new_controller(self) -> Controller:
@@ -184,6 +186,7 @@ class Composition:
     def _add_alarms(self, store: ObjectStore) -> None:
         for alarms in (self.rules.alarms, self._parked, self._takes_no_records, self.context.table_alarms):
             self.alarms.add(alarms)
+        self.alarms.add(lambda: [let_go_alarm(topic) for topic in self.tables_let_go()])
         if (copies := copies_of(store)) is not None:
             self.alarms.add(lambda: sorted(copies.damaged.values()))
 
@@ -307,6 +310,17 @@ class Composition:
 
     async def _bring(self, source: int, target: int, places: Collection[PartitionId]) -> None:
         await self.internal.bring(self.context.ledger(source), target, places)
+
+    async def _let_go_of_table(self, topic: Topic, held_bytes: int) -> None:
+        request = pb.AlterTopicRequest(name=topic.name, topic_id=topic.id, table_held_bytes=held_bytes)
+        request.let_go_table = topic.settings.table_generation
+        await self.service.alter_topic(request)
+
+    def tables_let_go(self) -> list[Topic]:
+        """Return the topics whose tables were unset because of what they held back. Only the controller says it, so
+        that each is named once.
+        """
+        return self.context.topics_let_go() if keys.METADATA_BUNDLE in self.ownership.opened else []
 
     def _asked(self, bundle: int, named: str) -> tuple[str, BrokerApi]:
         """See `BundleCalls`."""

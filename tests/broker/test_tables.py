@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ledgermq.client.client import Client
-from ledgermq.errors import InvalidConfig, Unavailable
+from ledgermq.errors import InvalidConfig, InvalidRequest, Unavailable
 from ledgermq_broker.cluster.heartbeat import TABLES
 from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_ledger import keys
@@ -109,6 +109,67 @@ async def test_retention_deletes_what_no_version_names_any_longer() -> None:
         stored = [info.key async for info in cluster.store.list(keys.parquet_partition("t", 0))]
         assert len(stored) == 1
         assert state.held_bytes == 0
+
+
+@virtual
+async def test_a_table_that_holds_back_too_much_is_unset_by_rule() -> None:
+    async with a_cluster() as (cluster, client):
+        await client.create_topic("t", 1, TABLE | {"table.keep.ms": 3_600_000, "table.hold.max.bytes": 1})
+        for value in ("a", "b", "c"):
+            await put(client, value)
+            await make_round(cluster)
+        await asyncio.sleep(5)
+        generation = (await client.describe_topic("t")).settings["table.generation"]
+        await client.delete_records("t", {0: 2})
+        await asyncio.sleep(2 * follower.GATES_EVERY_S)
+        settings = (await client.describe_topic("t")).settings
+        assert settings["table.format"] == "none"
+        assert settings["table.let.go"] == generation
+        [broker] = cluster.brokers.values()
+        [problem] = [text for text in broker.alarms.now() if "table" in text]
+        assert "more than table.hold.max.bytes=1" in problem
+        assert [topic.name for topic in broker.tables_let_go()] == ["t"]
+        for _ in range(3):
+            await asyncio.sleep(5)
+            await make_round(cluster)
+        stored = [info.key async for info in cluster.store.list(keys.parquet_partition("t", 0))]
+        assert len(stored) == 1, "what it held back is deleted"
+        with pytest.raises(InvalidRequest, match=r"held back more than table\.hold\.max\.bytes"):
+            await client.tables.describe("t")
+        await client.alter_topic("t", settings={"table.format": "delta"})
+        await asyncio.sleep(65)
+        assert await rows_of(cluster) == [b"c"]
+        assert "table.let.go" not in (await client.describe_topic("t")).settings
+        assert not [text for text in broker.alarms.now() if "table" in text]
+
+
+@virtual
+async def test_a_table_whose_log_cannot_be_read_is_measured_and_unset() -> None:
+    async with a_cluster() as (cluster, client):
+        await client.create_topic("t", 1, TABLE | {"table.hold.max.bytes": 1})
+        await cluster.store.put(f"{FOLDER}_delta_log/{0:020d}.json", b"no json\n")
+        for value in ("a", "b"):
+            await put(client, value)
+            await make_round(cluster)
+        await client.delete_records("t", {0: 1})
+        await asyncio.sleep(3 * follower.GATES_EVERY_S)
+        assert (await client.describe_topic("t")).settings["table.format"] == "none"
+
+
+@virtual
+async def test_a_bound_that_was_raised_or_another_generation_keeps_the_table() -> None:
+    async with a_cluster() as (cluster, client):
+        await client.create_topic("t", 1, TABLE | {"table.hold.max.bytes": 1000})
+        [broker] = cluster.brokers.values()
+        topic = broker.metadata.catalog.living("t")
+        await broker.context.let_go_of_table(topic, 1000)
+        assert broker.metadata.catalog.living("t").settings.table_generation == topic.settings.table_generation
+        await client.tables.rebuild("t")
+        await broker.context.let_go_of_table(topic, 1001)
+        again = broker.metadata.catalog.living("t")
+        assert again.settings.table_generation > topic.settings.table_generation
+        await broker.context.let_go_of_table(again, 1001)
+        assert broker.metadata.catalog.living("t").settings.table_let_go == again.settings.table_generation
 
 
 @virtual
@@ -215,6 +276,8 @@ async def test_what_is_refused() -> None:
             await client.create_topic("t", 1, {"table.format": "delta"})
         with pytest.raises(InvalidConfig, match="a keyed topic"):
             await client.create_topic("t", 1, TABLE | {"cleanup.policy": "compact"})
+        with pytest.raises(InvalidConfig, match="unset the table"):
+            await client.create_topic("t", 1, TABLE | {"table.hold.max.bytes": 0})
         with pytest.raises(InvalidConfig, match="set by the system only"):
             await client.create_topic("t", 1, {"table.generation": 4})
         await client.create_topic("t", 1, TABLE)

@@ -96,6 +96,7 @@ TOPIC: dict[str, Any] = {
     "table.format": "none",
     "table.delta.place": "",
     "table.keep.ms": 24 * 60 * 60 * 1000,
+    "table.hold.max.bytes": -1,
     "delayed.pending.max": -1,
     "accept.publish": True,
     "accept.subscribe": True,

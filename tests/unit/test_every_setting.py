@@ -180,6 +180,7 @@ TOPIC_TEXTS = {
     "table.format": "delta",
     "table.delta.place": "topic",
     "table.keep.ms": "70000",
+    "table.hold.max.bytes": "1000000",
     "delete.when.timezone": "Europe/Berlin",
     "archive.url": "s3://bucket/archive",
     "min.cleanable.dirty.ratio": "0.25",
@@ -208,6 +209,7 @@ def test_a_topic_reads_it_and_refuses_a_wrong_value_by_name(name: str) -> None:
         ("cluster.bundles", "9", "1"),
         ("partitions.moved", "true", "yes"),
         ("table.generation", "5", "0"),
+        ("table.let.go", "5", "0"),
     ],
 )
 def test_a_setting_of_the_system_is_read_and_users_may_not_choose_it(name: str, good: str, bad: str) -> None:
@@ -228,6 +230,7 @@ def test_every_setting_of_the_system_is_tested() -> None:
         "cluster.bundles",
         "partitions.moved",
         "table.generation",
+        "table.let.go",
     )
 
 

@@ -16,6 +16,7 @@ from ledgermq_ledger.delta.names import is_in_a_log
 from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.tables.registrar import Registrar
+from ledgermq_ledger.topics.tables import holds_too_much
 from ledgermq_ledger.topics.topic import Topic
 
 GATES_EVERY_S = 60.0
@@ -87,7 +88,7 @@ class TableFollower:
         self._seen: list[int] = []
         """Newest checkpoints as of the last look that found nothing more to say."""
         self._waits = ""
-        self._gates_s = self._foreign_s = float("-inf")
+        self._gates_s = self._measured_s = self._foreign_s = float("-inf")
 
     async def follow(self) -> int:
         """Register what is new, and raise the gates that are due. Return how many versions were put.
@@ -96,11 +97,21 @@ class TableFollower:
         """
         try:
             versions = await self._register()
-            await self._do_at_times()
+            is_due = self._now_s() - self._gates_s >= GATES_EVERY_S
+            if is_due:
+                await self._registrar.raise_gates()
+                self._gates_s = self._now_s()
+            await self._measure(is_due=is_due)  # behind the gates: what they let go is not held any longer
         except Exception as error:
             self.state.why = str(error) or repr(error)
+            await self._measure()
             raise
         return versions
+
+    @property
+    def holds_too_much(self) -> bool:
+        """Return True if the table is to be unset because of what it holds back (`table.hold.max.bytes`)."""
+        return holds_too_much(self.topic.settings, self.state.held_bytes)
 
     async def _register(self) -> int:
         numbers = await self._numbers()  # only another one of them, or another follower, changes what it waits for
@@ -128,12 +139,12 @@ class TableFollower:
             found.append(max(numbers, default=0))
         return found
 
-    async def _do_at_times(self) -> None:
+    async def _measure(self, *, is_due: bool = False) -> None:
+        """Measure what the table holds back, also one that cannot be read: it holds most. Look for foreign objects."""
         now_s = self._now_s()
-        if now_s - self._gates_s >= GATES_EVERY_S:
-            await self._registrar.raise_gates()
+        if is_due or now_s - self._measured_s >= GATES_EVERY_S:
             self.state.held_bytes = await self._registrar.held_bytes()
-            self._gates_s = now_s
+            self._measured_s = now_s
         if now_s - self._foreign_s >= (GATES_EVERY_S if self.state.foreign else FOREIGN_EVERY_S):
             self.state.foreign = [
                 info.key

@@ -99,6 +99,13 @@ def _time_to_live(text: str) -> int:
     return value
 
 
+def _held_bytes(text: str) -> int:
+    value = _whole(-1, 2**62, BYTES)(text)
+    if value == 0:
+        raise ValueError("with 0 the first file that retention removes would unset the table; -1 sets no bound")
+    return value
+
+
 def _share(text: str) -> float:
     try:
         value = float(text)
@@ -259,6 +266,11 @@ class TopicSettings:
     """How long a version of the topic's table can be read after the next one came, and its files stay, whatever
     retention says; 60000 at least.
     """
+    table_hold_max_bytes: int = _setting(-1, _held_bytes)
+    """Bytes of Parquet files below the log start that the topic's table may keep from deletion. Above it the table
+    is unset, as by `table.format=none`, and an alarm says so; -1 sets no bound. Set it where storage is scarcer than
+    former versions are dear.
+    """
     internal_kind: str = _system_setting(COMPACTED, _one_of(COMPACTED, STAGED, HIDDEN, HOLDERS))
     """What an internal topic holds: compacted, the latest record of each key; staged, batches that
     wait in segments, and are dropped below the log start; hidden, data whose Parquet files only
@@ -278,6 +290,11 @@ class TopicSettings:
     table_generation: int = _system_setting(0, _whole(1, 2**63 - 1, "of a generation is needed"))
     """Of a topic with a table: it rises whenever a user sets one. 0: no table. A process that does not know tables
     refuses the catalog because of this name, and of `table.format`.
+    """
+
+    table_let_go: int = _system_setting(0, _whole(1, 2**63 - 1, "of a generation is needed"))
+    """The generation of a table that was unset because of `table.hold.max.bytes`, until a user sets or unsets
+    `table.format`. 0: none was.
     """
 
     @property

@@ -139,14 +139,16 @@ class Controller(Endings):
 
         def decide(catalog: Catalog) -> Topic:
             of = (self._bundles(), self.limits, self._sources.now_ms(), wanted.nonce, wanted.topic_id)
-            wish = altered(catalog, name, partitions, change, unset, *of, rebuild_table=wanted.rebuild_table)
+            let_go = (wanted.let_go_table, wanted.table_held_bytes)
+            rebuild = wanted.rebuild_table
+            wish = altered(catalog, name, partitions, change, unset, *of, rebuild_table=rebuild, let_go=let_go)
             self._check_place(wish, catalog.topics_by_name.get(name))
             return wish
 
         if wanted.dry_run:
             return decide(self._metadata.catalog)
         topic = await self._change(decide)
-        if partitions or wanted.rebuild_table or concern_protection([*change, *unset]):
+        if partitions or wanted.rebuild_table or wanted.let_go_table or concern_protection([*change, *unset]):
             await self._put_in_force(topic)
         return topic
 

@@ -36,7 +36,7 @@ from ledgermq_ledger.topics.settings import (
     parse_settings,
     parse_stored_settings,
 )
-from ledgermq_ledger.topics.tables import check_has_table, with_generation
+from ledgermq_ledger.topics.tables import FORMAT, LET_GO, check_has_table, with_generation
 from ledgermq_ledger.topics.topic import METADATA, PartitionMove, Topic, Trash, removed
 
 SETTING_CHARS_MAX = 200
@@ -171,10 +171,12 @@ def altered(
     topic_id: int = 0,
     *,
     rebuild_table: bool = False,
+    let_go: tuple[int, int] = (0, 0),
 ) -> Topic:
     """Return the changed topic. `partitions` 0 = unchanged. `nonce`: of the call, the same in all its attempts; a
     topic that has it was changed by an earlier attempt, and nothing of it changes, for other calls may have changed
     it since. `topic_id`: of the topic that is meant; 0: the one that has the name now.
+    `let_go`: as in `with_generation`.
 
     Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, InvalidConfig, InvalidRequest.
     """
@@ -202,7 +204,9 @@ def altered(
     settings = check_together(parse_stored_settings(raw), topic.partitions + len(more))
     if rebuild_table:
         check_has_table(topic)
-    raw, settings = with_generation(raw, settings, topic.settings, catalog.offset, rebuild=rebuild_table)
+    if FORMAT in change:
+        raw.pop(LET_GO, None)
+    raw, settings = with_generation(raw, settings, topic.settings, catalog.offset, rebuild=rebuild_table, let_go=let_go)
     return replace(
         topic,
         bundles=topic.bundles + more,

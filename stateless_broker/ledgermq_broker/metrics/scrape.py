@@ -133,7 +133,14 @@ def _tables(broker: Broker | None) -> Iterable[Metric]:
         behind.add_metric((state.topic,), state.behind_s)
         held.add_metric((state.topic, "delta"), state.held_bytes)
         foreign.add_metric((state.topic,), len(state.foreign))
-    yield from (behind, held, foreign)
+    unset = GaugeMetricFamily(
+        "ledgermq_table_let_go",
+        "1 for a topic whose table was unset because it held back more than table.hold.max.bytes, at the controller",
+        labels=("topic",),
+    )
+    for topic in broker.tables_let_go() if broker else ():
+        unset.add_metric((topic.name,), 1)
+    yield from (behind, held, foreign, unset)
 
 
 def _membership(broker: Broker | None) -> Iterable[Metric]:

@@ -68,6 +68,7 @@ def test_every_metric_is_on_the_dashboard_or_deliberately_not() -> None:
         "ledgermq_table_behind_seconds",  # what needs an operator is an alarm of `ledgermq status`, too
         "ledgermq_table_foreign_objects",
         "ledgermq_table_held_bytes",
+        "ledgermq_table_let_go",
     }
 
 

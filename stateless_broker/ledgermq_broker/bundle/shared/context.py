@@ -163,6 +163,10 @@ async def _nothing_to_bring(source: int, target: int, places: Collection[Partiti
     """Of a bundle without internal topics."""
 
 
+async def _keep_table(topic: Topic, held_bytes: int) -> None:
+    """Without a controller."""
+
+
 @dataclass(eq=False)
 class BundleContext:
     """`catalog`: this broker's copy of `__metadata`. `run_blocking`: threads, or `run_inline` in a
@@ -191,7 +195,12 @@ class BundleContext:
     durably. Raises NotOwner, Unavailable, the error of damaged data, and the store's errors.
     """
 
-    _tabled: tuple[int, list[Topic]] = field(default=(-1, []), init=False)
+    let_go_of_table: Callable[[Topic, int], Awaitable[None]] = _keep_table
+    """Asks the controller to unset the table of a topic, which holds back so many bytes. Raises Unavailable and its
+    like.
+    """
+
+    _tabled: tuple[int, list[Topic], list[Topic]] = field(default=(-1, [], []), init=False)
 
     def append_now_us(self) -> int:
         """Return the store's time; this machine's until the first heartbeat has shown the store's."""
@@ -266,10 +275,18 @@ class BundleContext:
 
     def topics_with_tables(self) -> list[Topic]:
         """Return the living topics with a table. The catalog is searched once for each change of it."""
+        return self._search()[1]
+
+    def topics_let_go(self) -> list[Topic]:
+        """Return the living topics whose tables were unset because of what they held back."""
+        return self._search()[2]
+
+    def _search(self) -> tuple[int, list[Topic], list[Topic]]:
         catalog = self.catalog()
         if self._tabled[0] != catalog.offset:
-            self._tabled = catalog.offset, with_tables(catalog.living_topics())
-        return self._tabled[1]
+            living = catalog.living_topics()
+            self._tabled = catalog.offset, with_tables(living), [each for each in living if each.settings.table_let_go]
+        return self._tabled
 
     def table_alarms(self) -> list[str]:
         """Return what an operator has to do about tables."""

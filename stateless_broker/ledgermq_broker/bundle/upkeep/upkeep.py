@@ -307,10 +307,27 @@ class Upkeep:
             versions = await follower.follow()
         except Exception as error:  # any error, bugs included: the log never waits for a table
             self._log_failure("table", error)
-            return 0
+            versions = 0
+        if follower.holds_too_much:
+            await self._let_go_of(follower)
         if versions:
             log.info("registered", bundle=self.bundle, topic=follower.topic.name, versions=versions)
         return versions
+
+    async def _let_go_of(self, follower: TableFollower) -> None:
+        """Unset a table that holds back too much. The next look tries again after a failure."""
+        try:
+            await self._context.let_go_of_table(follower.topic, follower.state.held_bytes)
+        except Exception as error:  # any error, as above
+            self._log_failure("table", error)
+            return
+        log.warning(
+            "table unset",
+            bundle=self.bundle,
+            topic=follower.topic.name,
+            held_bytes=follower.state.held_bytes,
+            bound=follower.topic.settings.table_hold_max_bytes,
+        )
 
     async def _insist(self, work: str, step: Callable[[], Awaitable[object]]) -> None:
         """Repeat the work until it succeeds or the term ends."""
