@@ -165,13 +165,36 @@ async def test_offsets_by_time_bring_the_timestamp_of_the_record(cluster: KafkaC
         (0, -1, -1),
         (0, -1, -1),
     ]
-    assert (await client.list_offset("t", 0, -3)).error_code == Code.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert (await client.list_offset("t", 0, -6)).error_code == Code.UNSUPPORTED_FOR_MESSAGE_FORMAT
     assert (await client.list_offset("t", 7, -1)).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     request = e.OffsetForLeaderEpochRequest(
         topics=[e.OffsetForLeaderTopic("t", [e.OffsetForLeaderPartition(partition=0, leader_epoch=1)])]
     )
     [end] = (await client.call(OFFSET_FOR_LEADER_EPOCH, 4, request)).topics[0].partitions
     assert (end.error_code, end.leader_epoch, end.end_offset) == (0, 1, 4)
+
+
+@in_kafka_cluster("a:1", "b:1")
+async def test_the_record_with_the_largest_timestamp_is_found_in_any_order(cluster: KafkaCluster) -> None:
+    await cluster.create("t", partitions=1)
+    client = await cluster.leader_client("t", 0)
+
+    async def largest(partition: int = 0) -> tuple[int, int, int]:
+        found = await client.list_offset("t", partition, -3)
+        return found.error_code, found.offset, found.timestamp
+
+    assert await largest() == (0, -1, -1)
+    await client.produce("t", 0, batch_of(b"a", b"b", timestamp_ms=EPOCH_MS + 9000))
+    assert await largest() == (0, 1, EPOCH_MS + 9001)
+    await client.produce("t", 0, batch_of(b"c", timestamp_ms=EPOCH_MS + 9001))
+    await client.produce("t", 0, batch_of(b"d", timestamp_ms=EPOCH_MS))
+    assert await largest() == (0, 1, EPOCH_MS + 9001)  # the first of those that have it
+    await client.produce("t", 0, batch_of(b"e", timestamp_ms=-1))
+    assert await largest() == (0, 1, EPOCH_MS + 9001)
+    assert (await largest(7))[0] == (await largest(-1))[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
+    [other] = {"a:1", "b:1"} - {client.address}
+    elsewhere = await cluster.connect(other).list_offset("t", 0, -3)
+    assert (elsewhere.error_code, elsewhere.offset) == (Code.NOT_LEADER_OR_FOLLOWER, -1)
 
 
 @in_kafka_cluster("a:1")

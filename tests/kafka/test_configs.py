@@ -127,3 +127,19 @@ def test_kafka_python_changes_settings(bootstrap: str) -> None:
     admin.alter_configs([ConfigResource("TOPIC", "altered-too", {"retention.ms": "9"})], incremental=False)
     assert modified() == {"retention.ms": "9", "retention.bytes": "8"}  # it names those that are set
     admin.close()
+
+
+def test_librdkafka_finds_the_largest_timestamp(bootstrap: str) -> None:
+    from confluent_kafka import Producer, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    [made] = admin.create_topics([NewTopic("timed", 1, 1)]).values()
+    made.result(DEADLINE_S)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for time_ms in (5000, 9000, 7000, 9000, 1000):
+        producer.produce("timed", b"x", timestamp=time_ms)
+    assert producer.flush(DEADLINE_S) == 0
+    [found] = admin.list_offsets({TopicPartition("timed", 0): OffsetSpec.max_timestamp()}).values()
+    largest = found.result(DEADLINE_S)
+    assert (largest.offset, largest.timestamp) == (1, 9000)

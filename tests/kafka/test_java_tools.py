@@ -172,6 +172,7 @@ def test_offsets_and_deletion_of_records(at: tuple[str, str], topic: str, tmp_pa
     said = tool("DeleteRecordsCommand", *at, "--offset-json-file", str(plan))
     assert f"partition: {topic}-{full}\tlow_watermark: 2" in said
     assert f"{topic}:{full}:2" in tool(*offsets, "--time", "earliest").splitlines()
+    assert f"{topic}:{full}:2" in tool(*offsets, "--time", "max-timestamp").splitlines()
 
 
 def test_transactions(at: tuple[str, str], bootstrap: str, topic: str) -> None:

@@ -1,15 +1,16 @@
 """Answer ListOffsets and OffsetForLeaderEpoch.
 
     −2, −4   the log start        −1   the end        −5   nothing: no part is in another tier
-    −3       refused: the record with the largest timestamp is not looked for
     a time   the first record at or after it, and its own timestamp; −1, −1 if there is none
+    −3       the first record with the largest timestamp, likewise, found by asking for times
 
 Nothing that a client has read is ever cut off, so every epoch ends where the log ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -26,6 +27,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 UNCOMMITTED = 0
 """The isolation level of programs that want an end which no transaction is about to move (X25)."""
 TIME_US_MAX = 2**62
+TIME_MS_MAX = TIME_US_MAX // 1000
 QUERIES_PER_CALL = 5_000
 NOTHING = -1
 
@@ -43,6 +45,9 @@ class OffsetsHandler:
         for topic in request.topics:
             partitions = []
             for one in topic.partitions:
+                if one.timestamp == MAX_TIMESTAMP and one.partition_index >= 0:
+                    partitions.append(await _of_largest_time(api, topic.name, one.partition_index))
+                    continue
                 if _query(topic.name, one, settled=False) is None:
                     partitions.append(_without_query(one))
                     continue
@@ -89,7 +94,7 @@ def _query(name: str, one: asked.ListOffsetsPartition, *, settled: bool) -> pb.O
     elif one.timestamp in (EARLIEST, EARLIEST_LOCAL):
         query.earliest = True
     else:
-        query.timestamp_us = min(one.timestamp, TIME_US_MAX // 1000) * 1000
+        query.timestamp_us = min(one.timestamp, TIME_MS_MAX) * 1000
     return query
 
 
@@ -125,6 +130,68 @@ async def _answer(
         except LedgerMQError as error:
             part.offset, part.error_code = NOTHING, code_of(error, Area.FETCH)
     return part
+
+
+async def _of_largest_time(api: BrokerApi, name: str, partition: int) -> answered.ListOffsetsPartitionResponse:
+    part = answered.ListOffsetsPartitionResponse(partition_index=partition)
+    place = pb.OffsetQuery(topic=name, partition=partition)
+
+    async def results(*wanted: pb.OffsetQuery) -> list[int]:
+        for query in wanted:
+            query.MergeFrom(place)
+        found = await ask(api, wanted)
+        for result in found:
+            if result.HasField("error"):
+                raise error_from_proto(result.error)
+        return [result.offset for result in found]
+
+    async def first_at(time_ms: int) -> Record | None:
+        if time_ms > TIME_MS_MAX:
+            return None
+        offset, end = await results(pb.OffsetQuery(timestamp_us=time_ms * 1000), pb.OffsetQuery(latest=True))
+        if offset >= end:
+            return None
+        found = Record(offset, await _timestamp_ms(api, name, partition, offset))
+        return found if found.time_ms >= time_ms else None  # otherwise it was written between the two answers
+
+    try:
+        start, end = await results(pb.OffsetQuery(earliest=True), pb.OffsetQuery(latest=True))
+        if start < end:
+            newest_ms = await _timestamp_ms(api, name, partition, end - 1)
+            found = await with_largest_time(first_at, newest_ms)
+            if found is not None:
+                part.offset, part.timestamp = found.offset, found.time_ms
+    except LedgerMQError as error:
+        part.error_code = code_of(error, Area.FETCH)
+    return part
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    offset: int
+    time_ms: int
+
+
+async def with_largest_time(first_at: Callable[[int], Awaitable[Record | None]], newest_ms: int) -> Record | None:
+    """Return the first record with the largest time; None if no record has one. `first_at`: the first record at or
+    after a time. `newest_ms`: of the newest record, mostly the largest, so that three questions are enough; −1: it has
+    none. Otherwise the number of questions grows with the logarithm of the difference.
+    """
+    best = await first_at(-TIME_MS_MAX if newest_ms == NOTHING else newest_ms)
+    if best is None:
+        return None
+    step = 1
+    while (later := await first_at(best.time_ms + step)) is not None:
+        best, step = later, 2 * step
+    above = best.time_ms + step
+    while above - best.time_ms > 1:
+        middle = (best.time_ms + above) // 2
+        later = await first_at(middle)
+        if later is None:
+            above = middle
+        else:
+            best, above = later, max(above, later.time_ms + 1)
+    return await first_at(best.time_ms) or best
 
 
 async def _timestamp_ms(api: BrokerApi, name: str, partition: int, offset: int) -> int:
