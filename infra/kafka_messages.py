@@ -44,6 +44,8 @@ APIS = (
     *("SaslHandshake", "SaslAuthenticate", "CreatePartitions", "DescribeConfigs", "DescribeCluster"),
     *("IncrementalAlterConfigs", "AlterConfigs", "DeleteRecords", "AddPartitionsToTxn", "AddOffsetsToTxn"),
     *("TxnOffsetCommit", "EndTxn", "DescribeTransactions", "ListTransactions"),
+    *("DescribeLogDirs", "DescribeAcls", "CreateAcls", "DeleteAcls", "DescribeClientQuotas", "AlterClientQuotas"),
+    *("DescribeUserScramCredentials",),
 )
 """What the broker serves; add a name, then `--definitions`."""
 

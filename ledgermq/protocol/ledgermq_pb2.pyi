@@ -350,7 +350,7 @@ class ListOffsetsRequest(_message.Message):
     def __init__(self, queries: _Optional[_Iterable[_Union[OffsetQuery, _Mapping]]] = ...) -> None: ...
 
 class OffsetQuery(_message.Message):
-    __slots__ = ("topic", "partition", "earliest", "latest", "timestamp_us", "durable", "settled")
+    __slots__ = ("topic", "partition", "earliest", "latest", "timestamp_us", "durable", "settled", "stored")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
@@ -358,6 +358,7 @@ class OffsetQuery(_message.Message):
     TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
     DURABLE_FIELD_NUMBER: _ClassVar[int]
     SETTLED_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     earliest: bool
@@ -365,7 +366,8 @@ class OffsetQuery(_message.Message):
     timestamp_us: int
     durable: bool
     settled: bool
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., timestamp_us: _Optional[int] = ..., durable: _Optional[bool] = ..., settled: _Optional[bool] = ...) -> None: ...
+    stored: bool
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., timestamp_us: _Optional[int] = ..., durable: _Optional[bool] = ..., settled: _Optional[bool] = ..., stored: _Optional[bool] = ...) -> None: ...
 
 class ListOffsetsResponse(_message.Message):
     __slots__ = ("results",)
@@ -374,12 +376,14 @@ class ListOffsetsResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[OffsetResult, _Mapping]]] = ...) -> None: ...
 
 class OffsetResult(_message.Message):
-    __slots__ = ("offset", "error")
+    __slots__ = ("offset", "error", "stored_bytes")
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
     offset: int
     error: Error
-    def __init__(self, offset: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    stored_bytes: int
+    def __init__(self, offset: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., stored_bytes: _Optional[int] = ...) -> None: ...
 
 class DeleteRecordsRequest(_message.Message):
     __slots__ = ("topic", "topic_id", "partitions", "dry_run")

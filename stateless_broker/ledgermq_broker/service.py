@@ -117,7 +117,11 @@ class OffsetPath:
                 return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, query.timestamp_us))
             if kind == "latest" and query.settled:
                 await self._settle(bundle, PartitionId(topic.id, query.partition), settled_by_s)
-            return pb.OffsetResult(offset=await owner.list_offset(topic, query.partition, kind))
+            offset = await owner.list_offset(topic, query.partition, kind)
+            if kind == "earliest" and query.stored:
+                size_bytes = (await owner.backlog(topic, query.partition, offset)).size_bytes
+                return pb.OffsetResult(offset=offset, stored_bytes=size_bytes)
+            return pb.OffsetResult(offset=offset)
         except LedgerMQError as error:
             return pb.OffsetResult(error=self._ownership.error(error, bundle))
 

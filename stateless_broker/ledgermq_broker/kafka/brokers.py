@@ -69,6 +69,10 @@ class Brokers:
         """Return the node of this broker."""
         return self._membership.me.kafka_node
 
+    def leads(self, partition: pb.PartitionInfo) -> bool:
+        """Return whether this broker owns a partition."""
+        return partition.owner == self._membership.me.address
+
     def present(self) -> list[KafkaBroker]:
         """Return the brokers that clients reach, ascending by node."""
         found = []

@@ -122,17 +122,19 @@ answered in version 0 with what is served.
 | transactions | yes | yes | – | yes | – | – |
 | creating and deleting topics | yes | yes | yes | yes | – | – |
 | settings, the cluster, deleting records | yes | – | yes | yes | – | – |
+| ACLs | yes | – | yes | yes | – | – |
+| quotas | – | – | – | yes | – | – |
 | SASL PLAIN through TLS | yes | yes | yes | – | – | – |
 | OAUTHBEARER, again on the same connection | yes | – | – | – | – | – |
 
 | program | seen |
 |---|---|
-| Kafka's tools 4.1 | `kafka-topics`, `-configs` (topics, brokers), `-delete-records`, `-get-offsets` |
+| Kafka's tools 4.1 | `kafka-topics`, `-configs` (topics, brokers, users), `-delete-records` |
 | | `-console-producer`, `-console-consumer`, `-producer-perf-test`, `-consumer-perf-test` |
 | | `-verifiable-producer`, `-verifiable-consumer`, `-broker-api-versions`, `-cluster` |
-| | `-consumer-groups`, `-groups`, `-transactions` (list, describe) |
-| | not served: `-acls`, `-log-dirs`, `-configs` for clients and users |
-| | not served: `-get-offsets --time max-timestamp`, groups with `group.protocol=consumer` |
+| | `-consumer-groups`, `-groups`, `-transactions` (list, describe), `-acls`, `-get-offsets` |
+| | `-log-dirs`; not served: `-configs` for clients without users, and addresses |
+| | not served: groups with `group.protocol=consumer` |
 | Kafka Streams 4.1 | word count, `at_least_once` and `exactly_once_v2`; a restart restores it |
 | Kafka Connect 4.1 | source and sink of files, standalone |
 | Spark 4.3 | `format("kafka")` of 4.2: source, sink; batches, streams; by time; headers |
@@ -178,9 +180,30 @@ answered in version 0 with what is served.
   signed token of the identity provider, or one of ours. Without TLS, tokens are taken from programs
   on the broker's own machine only. A wrong token gets `SASL_AUTHENTICATION_FAILED`, and the audit
   log says why. A connection ends when its token expires or is revoked; a client that authenticates
-  again before (KIP-368) keeps it. SCRAM, GSSAPI and delegation tokens are not offered, nor are the
-  APIs of ACLs: use `ledgermq acl`. With `security = open`, any token is taken, as on the other
-  port. A producer id belongs to the principal that used it first.
+  again before (KIP-368) keeps it. SCRAM, GSSAPI and delegation tokens are not offered. With
+  `security = open`, any token is taken, as on the other port. A producer id belongs to the
+  principal that used it first.
+- **ACLs** are the [rules](access.md#rules) of `ledgermq acl`, for programs that may change them. On
+  topics, Write, Read, Describe, Create, Alter and Delete are `produce`, `consume`, `describe`,
+  `create`, `alter` and `delete`; All is these six. Groups, transactional ids and the cluster have
+  one operation each, which Read, Write and Alter stand for, and All, too. So some ACLs allow more
+  than in Kafka: Describe on a topic shows its settings, Alter changes them, Read on a group allows
+  deleting it, and Alter on the cluster is all of `cluster`. To deny them denies all of that. An ACL
+  of less than a rule, such as DescribeConfigs on a topic or Describe on a group, is taken only
+  where a rule for the same principal and name allows it already. All else that has no rule gets
+  `INVALID_REQUEST`, and so does a host other than `*`. Every producer may be idempotent. Principals
+  are `User:NAME`, `cert:NAME`, `jwt:SUBJECT` and `group:NAME`. A prefix of groups and transactional
+  ids means those whose names have no other characters than `A-Za-z0-9._-`, so such a prefix is not
+  denied. A rule that no ACL can say is not listed. With `security = open` these requests get
+  `SECURITY_DISABLED`.
+- **Quotas** are those of `ledgermq quota` ([access](access.md#quotas)), for programs that may
+  change them. `producer_byte_rate` is `bytes_in` and `consumer_byte_rate` is `bytes_out`, each at
+  every broker. A user is a principal: `NAME` of a token, `cert:NAME`, `jwt:SUBJECT`, or `ANONYMOUS`
+  where rules are not enforced. The default user is each principal that has no quota. A client id
+  has a quota for each principal, so name the user or the default user, too. Two quotas bind a
+  request, that of its principal and that of its client id, where Kafka takes the narrower one.
+  `request_percentage`, `controller_mutation_rate` and quotas of addresses get `INVALID_REQUEST`.
+  Other limits of ours are neither shown nor touched.
 - **Acknowledgements.** `acks=1` waits for the store, as `all` does. `acks=0` gets no answer; an
   error ends the connection, so that the client looks for the partition's leader.
 - **Transactions** are those of our own clients ([transactions](transactions.md)): the same bounds,
@@ -196,10 +219,12 @@ answered in version 0 with what is served.
   another bundle, the next batch of a producer that goes on in the same epoch gets
   `UNKNOWN_PRODUCER_ID`: abort, and initialize again. A transactional id gets a new producer id when
   a Kafka client takes it over from one of our own, or the other way round. A transaction has at
-  most 10,000 batches in a bundle, some 160 MB of a Java client's small ones: set `batch.size`
-  higher. `DescribeProducers` and `WriteTxnMarkers` are not served, so `kafka-transactions` lists
-  and describes, and cannot abort: use `ledgermq transaction abort`. A transaction begins only while
-  every broker runs a release that knows them.
+  most 1 GiB in a bundle, and 70,000 batches. `DescribeProducers` and `WriteTxnMarkers` are not
+  served: records of an open transaction have no offset to show, and markers are for Kafka's
+  brokers. So `kafka-transactions` lists and describes, and its `abort` and `find-hanging` get
+  `UnsupportedVersionException`. No transaction hangs here: a bundle that has anything of one asks
+  its coordinator, which aborts it at its time-out. To end one before, use `ledgermq transaction
+  abort`. A transaction begins only while every broker runs a release that knows them.
 - **Kafka Streams** restores its counts and tables from a topic when it takes a task over, and goes
   on at the group's offsets. So `ListOffsets` of the end, asked with `read_uncommitted` as Streams
   does, waits for a transaction that is committed and becomes visible a moment later, and for an

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 
 from ledgermq.sources import Sources
 from ledgermq_broker.kafka.brokers import Brokers
+from ledgermq_broker.kafka.handlers import log_dirs
 from ledgermq_broker.kafka.handlers.admin import alterations, configs, records, topics
 from ledgermq_broker.kafka.handlers.asked import Handler
 from ledgermq_broker.kafka.handlers.groups import committed, listing, membership
 from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
 from ledgermq_broker.kafka.handlers.offsets import OffsetsHandler
+from ledgermq_broker.kafka.handlers.security import acls, quotas
 from ledgermq_broker.kafka.handlers.transactions import operators, producers
 from ledgermq_broker.kafka.wire.messages import (
     DESCRIBE_CLUSTER,
@@ -40,4 +42,7 @@ def handlers(brokers: Brokers, sources: Sources, settings: Callable[[], BrokerSe
         **topics.answers(brokers, sources),
         **alterations.answers(sources),
         **configs.answers(brokers, settings),
+        **log_dirs.answers(brokers),
+        **acls.answers(sources),
+        **quotas.answers(sources),
     }

@@ -12,28 +12,42 @@ from ledgermq_broker.kafka.wire.generated import (
     add_offsets_to_txn_response,
     add_partitions_to_txn_request,
     add_partitions_to_txn_response,
+    alter_client_quotas_request,
+    alter_client_quotas_response,
     alter_configs_request,
     alter_configs_response,
     api_versions_request,
     api_versions_response,
+    create_acls_request,
+    create_acls_response,
     create_partitions_request,
     create_partitions_response,
     create_topics_request,
     create_topics_response,
+    delete_acls_request,
+    delete_acls_response,
     delete_groups_request,
     delete_groups_response,
     delete_records_request,
     delete_records_response,
     delete_topics_request,
     delete_topics_response,
+    describe_acls_request,
+    describe_acls_response,
+    describe_client_quotas_request,
+    describe_client_quotas_response,
     describe_cluster_request,
     describe_cluster_response,
     describe_configs_request,
     describe_configs_response,
     describe_groups_request,
     describe_groups_response,
+    describe_log_dirs_request,
+    describe_log_dirs_response,
     describe_transactions_request,
     describe_transactions_response,
+    describe_user_scram_credentials_request,
+    describe_user_scram_credentials_response,
     end_txn_request,
     end_txn_response,
     fetch_request,
@@ -152,6 +166,15 @@ TXN_OFFSET_COMMIT = _api(txn_offset_commit_request, txn_offset_commit_response)
 END_TXN = _api(end_txn_request, end_txn_response)
 DESCRIBE_TRANSACTIONS = _api(describe_transactions_request, describe_transactions_response)
 LIST_TRANSACTIONS = _api(list_transactions_request, list_transactions_response)
+DESCRIBE_ACLS = _api(describe_acls_request, describe_acls_response)
+CREATE_ACLS = _api(create_acls_request, create_acls_response)
+DELETE_ACLS = _api(delete_acls_request, delete_acls_response)
+DESCRIBE_CLIENT_QUOTAS = _api(describe_client_quotas_request, describe_client_quotas_response)
+ALTER_CLIENT_QUOTAS = _api(alter_client_quotas_request, alter_client_quotas_response)
+DESCRIBE_USER_SCRAM_CREDENTIALS = _api(
+    describe_user_scram_credentials_request, describe_user_scram_credentials_response
+)
+DESCRIBE_LOG_DIRS = _api(describe_log_dirs_request, describe_log_dirs_response)
 SASL_HANDSHAKE = _api(sasl_handshake_request, sasl_handshake_response)
 SASL_AUTHENTICATE = _api(sasl_authenticate_request, sasl_authenticate_response)
 
@@ -188,6 +211,13 @@ APIS = (
     END_TXN,
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
+    DESCRIBE_ACLS,
+    CREATE_ACLS,
+    DELETE_ACLS,
+    DESCRIBE_LOG_DIRS,
+    DESCRIBE_CLIENT_QUOTAS,
+    ALTER_CLIENT_QUOTAS,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
     SASL_HANDSHAKE,
     SASL_AUTHENTICATE,
 )
