@@ -88,6 +88,20 @@ def test_librdkafka_commits_and_aborts(bootstrap: str, topic: str) -> None:
             assert read(consumer, len(kept)) == sorted(kept)
 
 
+@pytest.mark.timeout(900)
+def test_a_transaction_of_many_small_batches(bootstrap: str, topic: str) -> None:
+    """10,000 batches were the bound of a transaction in a bundle, which a program would meet again and again (H12)."""
+    small = {"batch.num.messages": 1, "linger.ms": 0, "transaction.timeout.ms": 600_000}
+    writer, count = producer(bootstrap, f"{topic}-x", **small), 11_000
+    writer.begin_transaction()
+    for row in range(count):
+        writer.produce(topic, b"%d" % row, partition=0)
+    assert writer.flush(5 * DEADLINE_S) == 0
+    writer.commit_transaction(5 * DEADLINE_S)
+    with reader(bootstrap, topic) as consumer:
+        assert read(consumer, count) == sorted(b"%d" % row for row in range(count))
+
+
 def test_librdkafka_aborts_what_is_still_on_its_way(bootstrap: str, topic: str) -> None:
     writer = producer(bootstrap, f"{topic}-x")
     for n in range(4):

@@ -95,6 +95,29 @@ def test_what_a_transaction_and_a_bundle_hold_is_bounded(limits: TransactionLimi
     assert bundle.stage(batch(0)) == [None]
 
 
+def test_a_transaction_of_small_batches_is_bounded_by_its_bytes() -> None:
+    """Java clients of the Kafka protocol send 16 KiB. A program that reached a bound of batches would abort, begin
+    again where it was, and reach it again (H12).
+    """
+    bundle, size, sent = Bundle(TransactionLimits()), 16 * 1024, 0
+    while True:
+        coming = [batch(sent + n, length=size) for n in range(1024)]
+        staging = bundle.do(bundle.intake.stage(TX, b"", coming, bundle.end, NOW, principal=7))
+        if staging.results[0] is not None:
+            break
+        assert staging.results == [None] * 1024
+        bundle.end += sum(each.record_count for each in coming)
+        sent += 1024
+    refused = staging.results[0]
+    assert isinstance(refused, TransactionTooLarge)
+    assert "bytes" in refused.message
+    assert sent * size == bundle.limits.bytes_max
+    bundle.take_over()
+    assert bundle.participant.staged_batches == sent
+    bundle.commit(sent)
+    assert bundle.participant.staged_batches == 0
+
+
 def test_batches_of_a_bundle_are_bounded_over_all_its_transactions() -> None:
     """Each is a reference in the owner's memory, however small it is: 8 GiB of them were millions."""
     bundle = Bundle(TransactionLimits(staged_batches_max=3))

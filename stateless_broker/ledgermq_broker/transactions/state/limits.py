@@ -27,15 +27,17 @@ class TransactionLimits:
     the coordinator about the transaction.
     """
     timeout_ms_max: int = 900_000
-    batches_max: int = 10_000
-    """Batches that one transaction stages in one bundle."""
+    batches_max: int = 70_000
+    """Batches that one transaction stages in one bundle. `bytes_max` in batches of 16 KiB are 65,536, so a program
+    that sends such batches, as Java clients of the Kafka protocol do, reaches that bound first.
+    """
     bytes_max: int = 1024 * 1024 * 1024
     """Bytes that one transaction stages in one bundle."""
     open_max: int = 10_000
     """Transactions that have something staged in one bundle."""
     staged_bytes_max: int = 8 * 1024 * 1024 * 1024
     """Bytes that are staged in one bundle."""
-    staged_batches_max: int = 100_000
+    staged_batches_max: int = 140_000
     """Batches that are staged in one bundle. Their references are in the memory of its owner, some
     0.75 kB each, and a takeover reads all of them, some 35,000 in a second.
     """
