@@ -4,7 +4,8 @@ ledger order, and the violations among them.
 partition with two owners     two members hold it after one batch
 committed offset went back    lower than before, and no reset
 zombie commit                 under another epoch than the one under which its partition was held when it was
-                              committed, or staged in a transaction
+                              committed, or staged in a transaction; or under a lower one than what was committed
+                              before, such as a reset
 committed offset forgotten    a tombstone for a partition that exists, of a group that no client deleted
 skipped                       the group has committed past a record that no member was done with
 stale committed offset        an answer is older than an acknowledged commit
@@ -117,6 +118,12 @@ class GroupTruth:
             self._report(
                 "committed offset went back",
                 f"{entry.group}: {entry.partition} from {before.offset} to {entry.value.offset}",
+            )
+        if before is not None and entry.value.epoch < before.epoch:
+            what = "a reset" if not before.counter else "another commit"
+            self._report(
+                "zombie commit",
+                f"{entry.group}: {entry.partition} under epoch {entry.value.epoch}, after {what} under {before.epoch}",
             )
         if (entry.value.epoch, entry.value.counter) not in self.staged[key]:
             self._judge_epoch(key, entry.value.epoch, epochs)

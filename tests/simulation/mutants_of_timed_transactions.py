@@ -12,6 +12,7 @@ from ledgermq_broker.timed.taking_in.room import Sizes
 from ledgermq_broker.transactions.partition import TransactionPartition
 from ledgermq_broker.transactions.state.participant import Participant
 from ledgermq_broker.transactions.state.types import Part, Reference, State, Stream, Transaction
+from tests.simulation.killed_owners import kills_owners
 from tests.simulation.mutants import mutant
 from tests.simulation.mutants_of_timers import append_apart
 from tests.simulation.timers_plan import timers_plan_of
@@ -52,7 +53,7 @@ def _offset(reference: Reference) -> int:
     return reference.offset
 
 
-@mutant("timers", _together)
+@mutant("timers", kills_owners)
 def blocks_apart_from_the_note(patch: Patch) -> None:
     """A commit's timed messages enter the intake in one segment, and what says so comes in a later one."""
     append_apart(patch, lambda key: key.startswith(b"done/"))

@@ -15,7 +15,7 @@ from ledgermq_ledger.topics import facts
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.topic import Topic
 from tests.simulation.mutants import mutant
-from tests.simulation.undelete_watch import clocks_jump, regrets
+from tests.simulation.undelete_watch import clocks_jump, outlives_its_records, regrets
 
 LOADED = True
 Patch = pytest.MonkeyPatch
@@ -35,7 +35,7 @@ def collected_within_the_grace(patch: Patch) -> None:
     patch.setattr(Gate, "why_kept", lambda self, key: "")
 
 
-@mutant("cluster", likely=regrets)
+@mutant("cluster", likely=outlives_its_records)
 def retention_of_a_trashed_topic(patch: Patch) -> None:
     """Retention goes on for a topic that can be brought back."""
 

@@ -24,6 +24,7 @@ from tests.simulation.cluster_clients import Reader, Sender, SimulatedClient
 from tests.simulation.cluster_end import HEALING_S, topic_names
 from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.history import FinalLog, Partition
+from tests.simulation.killed_owners import KilledOwners, kills_owners
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.result import Result
 from tests.simulation.timers_clients import (
@@ -87,6 +88,9 @@ class TimersRun(ClusterRun):
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._log_starts: dict[int, list[LogStarts]] = {}
 
+        if kills_owners(seed):
+            self.world.store.on_segment = KilledOwners(self.world, self.brokers, self._back).stored
+
     async def run(self) -> Result:
         with scaled(self.own):
             return await super().run()
@@ -138,6 +142,9 @@ class TimersRun(ClusterRun):
             world.coverage.saw("disturbance: slow and full store", weather.torn)
             await asyncio.sleep(r.uniform(0, STORM_S_MAX) if weather.torn else r.expovariate(1 / STORM_EVERY_S))
             weather.torn = not weather.torn and not world.healed
+
+    def _back(self, process: Process, seconds: float) -> None:
+        self._disturbances.later(seconds, lambda: self._start(process.name))
 
     def _victims(self) -> list[Process]:
         return super()._victims() + [member.process for member in self._members.values()]

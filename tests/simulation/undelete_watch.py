@@ -14,9 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ledgermq.client.messages.descriptions import TopicDescription
+from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import LedgerMQError, TopicBeingDeleted, TopicExists, UnknownTopic
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
 from tests.judges.violation import Violation
-from tests.simulation.cluster_clients import SimulatedClient, fate_of
+from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient, fate_of
 from tests.simulation.cluster_plan import cluster_plan_of
 from tests.simulation.history import Outcome
 
@@ -40,6 +44,24 @@ def clocks_jump(seed: int) -> bool:
     return regrets(seed) and not cluster_plan_of(seed).is_s3 and random.Random(f"clocks jump {seed}").random() < 0.5
 
 
+async def send_one(client: SimulatedClient, producer: Producer, topic: str, number: int) -> set[str]:
+    """Send a record, and note its fate. Return its value if it is stored."""
+    value, history = client.next_value(), client._world.history
+    op = history.begin_produce(client.name, client.partition(topic, number), (value,))
+    try:
+        result = await producer.send(topic, value, partition=number)
+    except LedgerMQError as error:
+        history.end_produce(op, fate_of(error), why=error.message)
+        return set()
+    history.end_produce(op, Outcome.OK, result.offset)
+    return {value}
+
+
+def outlives_its_records(seed: int) -> bool:
+    """Return whether the topic stays deleted at the end until its retention has passed."""
+    return regrets(seed) and random.Random(f"longer than its retention {seed}").random() < 0.5
+
+
 class Regretter(SimulatedClient):
     """Deletes a topic, and brings it back within its grace."""
 
@@ -49,15 +71,31 @@ class Regretter(SimulatedClient):
     async def work(self) -> None:
         while not self.stopped.is_set():
             await asyncio.sleep(self.random.uniform(0.5, 4.0))
-            try:
-                await self._delete()
-            except LedgerMQError as error:
-                self._world.note(self.name, f"delete: {type(error).__name__}: {error.message[:100]}")
+            await self._try_to_delete()
             with self._clocks_ahead():
                 await asyncio.sleep(self.random.uniform(0.0, 6.0))
             await self._undelete()
         await asyncio.sleep(LATE_S)
-        self._may_be_undeleted = True
+        self._may_be_undeleted = not await self._undelete()
+        if outlives_its_records(self._world.seed) and not self._may_be_undeleted and not self._world.has_failed:
+            await self._outlive_its_records()
+        while self._may_be_undeleted and not await self._undelete():
+            await asyncio.sleep(0.5)
+
+    async def _outlive_its_records(self) -> None:
+        """Leave the topic deleted, with all well, until its records are too old for its retention: none of them goes.
+        What was sent last is put into Parquet meanwhile.
+        """
+        world = self._world
+        async with self.client.producer(delivery_timeout_s=30.0) as producer:
+            for number in range(PARTITIONS):
+                await send_one(self, producer, REGRETTED, number)
+        await self._try_to_delete()
+        await asyncio.sleep(int(self._plan.topic_settings[REGRETTED]["retention.ms"]) / 1000 + 1.0)
+        sources = world.sources("compaction of what is deleted")
+        for _ in range(2):  # retention judges the files of the round before
+            await compact_root(world.line("compaction of what is deleted"), sources, LocalEngine(sources, run_inline))
+        world.coverage.saw("a deleted topic was older than its retention")
         while not await self._undelete():
             await asyncio.sleep(0.5)
 
@@ -71,6 +109,12 @@ class Regretter(SimulatedClient):
         yield
         for name in brokers if jumps and not world.healed else ():  # healing has set them right
             world.skew_us[name] -= AHEAD_US
+
+    async def _try_to_delete(self) -> None:
+        try:
+            await self._delete()
+        except LedgerMQError as error:
+            self._world.note(self.name, f"delete: {type(error).__name__}: {error.message[:100]}")
 
     async def _delete(self) -> None:
         topic = await self.client.describe_topic(REGRETTED)
@@ -129,15 +173,7 @@ class Waverer(SimulatedClient):
     async def _write(self, sent: set[str]) -> None:
         async with self.client.producer(delivery_timeout_s=10.0, request_timeout_s=2.0) as producer:
             for _ in range(self.random.randrange(1, 6)):
-                value = self.next_value()
-                op = self._world.history.begin_produce(self.name, self.partition(FLEETING, 0), (value,))
-                try:
-                    result = await producer.send(FLEETING, value, partition=0)
-                except LedgerMQError as error:
-                    self._world.history.end_produce(op, fate_of(error), why=error.message)
-                else:
-                    self._world.history.end_produce(op, Outcome.OK, result.offset)
-                    sent.add(value)
+                sent |= await send_one(self, producer, FLEETING, 0)
 
     async def _bring_back(self, topic_id: int, sent: set[str]) -> None:
         try:

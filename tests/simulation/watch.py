@@ -93,6 +93,8 @@ class WatchedStore(MemoryStore):
         self.segments: defaultdict[int, dict[int, tuple[fmt.SegmentIndex, bytes]]] = defaultdict(dict)
         self.on_metadata: Callable[[StoredSegment], None] = lambda segment: None
         """Told of every segment of bundle 0 when it is put, whether it will count or not."""
+        self.on_segment: Callable[[int, fmt.SegmentIndex], None] = lambda bundle, index: None
+        """Told of every segment when it is put: its bundle, and what its index says."""
         self._newest: dict[int, fmt.Checkpoint] = {}
         self._folds: dict[int, Fold] = defaultdict(Fold)
         self.on_parquet: Callable[[ParquetName], None] = lambda name: None
@@ -277,6 +279,7 @@ class WatchedStore(MemoryStore):
         if found[2] == "segments":
             index = decode_tail(data, bundle, number).index
             self.segments[bundle][number] = (index, data)
+            self.on_segment(bundle, index)
             if bundle == keys.METADATA_BUNDLE:
                 self.on_metadata(StoredSegment(number, index, data, valid=True))
         elif number > self.newest_checkpoint(bundle).number:
