@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
@@ -51,18 +51,6 @@ async def all_of(works: Iterable[Coroutine[Any, Any, T]], at_once: int | None = 
                 work.close()  # it may not have started
     failed = next((task for task in tasks if not task.cancelled() and task.exception() is not None), None)
     return [task.result() for task in ([failed] if failed is not None else tasks)]
-
-
-async def one_ends(tasks: Collection[asyncio.Task[Any]], deadline: float) -> bool:
-    """Wait until one of the tasks ends, at most until `deadline` by the loop's clock; then end them all. Return
-    whether one had ended by itself.
-    """
-    timeout_s = max(0.0, deadline - asyncio.get_running_loop().time())
-    try:
-        done, _ = await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await end(*tasks)
-    return bool(done)
 
 
 async def end(*tasks: asyncio.Task[Any] | None) -> None:

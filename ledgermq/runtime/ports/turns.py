@@ -4,6 +4,7 @@
     the next one        begins in the next turn of the event loop at the earliest. While the processor is busy with
                         what has begun, these turns are long: so the calls that have begun stay few, and each is short
     a long one          takes turns between its parts, too (`give_way`)
+    one that waited     for records, say, goes on in a turn of its caller (`go_on_in_turn`)
     one caller          may have as many places as are free (`is_above_share`): calls under way, or what they take
 
 So a call waits for one call of each other caller, however many of these wait. Where no call waits, the next one begins
@@ -249,6 +250,15 @@ _OWN: ContextVar[tuple[Turns, Worker] | None] = ContextVar("own turns", default=
 def work_in_turns(turns: Turns, worker: Worker) -> None:
     """Let what follows in this task, and in tasks that it starts, give way in turns of the worker's caller."""
     _OWN.set((turns, worker))
+
+
+async def go_on_in_turn() -> None:
+    """Go on in the turn of the caller, after a wait that may have ended for many calls at once. These have turns apart
+    from those of its new calls, and of parts of calls. A broker, and what is no call, goes on at once.
+    """
+    own = _OWN.get()
+    if own is not None and (caller := own[1].takes_turns_as):
+        await own[0].begin(f"woken calls of {caller}")
 
 
 async def give_way() -> None:

@@ -141,7 +141,7 @@ class Reads(Term):
 
     async def wait_for_data(self, positions: Mapping[PartitionId, int]) -> None:
         """Wait until a partition reaches beyond its offset, or the term has ended."""
-        await self._ledger.waiters.wait(positions)
+        await self._ledger.waiters.until_grown(positions)
 
     async def internal_state(self, wanted: Sequence[tuple[Topic, Sequence[int]]]) -> dict[PartitionId, LatestRecords]:
         """Return the latest records of partitions of internal topics; the snapshot is read once for

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_to_proto
+from ledgermq.runtime.ports.turns import go_on_in_turn
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_ledger.log.log_record import Decision
 from ledgermq_ledger.root.two_clocks import TwoClocks
@@ -112,12 +113,17 @@ class ClassicCalls:
         return answer
 
     async def _held(self, member: MemberId) -> JoinAnswer | SyncAnswer:
-        """Return the answer to a held call. Raises its error, when everything before it is durable."""
+        """Return the answer to a held call, in a turn of its caller. Raises its error, when everything before it is
+        durable.
+        """
         try:
-            return await self.held.wait(member)
+            answer = await self.held.wait(member)
         except LedgerMQError:
+            await go_on_in_turn()
             await self._state.confirmed()
             raise
+        await go_on_in_turn()
+        return answer
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()

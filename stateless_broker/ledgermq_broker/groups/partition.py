@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from ledgermq.errors import BY_CODE, LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.runtime.ports.turns import go_on_in_turn
 from ledgermq_broker.groups.classic import ClassicCalls
 from ledgermq_broker.groups.ends import NamedPartition, PartitionEnds
 from ledgermq_broker.internal.core import Opening
@@ -336,7 +337,7 @@ class HeldHeartbeats:
 
     async def wait(self, member: MemberId, until_s: float) -> None:
         """Wait until the member is woken, a newer heartbeat of it arrives, `until_s` (the
-        loop's time), or after `close`.
+        loop's time), or after `close`; and then for a turn.
         """
         self.wake([member])
         loop = asyncio.get_running_loop()
@@ -351,6 +352,7 @@ class HeldHeartbeats:
             timer.cancel()
             if self._held.get(member) is woken:
                 del self._held[member]
+        await go_on_in_turn()
 
     def wake(self, members: Iterable[MemberId]) -> None:
         for member in members:

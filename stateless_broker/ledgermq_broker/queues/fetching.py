@@ -24,9 +24,9 @@ from ledgermq.filters.filter import CHARS_MAX
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ShareFetchFrame
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.runtime.tasks import one_ends
 from ledgermq_broker.bundle.shared.budgets import AnswerBudget, AnswerReader
 from ledgermq_broker.bundle.shared.context import BundleMetrics
+from ledgermq_broker.bundle.shared.waiters import one_ends
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.metadata.followed import Lookup, Metadata
 from ledgermq_broker.queues.counts import ShareCounts

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.wait import wait_until
+from ledgermq_broker.bundle.shared.waiters import Waiters
 from ledgermq_broker.internal.core import Opening
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_broker.queues.beginning import Beginnings
@@ -57,7 +58,7 @@ class BundleQueues:
         self._beginnings = Beginnings(self._state.check)
         self._last_changes: dict[PartitionId, asyncio.Task[None] | None] = {}
         """Of partitions that leave: ends when the last change that was made here is durable; None: it was."""
-        self._waiting: dict[ShareKey, dict[asyncio.Future[None], None]] = {}  # woken in order of arrival
+        self._waiters = Waiters[ShareKey]()
         self._filters = QueueFilters()
         self._timer_changed = asyncio.Event()
         self._rings_s: float | None = None
@@ -87,7 +88,7 @@ class BundleQueues:
 
         if any(map(is_gone, (*self._shares.partitions, *self._shares.away))):
             try:
-                self.wake(self._state.issued(lambda: self._shares.remove(is_gone)))
+                self._waiters.wake(self._state.issued(lambda: self._shares.remove(is_gone)))
                 self._filters.keep(self._shares.partitions)
             except LedgerMQError:
                 return  # no room now; the next change of the catalog tries again
@@ -116,7 +117,7 @@ class BundleQueues:
         self._beginnings.close()
         for task in self._tasks:
             task.cancel()
-        self.wake(list(self._waiting))
+        self._waiters.close()
 
     # Calls
 
@@ -158,7 +159,7 @@ class BundleQueues:
         if found is not None and not self._state.is_lost():
             for span in spans:
                 found.answer(number, span, Word.RETURN, 0.0)
-            self.wake([key])
+            self._waiters.wake([key])
 
     def gone(self, key: ShareKey, span: Span) -> None:
         """Finish messages that the log does not have."""
@@ -178,7 +179,7 @@ class BundleQueues:
         if (found := self._shares.partitions.get(key)) is not None:
             self._arm(found)
             if found.has_ready:
-                self.wake([key])
+                self._waiters.wake([key])
             self._count(key, spans, decision)
         await (self._state.durable() if decision.records else self._state.confirmed())
         return [span for late in decision.answer for span in late]
@@ -196,34 +197,16 @@ class BundleQueues:
             begun = self._parts.new_id()
             await self._state.decided(lambda: self._shares.reset(key, offset, nonce, principal, meant, begun))
         self._filters.keep(self._shares.partitions)
-        self.wake([key])
+        self._waiters.wake([key])
 
     async def describe(self, group: str, *, members: bool) -> list[pb.ShareInfo]:
         """Describe the partitions of a group, or of all groups (empty)."""
         return await self._state.read(lambda: [*self._infos(group, members=members)])
 
-    async def wait(self, keys: Iterable[ShareKey]) -> None:
+    async def wait(self, keys: Collection[ShareKey]) -> None:
         """Wait until a message of one of these may be open again, or the term is over."""
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        wanted = list(keys)
-        if self._state.is_lost():
-            return
-        for key in wanted:
-            self._waiting.setdefault(key, {})[woken] = None
-        try:
-            await woken
-        finally:
-            for key in wanted:
-                waiting = self._waiting.get(key, {})
-                waiting.pop(woken, None)
-                if not waiting:
-                    self._waiting.pop(key, None)
-
-    def wake(self, keys: Iterable[ShareKey]) -> None:
-        for key in keys:
-            for future in self._waiting.get(key, ()):
-                if not future.done():
-                    future.set_result(None)
+        if not self._state.is_lost():
+            await self._waiters.wait(keys)
 
     def sizes(self) -> list[ShareSizes]:
         """Return the sizes for metrics, as they are in memory; they may not be durable yet."""
@@ -291,7 +274,7 @@ class BundleQueues:
         self._last_changes = {place: last for place, last in self._last_changes.items() if self.owner.leaves(place)}
         if left:
             self._filters.keep(self._shares.partitions)
-            self.wake(left)
+            self._waiters.wake(left)
 
     def _has_gone(self, place: PartitionId) -> bool:
         """Return whether a partition has left, and its move has ended: the other bundle has opened it long ago."""
@@ -363,7 +346,8 @@ class BundleQueues:
     def _ended(self, ended: Mapping[ShareKey, int]) -> None:
         for key, messages in ended.items():
             self._parts.counts.expired(key.group, messages)
-        self.wake([key for key in list(self._waiting) if (f := self._shares.partitions.get(key)) and f.has_ready])
+        found = {key: self._shares.partitions.get(key) for key in self._waiters.places}
+        self._waiters.wake([key for key, partition in found.items() if partition and partition.has_ready])
 
     def _arm(self, found: SharePartition) -> None:
         """Let the next look for ended leases come as early as this partition needs it."""

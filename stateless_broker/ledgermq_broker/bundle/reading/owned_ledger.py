@@ -4,14 +4,14 @@ records.
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from ledgermq.errors import NotOwner
 from ledgermq_broker.bundle.shared.context import BundleContext
+from ledgermq_broker.bundle.shared.waiters import Waiters
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
@@ -83,7 +83,7 @@ class OwnedLedger:
             context.cold_reads,
             context.run_blocking,
         )
-        self.waiters = Waiters(self._news_end)
+        self.waiters = RecordWaiters(self._news_end)
         self._writer = writer
         self._looking = SharedRun(self._look)
 
@@ -166,47 +166,18 @@ class OwnedLedger:
             )
 
 
-class Waiters:
-    """Long polls and streams that wait for records: one future per call, however many partitions it
-    names. `end_of` returns the offset below which a partition has something for its readers.
+class RecordWaiters(Waiters[PartitionId]):
+    """Long polls and streams that wait for records. `end_of` returns the offset below which a partition has something
+    for its readers.
     """
 
     def __init__(self, end_of: Callable[[PartitionId], int]) -> None:
+        super().__init__()
         self._end_of = end_of
-        self._waiting: dict[PartitionId, dict[asyncio.Future[None], None]] = {}  # woken in order of arrival
-        self._closed = False
 
-    async def wait(self, positions: Mapping[PartitionId, int]) -> None:
+    async def until_grown(self, positions: Mapping[PartitionId, int]) -> None:
         """Wait until a partition can be read beyond its offset, or when `close` was called; at
         once if that is already so.
         """
-        while not self._closed and not any(self._end_of(key) > offset for key, offset in positions.items()):
-            await self._grown(positions)
-
-    async def _grown(self, positions: Iterable[PartitionId]) -> None:
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        for key in positions:
-            self._waiting.setdefault(key, {})[woken] = None
-        try:
-            await woken
-        finally:
-            for key in positions:
-                self._forget(key, woken)
-
-    def wake(self, keys: Iterable[PartitionId]) -> None:
-        """Wake the calls that wait for these partitions, which have grown."""
-        for key in keys:
-            for future in self._waiting.get(key, ()):
-                if not future.done():
-                    future.set_result(None)
-
-    def close(self) -> None:
-        self._closed = True
-        self.wake(list(self._waiting))
-
-    def _forget(self, key: PartitionId, woken: asyncio.Future[None]) -> None:
-        waiting = self._waiting.get(key)
-        if waiting is not None:
-            waiting.pop(woken, None)
-            if not waiting:
-                del self._waiting[key]
+        while not self.closed and not any(self._end_of(key) > offset for key, offset in positions.items()):
+            await self.wait(positions.keys())

@@ -15,10 +15,10 @@ from ledgermq.errors import InvalidRequest, LedgerMQError, SubscribeNotAccepted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame, Frame
 from ledgermq.protocol.limits import BATCH_BYTES_TYPICAL, FRAME_PAYLOAD_BYTES_MAX
-from ledgermq.runtime.tasks import one_ends
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.budgets import AnswerBudget, AnswerReader
 from ledgermq_broker.bundle.shared.context import BundleMetrics
+from ledgermq_broker.bundle.shared.waiters import one_ends
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.filter_functions.judging import BatchPlace, FilterFunctions, Judgement, NoFilterFunctions
 from ledgermq_broker.logs import get_logger, logs_debug

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.runtime.ports.turns import go_on_in_turn
+from ledgermq_broker.bundle.shared.waiters import Waiters
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.transactions.state.coordinator import Coordinator
@@ -90,7 +92,7 @@ class Checker:
         while True:
             self._state.check()
             checks = await self._take(group, checks_max)
-            if checks or not await self._polls.wait(group, until_s):
+            if checks or not await self._polls.until(group, until_s):
                 self._state.check()
                 return checks
 
@@ -163,7 +165,7 @@ class Checker:
             try:
                 await self._declare_unresolved()
                 for group, due in self._due(self._clocks.stamp_ms()).items():
-                    self._polls.wake(group, len(due))
+                    self._polls.wake([group], len(due))
             except LedgerMQError as error:
                 if not self._state.is_lost():
                     log.info("checks of half messages delayed", error=str(error))
@@ -189,45 +191,19 @@ class Checker:
                 )
 
 
-class HeldPolls:
-    """Polls that are held, by check group, in the order of their arrival."""
+class HeldPolls(Waiters[str]):
+    """Polls that are held, by check group."""
 
-    def __init__(self) -> None:
-        self._held: dict[str, dict[asyncio.Future[None], None]] = {}
-        self._closed = False
-
-    def __len__(self) -> int:
-        return sum(len(polls) for polls in self._held.values())
-
-    async def wait(self, group: str, until_s: float) -> bool:
+    async def until(self, group: str, until_s: float) -> bool:
         """Wait until the poll is woken. Return False at `until_s` (the loop's time), or when this object
         is closed.
         """
-        loop = asyncio.get_running_loop()
-        if self._closed or until_s <= loop.time():
+        if self.closed or until_s <= asyncio.get_running_loop().time():
             return False
-        woken: asyncio.Future[None] = loop.create_future()
-        self._held.setdefault(group, {})[woken] = None
         try:
             async with asyncio.timeout_at(until_s):
-                await woken
+                await self.wait([group])
         except TimeoutError:
+            await go_on_in_turn()
             return False
-        finally:
-            polls = self._held.get(group, {})
-            polls.pop(woken, None)
-            if not polls:
-                self._held.pop(group, None)
-        return not self._closed
-
-    def wake(self, group: str, count: int) -> None:
-        """Wake at most `count` polls of a group, those that have waited longest."""
-        for woken in list(self._held.get(group, ()))[:count]:
-            if not woken.done():
-                woken.set_result(None)
-
-    def close(self) -> None:
-        """Wake all polls, and hold no further ones."""
-        self._closed = True
-        for group, polls in list(self._held.items()):
-            self.wake(group, len(polls))
+        return not self.closed
