@@ -10,7 +10,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 import grpc
 import grpc.aio
@@ -19,13 +19,15 @@ import pyarrow as pa
 from bench.load import WARM
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import GRPC_OPTIONS, MESSAGE_BYTES_MAX
-from ledgermq.protocol.methods import DESCRIBE_TOPICS, FETCH, LIST_OFFSETS, PRODUCE
+from ledgermq.protocol.methods import DESCRIBE_TOPICS, FETCH, LIST_OFFSETS, PRODUCE, PRODUCE_ONCE
 from tests.attacks.raw_http2 import DATA, PING, RawHttp2, frame
 
 OWN = "mine"
 """What the topics begin with on which the attacker has rights."""
 OWN_TOPIC = f"{OWN}-kafka"
 """One that is there, of one partition."""
+WOKEN_STREAMS = 900
+"""Nearly as many as a principal may have that is alone."""
 OPTIONS = (*GRPC_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
 """Each channel has a connection of its own."""
 
@@ -140,6 +142,34 @@ class Attacker:
         request = pb.FetchRequest(partitions=[pb.FetchPartition(topic=OWN_TOPIC)]).SerializeToString()
         asyncio.run(self._held(FETCH.path, request, 2500, self._metadata))
 
+    def woken(self) -> None:
+        """Fetch streams that all wake at each of its own appends."""
+        asyncio.run(self._woken())
+
+    async def _woken(self) -> None:
+        from tests.broker.cluster import frame_of
+
+        request = pb.FetchRequest(partitions=[pb.FetchPartition(topic=OWN_TOPIC)]).SerializeToString()
+        data = PRODUCE_ONCE.encode_request(frame_of(OWN_TOPIC, 0, b"x"))
+        async with AsyncExitStack() as stack:
+            channels = [
+                await stack.enter_async_context(grpc.aio.insecure_channel(self._address, options=OPTIONS))
+                for _ in range(5)
+            ]
+            streams = [
+                channels[number % 4].unary_stream(FETCH.path)(request, metadata=self._metadata)
+                for number in range(WOKEN_STREAMS)
+            ]
+            reading = [asyncio.create_task(_read(stream)) for stream in streams]
+            await asyncio.sleep(2)
+            append = channels[4].unary_unary(PRODUCE_ONCE.path)
+            while self._goes_on():
+                with suppress(grpc.aio.AioRpcError):
+                    await append(data, metadata=self._metadata, timeout=30)
+            for each in (*streams, *reading):
+                each.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+
     def calls(self) -> None:
         """Complete calls that are allowed, on a number of connections."""
         request = pb.ListOffsetsRequest(queries=[pb.OffsetQuery(topic=OWN_TOPIC, latest=True)])
@@ -176,7 +206,9 @@ class Attacker:
         self._repeat(lambda line: frame(PING, 0, 0, bytes(8)) * 1000)
 
 
-async def _read(stream: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
+async def _read(
+    stream: grpc.aio.StreamStreamCall[bytes, bytes] | grpc.aio.UnaryStreamCall[bytes, bytes],
+) -> None:
     with suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
         async for _ in stream:
             pass
@@ -192,6 +224,7 @@ KINDS = (
     "admin",
     "ids",
     "streams",
+    "woken",
     "pings",
     "calls",
     "frames",

@@ -18,9 +18,11 @@ pytestmark = pytest.mark.slow
 ATTACK_S = 8.0
 
 
-@pytest.mark.parametrize("kind", ["calls", "frames"])
+@pytest.mark.parametrize("kind", ["calls", "frames", "woken"])
 async def test_complete_calls_delay_their_own_caller(tmp_path: Path, kind: str) -> None:
-    """500 calls at once on five connections, or fifty streams of small batches."""
+    """500 calls at once on five connections, fifty streams of small batches, or 900 streams that wait for records and
+    wake at each append.
+    """
     async with attacked(tmp_path) as at:
         async with at.client("mallory") as mallory:
             await mallory.create_topic(OWN_TOPIC, 1)
