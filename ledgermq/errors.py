@@ -59,7 +59,15 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict, Unpack
+
+
+class ErrorDetails(TypedDict, total=False):
+    """What an error may have besides its text: see `LedgerMQError`."""
+
+    retry_after_ms: int | None
+    owner: str | None
+    object_key: str | None
 
 
 class LedgerMQError(Exception):
@@ -151,17 +159,8 @@ class DuplicateMessage(InvalidRequest):
 
     code = "DUPLICATE_MESSAGE"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        stored: Sequence[tuple[int, int]] = (),
-        repeated: Sequence[tuple[int, int]] = (),
-        **more: Any,
-    ) -> None:
-        super().__init__(message, **more)
-        self.stored = tuple(stored)
-        self.repeated = tuple(repeated)
+    stored: Sequence[tuple[int, int]] = ()
+    repeated: Sequence[tuple[int, int]] = ()
 
 
 class ConditionFailed(InvalidRequest):
@@ -250,8 +249,8 @@ class QuotaExceeded(ResourceExhausted):
 
     code = "QUOTA_EXCEEDED"
 
-    def __init__(self, message: str, *, limit: str = "", **more: Any) -> None:
-        super().__init__(message, **more)
+    def __init__(self, message: str, *, limit: str = "", **details: Unpack[ErrorDetails]) -> None:
+        super().__init__(message, **details)
         self.limit = limit
         """Name of the limit: of a quota, or of a table that is shared out; empty: the broker's release is older."""
 
@@ -391,8 +390,6 @@ def _tree(root: type[LedgerMQError]) -> dict[str, type[LedgerMQError]]:
 BY_CODE: dict[str, type[LedgerMQError]] = _tree(LedgerMQError)
 
 
-def from_code(code: str, message: str, **more: Any) -> LedgerMQError:
-    """Return the error that `code` names; an unknown code (of a newer peer) becomes the base class. `more`: as for
-    `LedgerMQError`.
-    """
-    return BY_CODE.get(code, LedgerMQError)(message, **more)
+def from_code(code: str, message: str, **details: Unpack[ErrorDetails]) -> LedgerMQError:
+    """Return the error that `code` names; an unknown code (of a newer peer) becomes the base class."""
+    return BY_CODE.get(code, LedgerMQError)(message, **details)

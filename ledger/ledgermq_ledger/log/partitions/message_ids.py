@@ -146,7 +146,9 @@ class MessageIds:
                 own[message_id] = row
         if found or repeated:
             text = f"{len(found) + len(repeated)} records have ids that were stored within the window of their topic"
-            return Duplicates(DuplicateMessage(text, stored=found, repeated=repeated), slot)
+            error = DuplicateMessage(text)
+            error.stored, error.repeated = tuple(found), tuple(repeated)
+            return Duplicates(error, slot)
         self._check_room(len(own), now_us, principal)
         return None
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ledgermq.errors import ConditionFailed, LedgerMQError, NotOwner, ProducerError
+from ledgermq.errors import ConditionFailed, DuplicateMessage, LedgerMQError, NotOwner, ProducerError
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import Recovered
@@ -73,13 +73,8 @@ class Judging(Term):
             return False
         if stored is None:
             return True
-        for flight in (building, *self._in_flight):
-            if flight.index.slot == stored.slot:
-                flight.answers.append((append, stored.base_offset))
-                return False
-        if stored.slot > self.durable.slot:
-            raise AssertionError(f"bundle {self.bundle}: slot {stored.slot} is neither durable nor in flight")
-        succeed(append, stored.base_offset)
+        if not self._is_joined(append, stored.slot, stored.base_offset, building):
+            succeed(append, stored.base_offset)
         return False
 
     def _has_new_ids(self, append: Append, building: InFlight) -> bool:
@@ -94,13 +89,18 @@ class Judging(Term):
             return False
         if found is None:
             return True
+        if not self._is_joined(append, found.slot, found.error, building):
+            fail(append, found.error)
+        return False
+
+    def _is_joined(self, append: Append, slot: int, answer: int | DuplicateMessage, building: InFlight) -> bool:
+        """Let a batch be answered together with the segment of that slot. Return False if this is durable already."""
         for flight in (building, *self._in_flight):
-            if flight.index.slot == found.slot:
-                flight.answers.append((append, found.error))
-                return False
-        if found.slot > self.durable.slot:
-            raise AssertionError(f"bundle {self.bundle}: slot {found.slot} is neither durable nor in flight")
-        fail(append, found.error)
+            if flight.index.slot == slot:
+                flight.answers.append((append, answer))
+                return True
+        if slot > self.durable.slot:
+            raise AssertionError(f"bundle {self.bundle}: slot {slot} is neither durable nor in flight")
         return False
 
     def _is_at_end(self, append: Append, building: InFlight) -> bool:
