@@ -188,7 +188,7 @@ def broker(
     )
 
 
-def compactor(root: Root, config: ConfigFile = None, debug: Debug = False, **flags: Any) -> None:
+def compactor(root: Root, config: ConfigFile = None, **flags: Any) -> None:
     """Run the compaction service of the cluster at ROOT until SIGTERM or Ctrl-C: it writes segments
     to Parquet as the topics' settings say.
     """

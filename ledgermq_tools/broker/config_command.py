@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ledgermq.cli.arguments.options import Debug, Output, OutputFormat
+from ledgermq.cli.arguments.options import Output, OutputFormat
 from ledgermq.cli.output.exit_codes import EPILOG
 from ledgermq.cli.output.report import Report, Rows, show
 from ledgermq.cli.output.reporting import command
@@ -54,7 +54,6 @@ def show_settings(
     config: ConfigFile = None,
     process: OfProcess = Process.BROKER,
     output: Output = OutputFormat.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Show every setting with its value here, from environment and file, and its source; secrets as
     stars.
@@ -62,7 +61,7 @@ def show_settings(
     show(settings_report(process, config), output)
 
 
-def validate(file: Checked = None, debug: Debug = False) -> None:
+def validate(file: Checked = None) -> None:
     """Check a file, together with this environment's LEDGERMQ_… variables.
 
     Exit code 2 if something is wrong.

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ledgermq.cli.arguments.options import Debug, Output, OutputFormat
+from ledgermq.cli.arguments.options import Output, OutputFormat
 from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.cli.output.report import Report, Rows, show
 from ledgermq.cli.output.reporting import command
@@ -39,9 +39,7 @@ def register(app: typer.Typer) -> None:
     command(app, "fsck")(fsck)
 
 
-async def fsck(
-    root: Root, quick: Quick = False, notes: All = False, output: Output = OutputFormat.TABLE, debug: Debug = False
-) -> None:
+async def fsck(root: Root, quick: Quick = False, notes: All = False, output: Output = OutputFormat.TABLE) -> None:
     """Check everything that a root holds, without a broker and without changing anything.
 
     Exit code 6: damage, 9: only garbage.

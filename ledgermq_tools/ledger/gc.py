@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ledgermq.cli.arguments.options import Debug, Output, OutputFormat
+from ledgermq.cli.arguments.options import Output, OutputFormat
 from ledgermq.cli.output.exit_codes import exit_code
 from ledgermq.cli.output.report import Finding, Report, Rows, show
 from ledgermq.cli.output.reporting import command
@@ -39,9 +39,7 @@ def register(app: typer.Typer) -> None:
     command(app, "gc")(gc)
 
 
-async def gc(
-    root: Root, dry_run: DryRun = False, grace: Grace = None, output: Output = OutputFormat.TABLE, debug: Debug = False
-) -> None:
+async def gc(root: Root, dry_run: DryRun = False, grace: Grace = None, output: Output = OutputFormat.TABLE) -> None:
     """Remove objects that are no longer needed: segments that are in Parquet, replaced checkpoints,
     files below log starts, and so on.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledgermq.cli.arguments.options import Debug, Output, OutputFormat
+from ledgermq.cli.arguments.options import Output, OutputFormat
 from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.cli.output.report import Report, Rows, show
 from ledgermq.cli.output.reporting import command
@@ -61,7 +61,6 @@ async def repair(
     dry_run: DryRun = False,
     yes: Yes = False,
     output: Output = OutputFormat.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Mend damaged objects of bundle 0 from their second copies, and let compaction resume parked
     partitions.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ledgermq.cli.arguments.options import Debug, OutputFormat
+from ledgermq.cli.arguments.options import OutputFormat
 from ledgermq.cli.messages.consume import chosen_format
 from ledgermq.cli.messages.formats import MessageFormat
 from ledgermq.cli.output.report import Rows, show_rows
@@ -65,7 +65,6 @@ async def sql(
     form: Form = "",
     output: ResultFormat = None,
     memory_mib: Memory = 1024,
-    debug: Debug = False,
 ) -> None:
     """Query topics up to their newest durable record, whether it is in Parquet yet or not.
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import typer
 
-from ledgermq.cli.arguments.options import Debug, Output, OutputFormat
+from ledgermq.cli.arguments.options import Output, OutputFormat
 from ledgermq.cli.output.exit_codes import EPILOG, ExitCode
 from ledgermq.cli.output.report import Report, Rows, show
 from ledgermq.cli.output.reporting import command
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
     command(store, "check")(check)
 
 
-async def check(root: Root, output: Output = OutputFormat.TABLE, debug: Debug = False) -> None:
+async def check(root: Root, output: Output = OutputFormat.TABLE) -> None:
     """Try on a store what ledgers need of it: races, lists, deletions, ranges, clocks, names and sizes.
 
     It writes some 40 objects below a fresh prefix of the root, and removes them. Exit code 1: the

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ledgermq.cli.arguments.options import Debug, Output, OutputFormat
+from ledgermq.cli.arguments.options import Output, OutputFormat
 from ledgermq.cli.arguments.tls_options import given_tls
 from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.cli.output.report import print_json
@@ -40,7 +40,6 @@ async def top(
     once: Once = False,
     output: Output = OutputFormat.TABLE,
     timeout_s: AnswerTimeout = 3.0,
-    debug: Debug = False,
 ) -> None:
     """Show live what brokers do: rates, latencies, cost. In a pipe, one table follows another.
 

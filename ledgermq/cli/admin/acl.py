@@ -10,7 +10,6 @@ import ledgermq
 from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -74,7 +73,6 @@ async def grant(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Allow something to a principal, or deny it. It is in force in all brokers when the command returns.
 
@@ -96,7 +94,6 @@ async def revoke(
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Remove rules. No broker judges by them any longer when the command returns."""
     if not yes:
@@ -111,7 +108,6 @@ async def list_rules(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """List the rules."""
     async with connected(target, timeout_s) as client:
@@ -128,7 +124,6 @@ async def try_out(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Show whether the rules allow something, and which rule decides.
 

@@ -16,7 +16,6 @@ from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
     AnswerTimeout,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -53,7 +52,6 @@ async def describe(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Show the bundles of the cluster: the owner of each, and how many partitions of topics it holds. Topics
     of the system, and those that you may not see, are not counted. Load: bytes produced and fetched in a
@@ -96,7 +94,6 @@ async def add_bundles(
     dry_run: DryRun = False,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Let the cluster have N bundles more, so that more brokers can share its work. Nothing is restarted.
 
@@ -120,7 +117,6 @@ async def move(
     no_wait: NoWait = False,
     output: Output = OutputFormat.TABLE,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Move a partition to another bundle, while it is written and read. Programs notice nothing.
 

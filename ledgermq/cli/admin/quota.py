@@ -9,7 +9,6 @@ import typer
 from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -92,7 +91,6 @@ async def set_quota(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Set limits of a quota; those that are not given stay. All brokers bind by it when the command returns.
 
@@ -129,7 +127,6 @@ async def unset_quota(
     limits: Dropped = None,
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Drop limits of a quota. A quota without limits is removed."""
     async with connected(target, timeout_s) as client:
@@ -146,7 +143,6 @@ async def list_quotas(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """List the quotas."""
     async with connected(target, timeout_s) as client:
@@ -162,7 +158,6 @@ async def describe_quota(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Show what a principal uses at each broker now, and the limits that bind it.
 

@@ -11,7 +11,6 @@ from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
     AnswerTimeout,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -43,7 +42,6 @@ async def rebalance(
     measured_s: Measured = MEASURED_S,
     output: Output = OutputFormat.TABLE,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Move partitions between bundles until the loads of the bundles are even within 20 %.
 

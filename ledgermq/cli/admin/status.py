@@ -16,7 +16,6 @@ import ledgermq
 from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -68,7 +67,6 @@ async def connections(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Show who is connected: each caller, with its client's name and version, and the topics that it writes and reads.
     A caller is listed for five minutes after its last call. Needs the operation cluster.
@@ -99,7 +97,6 @@ async def status(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Show brokers, bundles and their owners, and the cluster's health. The exit code is 3 when it
     is not healthy: `problems` says why, and what to do.
@@ -197,9 +194,7 @@ def status_report(
     return Report("", facts, tables)
 
 
-async def drain(
-    broker: Broker, target: Target = DEFAULT_TARGET, timeout_s: Timeout = DRAIN_TIMEOUT_S, debug: Debug = False
-) -> None:
+async def drain(broker: Broker, target: Target = DEFAULT_TARGET, timeout_s: Timeout = DRAIN_TIMEOUT_S) -> None:
     """Let a broker hand over everything that it owns, and take nothing new. Its process goes on.
 
     Programs continue at the other brokers. The command returns when the broker owns nothing: its
@@ -211,9 +206,7 @@ async def drain(
     notes().print(f"{broker} owns nothing now. `ledgermq undrain {broker}` lets it take bundles again.", markup=False)
 
 
-async def undrain(
-    broker: Broker, target: Target = DEFAULT_TARGET, timeout_s: Timeout = DRAIN_TIMEOUT_S, debug: Debug = False
-) -> None:
+async def undrain(broker: Broker, target: Target = DEFAULT_TARGET, timeout_s: Timeout = DRAIN_TIMEOUT_S) -> None:
     """Let a drained broker take its share of the bundles again."""
     async with connected(target, timeout_s) as client:
         await client.undrain_broker(broker)

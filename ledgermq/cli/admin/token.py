@@ -15,7 +15,6 @@ import ledgermq
 from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -69,7 +68,6 @@ async def create(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Create a token, and print it once: brokers keep only its hash.
 
@@ -123,7 +121,6 @@ async def revoke(
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Revoke a token. Calls that begin after the command returns are refused by all brokers."""
     if not yes:
@@ -139,7 +136,6 @@ async def list_tokens(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """List the tokens, without what they are."""
     async with connected(target, timeout_s) as client:

@@ -17,7 +17,6 @@ from ledgermq.cli.arguments.completion import complete_assignment, complete_sett
 from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -135,7 +134,6 @@ async def create(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Create a topic."""
     wanted = parse_settings(settings)
@@ -154,7 +152,6 @@ async def list_topics(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """List the topics."""
     async with connected(target, timeout_s) as client:
@@ -173,7 +170,6 @@ async def describe(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Show a topic: settings, and each partition's bundle, owner, first and next offset."""
     async with connected(target, timeout_s) as client:
@@ -199,7 +195,6 @@ async def holders(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Show which exclusive producers have partitions of a topic for themselves."""
     async with connected(target, timeout_s) as client:
@@ -219,7 +214,6 @@ async def alter(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Change settings, or add partitions."""
     wanted = parse_settings(settings)
@@ -236,7 +230,6 @@ async def apply(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Create and alter topics until they are as a file declares them.
 
@@ -288,7 +281,6 @@ async def delete(
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Delete a topic with all its records.
 
@@ -307,7 +299,6 @@ async def undelete(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Bring a deleted topic back, with its records and the offsets of its groups."""
     async with connected(target, timeout_s) as client:
@@ -325,7 +316,6 @@ async def delete_records(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Delete the oldest records of a topic, permanently.
 

@@ -51,6 +51,8 @@ AnswerTimeout = Annotated[
 """The time limit of a command that sets `Session.progress`: the length of its work is not known before."""
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Debug = Annotated[bool, typer.Option("--debug", envvar="LEDGERMQ_DEBUG", help="Show the traceback of an error.")]
+"""Every command has it (`cli.output.reporting`); one that does more by it takes it as its own parameter `debug`."""
+DEBUG_OPTION = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
 
 
 def option_of_setting(
@@ -73,7 +75,7 @@ def option_of_setting(
 
 
 def with_options(function: Callable[..., None], options: Iterable[inspect.Parameter]) -> Callable[..., None]:
-    """Return a command with these options in place of the `**flags` of a function."""
+    """Return a command with these options beside those of a function, in place of its `**flags`."""
     given = inspect.signature(function, eval_str=True).parameters.values()
     parameters = [*(each for each in given if each.kind is not each.VAR_KEYWORD), *options]
 

@@ -6,9 +6,7 @@ What an option does not say, the environment and the TOML file say (`ledgermq.cl
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,8 +17,6 @@ from ledgermq.errors import InvalidConfig
 
 if TYPE_CHECKING:  # it needs gRPC, which completion and help do not
     from ledgermq.client.settings.tls import Tls
-
-Function = Callable[..., Any]
 
 _given: ContextVar[Tls | bool | None] = ContextVar("tls", default=None)
 
@@ -54,22 +50,10 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-def with_tls_options(function: Function) -> Function:
-    """Add the options to the signature of a function that passes them to `take_tls`."""
-    signature = inspect.signature(function, eval_str=True)
-    options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in _OPTIONS.items()
-    ]
-
-    @functools.wraps(function)
-    def taking(*args: Any, **given: Any) -> Any:
-        return function(*args, **given)
-
-    parameters = [*signature.parameters.values(), *options]
-    taking.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    taking.__annotations__ = {each.name: each.annotation for each in parameters}
-    return taking
+TLS_OPTIONS = tuple(
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    for name, annotation in _OPTIONS.items()
+)
 
 
 def take_tls(given: dict[str, Any]) -> dict[str, Any]:

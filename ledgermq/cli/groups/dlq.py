@@ -15,7 +15,6 @@ from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
     AnswerTimeout,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -96,7 +95,6 @@ async def list_letters(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """List messages that a group has given up: those in its dead-letter topic, GROUP.dlq, that are not
     redriven or dropped yet. At most 1000 are listed, unless --max says more.
@@ -128,7 +126,6 @@ async def show_one(
     output: ResultFormat = None,
     target: Target = DEFAULT_TARGET,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Print a dead letter with its headers, which say where it came from and how it failed."""
     printing = chosen_format(form, output, MessageFormat.JSONL)
@@ -157,7 +154,6 @@ async def redrive(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Send dead letters to be handled again: to the group's retry topic, which only this group reads.
     Members of a queue group find it within half a minute. Attempts count from 1 again.
@@ -184,7 +180,6 @@ async def drop(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Drop dead letters: `list` shows them no longer, and `redrive` leaves them out.
 

@@ -11,7 +11,6 @@ from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
     AnswerTimeout,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -49,7 +48,6 @@ async def list_groups(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """List the consumer groups."""
     async with connected(target, timeout_s) as client:
@@ -66,7 +64,6 @@ async def describe(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Show a group: its members, and each partition's committed offset and lag, in messages and in
     seconds. Offsets that a transaction has staged wait for its end.
@@ -100,7 +97,6 @@ async def retries(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Show what a group with retry=Retry.levels(…) has not finished: messages in its retry topic, waiting
     for their next attempt or due, by the number of attempts that have failed, and dead letters. A member
@@ -132,7 +128,6 @@ async def delete(
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Delete a group that has no members, with all its committed offsets."""
     if not yes:

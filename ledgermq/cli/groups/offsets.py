@@ -16,7 +16,6 @@ from ledgermq.cli.arguments.completion import complete_group, complete_topic
 from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -82,7 +81,6 @@ async def reset(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Move the committed offsets of a group.
 
@@ -112,7 +110,6 @@ async def export_offsets(
     file: File,
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Write the committed offsets of a group to a JSON file."""
     async with connected(target, timeout_s) as client:
@@ -132,7 +129,6 @@ async def import_offsets(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Commit for a group the offsets that `group export` wrote, for this or another group.
 

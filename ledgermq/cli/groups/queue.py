@@ -11,7 +11,6 @@ from ledgermq.cli.arguments.completion import complete_queue, complete_topic
 from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -63,7 +62,6 @@ async def list_queues(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """List the queue groups."""
     async with connected(target, timeout_s) as client:
@@ -87,7 +85,6 @@ async def describe(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Show a queue group: each partition's backlog, and the members that have messages.
 
@@ -134,7 +131,6 @@ async def reset(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Let a queue group begin again: messages from there on come again, those before it do not.
 
@@ -157,7 +153,6 @@ async def delete(
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Forget a queue group in a topic: a member that comes later begins again."""
     if not yes:

@@ -33,7 +33,6 @@ import typer
 
 import ledgermq
 import ledgermq.sync
-from ledgermq.cli.arguments.options import Debug
 from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.cli.output.reporting import command
 from ledgermq.cli.output.terminal import notes
@@ -83,7 +82,6 @@ def worker(
     names: Names,
     app_dir: Folder = Path(),
     drain_timeout_s: DrainTimeout = DRAIN_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Run the handlers that modules declare on their clients, until SIGTERM or Ctrl-C; then finish the running calls,
     commit, and leave the groups.

@@ -15,7 +15,7 @@ import typer
 
 import ledgermq
 from ledgermq.cli.arguments.completion import complete_group, complete_topic
-from ledgermq.cli.arguments.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, AnswerTimeout, Debug, OutputFormat, Target
+from ledgermq.cli.arguments.options import DEFAULT_TARGET, DEFAULT_TIMEOUT_S, AnswerTimeout, OutputFormat, Target
 from ledgermq.cli.arguments.start import parse_start
 from ledgermq.cli.messages.formats import FORMATS, MessageFormat, Template, formatter, parse_format
 from ledgermq.cli.output.reporting import command
@@ -121,7 +121,6 @@ async def consume(
     only: Filter = "",
     target: Target = DEFAULT_TARGET,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Print messages as they come, to the end of the topic (--until-end), up to a number (--max),
     or until Ctrl-C.

@@ -16,7 +16,6 @@ from ledgermq.cli.arguments.completion import complete_topic
 from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -110,7 +109,6 @@ async def list_delayed(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """List the delayed messages that are due next, and count all that wait.
 
@@ -143,7 +141,6 @@ async def recall(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Recall delayed messages: they are never delivered.
 

@@ -13,7 +13,6 @@ from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
     AnswerTimeout,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -85,7 +84,6 @@ async def find(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Find the messages of a topic that have a key, the newest first.
 
@@ -148,7 +146,6 @@ async def show_one(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Show a message: all its fields, its headers and value, and the objects that hold it."""
     wanted = ledgermq.MessageId.parse(message_id)
@@ -175,7 +172,6 @@ async def trace(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Show where a message went: when and in which objects it was stored, which groups have read it, and its
     copies in retry and dead-letter topics.

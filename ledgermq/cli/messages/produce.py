@@ -20,7 +20,6 @@ from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
     AnswerTimeout,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -200,7 +199,6 @@ async def produce(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Send records: one per line, JSON lines, the rows of a CSV file, or whole records as `consume` prints them.
 

@@ -4,8 +4,7 @@ only with --debug.
 An unknown LEDGERMQ_… variable is refused first, because it was probably meant to change what the
 command does.
 
-`command(app, name)` registers a plain or async function. Every command with a parameter `debug:
-Debug` gets tracebacks by it.
+`command(app, name)` registers a plain or async function, and gives it the option --debug.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ import typer
 from rich.markup import escape
 from typer.models import ParameterInfo
 
-from ledgermq.cli.arguments.tls_options import take_tls, with_tls_options
+from ledgermq.cli.arguments.options import DEBUG_OPTION, with_options
+from ledgermq.cli.arguments.tls_options import TLS_OPTIONS, take_tls
 from ledgermq.cli.output.exit_codes import ExitCode, exit_code, hint
 from ledgermq.cli.output.help import Command, examples_text
 from ledgermq.cli.output.terminal import forget_output, notes
@@ -46,10 +46,11 @@ def command(
     def register(function: Function) -> Function:
         parameters = inspect.signature(function).parameters
         has_tls = "target" in parameters if connects is None else connects
+        more = [] if "debug" in parameters else [DEBUG_OPTION]
 
         @functools.wraps(function)
         def reported(*args: Any, **kwargs: Any) -> None:
-            with reporting(debug=bool(kwargs.get("debug"))):
+            with reporting(debug=bool(kwargs.pop("debug", False) if more else kwargs["debug"])):
                 check_variables()
                 check_texts(function, kwargs)
                 if has_tls:
@@ -60,7 +61,7 @@ def command(
                     function(*args, **kwargs)
 
         app.command(name, cls=Command, epilog=examples_text(examples), **settings)(
-            with_tls_options(reported) if has_tls else reported
+            with_options(reported, [*more, *(TLS_OPTIONS if has_tls else ())])
         )
         return function
 

@@ -11,7 +11,6 @@ from ledgermq.cli.arguments.completion import complete_topic
 from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -42,7 +41,6 @@ async def describe(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Show a topic's table: its folder, its versions, what each partition has, and how far it is behind."""
     async with connected(target, timeout_s) as client:
@@ -69,7 +67,6 @@ async def rebuild(
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Let a topic's table show again what Parquet has, in a new generation.
 
@@ -87,7 +84,6 @@ async def drop(
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """End a topic's table, with a last version that has no files. The topic stays, with its records."""
     if not yes:

@@ -15,7 +15,6 @@ from ledgermq.cli.arguments.completion import complete_transaction
 from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -67,7 +66,6 @@ async def list_transactions(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """List open transactions: those that are prepared, decided and not complete yet, or undecided for
     some seconds. With --staged, also list what is staged, even if it was staged just now.
@@ -91,7 +89,6 @@ async def describe(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Show the newest transaction of an id: its state, its parts in the bundles, and everything that the
     id has staged.
@@ -112,7 +109,6 @@ async def commit(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Commit a prepared transaction in the place of its transaction manager.
 
@@ -128,7 +124,6 @@ async def abort(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Abort a transaction that is prepared or undecided.
 
@@ -163,7 +158,6 @@ async def forget(
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Forget the outcome of a two-phase transaction that is complete, or an operator's decision.
 
@@ -185,7 +179,6 @@ async def give_up(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Give up the part of a transaction in one bundle: DATA IS LOST.
 

@@ -15,7 +15,6 @@ from ledgermq.cli.arguments.options import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
     AnswerTimeout,
-    Debug,
     Output,
     OutputFormat,
     Target,
@@ -73,7 +72,6 @@ async def list_unresolved(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """List the half messages that wait for an operator: after the last check, no producer of their
     check group knew whether to commit them.
@@ -94,7 +92,6 @@ async def show_one(
     output: ResultFormat = None,
     target: Target = DEFAULT_TARGET,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Print an unresolved message as it lies in GROUP.unresolved."""
     printing = chosen_format(form, output, MessageFormat.JSONL)
@@ -113,7 +110,6 @@ async def commit(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Publish unresolved messages in the topic and the partition that they were meant for.
 
@@ -131,7 +127,6 @@ async def rollback(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: AnswerTimeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Drop unresolved messages: `list` shows them no longer, and `commit` refuses them.
 

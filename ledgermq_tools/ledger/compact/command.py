@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ledgermq.cli.arguments.options import Debug, Output, OutputFormat
+from ledgermq.cli.arguments.options import Output, OutputFormat
 from ledgermq.cli.output.exit_codes import exit_code
 from ledgermq.cli.output.report import show
 from ledgermq.cli.output.reporting import command
@@ -47,7 +47,6 @@ async def compact(
     bundle: Bundles = None,
     every: Every = None,
     output: Output = OutputFormat.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Write all records that are in segments now to Parquet files, whatever the lag settings.
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ledgermq.cli.arguments.options import Debug, Output, OutputFormat
+from ledgermq.cli.arguments.options import Output, OutputFormat
 from ledgermq.cli.output.exit_codes import ExitCode
 from ledgermq.cli.output.report import Report, show
 from ledgermq.cli.output.reporting import command
@@ -69,9 +69,7 @@ def register(app: typer.Typer) -> None:
         command(inspect, report.__name__)(report)
 
 
-async def segment(
-    root: Root, bundle: Bundle, slot: Slot, output: Output = OutputFormat.TABLE, debug: Debug = False
-) -> None:
+async def segment(root: Root, bundle: Bundle, slot: Slot, output: Output = OutputFormat.TABLE) -> None:
     """Show one segment: its index and all its batches, with checksums checked and batches
     decoded.
     """
@@ -86,7 +84,6 @@ async def ledger(
     newest: Newest = 20,
     full: Full = False,
     output: Output = OutputFormat.TABLE,
-    debug: Debug = False,
 ) -> None:
     """Show the segments of one bundle: which are valid, which process wrote them, what is
     damaged.
@@ -99,16 +96,14 @@ async def ledger(
     finish(ledger_report(view, findings, newest=newest), output)
 
 
-async def checkpoint(
-    root: Root, bundle: Bundle, number: Number = None, output: Output = OutputFormat.TABLE, debug: Debug = False
-) -> None:
+async def checkpoint(root: Root, bundle: Bundle, number: Number = None, output: Output = OutputFormat.TABLE) -> None:
     """Show one checkpoint of a bundle, from which recovery begins."""
     async with opened(root, Sources()) as store:
         await cluster_of(store)
         finish(await checkpoint_report(store, bundle, number), output)
 
 
-async def cluster(root: Root, full: Full = False, output: Output = OutputFormat.TABLE, debug: Debug = False) -> None:
+async def cluster(root: Root, full: Full = False, output: Output = OutputFormat.TABLE) -> None:
     """Show everything that a root holds: brokers, bundles, topics, Parquet files, and all
     damage.
     """
@@ -122,9 +117,7 @@ async def cluster(root: Root, full: Full = False, output: Output = OutputFormat.
     finish(report, output)
 
 
-async def transactions(
-    root: Root, every: All = False, output: Output = OutputFormat.TABLE, debug: Debug = False
-) -> None:
+async def transactions(root: Root, every: All = False, output: Output = OutputFormat.TABLE) -> None:
     """Show the transactions that are prepared or not complete, and everything that is staged:
     invisible until it is committed.
     """
@@ -133,7 +126,7 @@ async def transactions(
         finish(await transactions_report(store, sources, every=every), output)
 
 
-async def timers(root: Root, every: Blocks = False, output: Output = OutputFormat.TABLE, debug: Debug = False) -> None:
+async def timers(root: Root, every: Blocks = False, output: Output = OutputFormat.TABLE) -> None:
     """Show the timed messages that wait: how far delivery has come, and in which range of due times
     the others are.
     """
@@ -142,9 +135,7 @@ async def timers(root: Root, every: Blocks = False, output: Output = OutputForma
         finish(await timers_report(store, sources, every=every), output)
 
 
-async def queues(
-    root: Root, every: Messages = False, output: Output = OutputFormat.TABLE, debug: Debug = False
-) -> None:
+async def queues(root: Root, every: Messages = False, output: Output = OutputFormat.TABLE) -> None:
     """Show the queue groups: how far each has come in its partitions, and what waits. Leases are in the
     memory of brokers: `ledgermq queue describe` shows them.
     """
