@@ -110,6 +110,41 @@ async def test_a_right_that_is_revoked_ends_the_calls_that_wait_by_it(cluster: C
     assert await _refused(polling)
 
 
+async def _held_heartbeat(line: Connection) -> asyncio.Task[Any]:
+    """Join the group, and let the coordinator hold a heartbeat because it has nothing to report."""
+    subscription = pb.GroupSubscription(topics=["orders"], session_timeout_ms=6 * WAIT_MS)
+    beat = pb.GroupHeartbeatRequest(group="hands", member_id="m1", step=pb.JOIN, subscription=subscription)
+    async with asyncio.timeout(60):
+        while True:
+            polling = asyncio.create_task(line.group_heartbeat(beat))
+            if not (await asyncio.wait([polling], timeout=2))[0]:
+                return polling
+            try:
+                answer = polling.result()
+            except Unavailable:
+                continue  # the group has no coordinator yet
+            beat = pb.GroupHeartbeatRequest(
+                group="hands",
+                member_id="m1",
+                step=pb.STAY,
+                owned=answer.assigned,
+                max_wait_ms=WAIT_MS,
+                seen_epoch=answer.group_epoch,
+            )
+
+
+@pytest.mark.parametrize("ends", ["right", "token"])
+@in_cluster("a:1", **RULES)
+async def test_a_heartbeat_that_is_held_ends_with_its_right(cluster: Cluster, ends: str) -> None:
+    root, own, rules = await _shop(cluster)
+    polling = await _held_heartbeat(cluster.line("a:1", own.text))
+    if ends == "right":
+        await change(cluster, revoke=[rules["group"]])
+    else:
+        await cluster.line("a:1", root).revoke_token(pb.RevokeTokenRequest(token_id=own.token_id))
+    assert await _refused(polling)
+
+
 @pytest.mark.parametrize("which", POLLS)
 @in_cluster("a:1", **RULES)
 async def test_a_token_that_is_revoked_ends_the_calls_that_wait_by_it(cluster: Cluster, which: str) -> None:

@@ -9,6 +9,7 @@ import gc
 import logging
 import tracemalloc
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc.aio
@@ -18,10 +19,11 @@ from grpc._cython import cygrpc
 from ledgermq.client.connection.grpc_connection import GrpcConnection
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame, Frame
-from ledgermq.protocol.methods import DESCRIBE_TOPICS, PRODUCE
+from ledgermq.protocol.methods import DESCRIBE_TOPICS, METHODS, PRODUCE
 from ledgermq_broker.ports import grpc_server
 from ledgermq_broker.ports.call_meter import CANCELLED, CallMeter
 from ledgermq_broker.ports.grpc_server import Context, GrpcServer
+from ledgermq_broker.ports.standard_services import HealthCalls, reflection_handler
 from tests.servers.cutting_proxy import NEVER, cutting_proxy
 
 
@@ -42,6 +44,21 @@ class Service:
 class Call:
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
+
+
+async def test_no_handler_gets_its_request_before_its_caller_is_admitted() -> None:
+    """gRPC receives the whole request of a unary handler before it calls it: 34 MB of each stranger."""
+    server, health = GrpcServer(10, Meter()), HealthCalls().handler()
+    handlers: dict[str, Any] = {method.name: server._handler(method) for method in METHODS}
+    standard = {
+        "/grpc.health.v1.Health/Check": health,
+        "/grpc.health.v1.Health/Watch": health,
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": reflection_handler(server._admit_reflection),
+    }
+    for path, handler in standard.items():
+        handlers[path] = handler.service(cast(Any, SimpleNamespace(method=path, invocation_metadata=())))
+    for name, handler in handlers.items():
+        assert handler.request_streaming, name
 
 
 async def of_a_stopped_server() -> AsyncIterator[bytes]:
