@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import struct
 import tracemalloc
+from dataclasses import replace
 from functools import partial
 
 from ledgermq.errors import CorruptFrame, LedgerMQError, Unauthenticated
+from ledgermq_broker.kafka.handlers.security.bindings import ALLOW, Acl, acls_of, is_included, rule_of
 from ledgermq_broker.kafka.wire.frames import FrameBuffer, read_head, request_frame
 from ledgermq_broker.kafka.wire.messages import Api, Message, api_of, read_whole, written
 from ledgermq_broker.kafka.wire.primitives import Reader
@@ -140,9 +142,33 @@ def check_sasl(data: bytes) -> None:
         raise Untyped(f"{found} is no claim")
 
 
+def acl_seeds() -> list[bytes]:
+    """Resource, pattern, operation and permission, a byte each; then name, principal and host with NUL between."""
+    return [
+        bytes([resource, pattern, operation, ALLOW]) + f"{name}\0{principal}\0*".encode()
+        for resource, operation in ((2, 2), (2, 3), (2, 10), (3, 3), (3, 8), (4, 7), (5, 4))
+        for pattern, name in ((3, "*"), (3, "my group"), (4, "orders."), (4, "__kaf"), (3, "kafka-cluster"))
+        for principal in ("User:ann", "User:*", "group:sales")
+    ]
+
+
+def check_acl(data: bytes) -> None:
+    """An ACL that is taken is a rule that shows it again, and no other one."""
+    if len(data) < 4:
+        return
+    name, principal, host, *_ = (data[4:].decode(errors="replace") + "\0\0").split("\0")
+    given = Acl(data[0] % 10, name, data[1] % 6, principal, host, data[2] % 18, data[3] % 5)
+    is_included(given, ())
+    rule = rule_of(given)
+    shown = acls_of(rule)
+    if [replace(one, operation=given.operation) for one in shown] != [given] or rule_of(shown[0]) != rule:
+        raise Untyped(f"{given} became {rule}, which is shown as {shown}")
+
+
 def surfaces() -> list[Surface]:
     return [
         Surface("kafka-frames", frame_seeds(), check_frames, weight=2),
         Surface("kafka-sasl", sasl_seeds(), check_sasl),
+        Surface("kafka-acls", acl_seeds(), check_acl),
         Surface("kafka-messages", message_seeds(), check_message, spoil_message, weight=3),
     ]

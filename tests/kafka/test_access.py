@@ -116,7 +116,17 @@ def test_kafka_acls_of_java(guarded: Guarded) -> None:
     tool(ACLS, *at, "--add", *ann, "--producer", "--topic", "orders", "--transactional-id", "shop", "--idempotent")
     assert _may_write(guarded, "orders")
     tool(
-        ACLS, *at, "--add", *ann, "--consumer", "--topic", "ord", "--group", "*", "--resource-pattern-type", "prefixed"
+        ACLS,
+        *at,
+        "--add",
+        *ann,
+        "--consumer",
+        "--topic",
+        "ord",
+        "--group",
+        "pack",
+        "--resource-pattern-type",
+        "prefixed",
     )
     tool(ACLS, *at, "--add", "--deny-principal", "User:bob", "--operation", "All", "--topic", "*")
     said = tool(ACLS, *at, "--list")

@@ -175,8 +175,19 @@ def test_offsets_and_deletion_of_records(at: tuple[str, str], topic: str, tmp_pa
     assert f"{topic}:{full}:2" in tool(*offsets, "--time", "max-timestamp").splitlines()
 
 
+def test_stored_bytes(at: tuple[str, str], bootstrap: str, topic: str) -> None:
+    produced(at, topic, *(f"k:{'x' * 1000}" for _ in range(20)))
+    said = tool("LogDirsCommand", *at, "--describe", "--topic-list", topic)
+    [found] = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    [broker] = found["brokers"]
+    [directory] = broker["logDirs"]
+    sizes = {one["partition"]: one["size"] for one in directory["partitions"]}
+    assert sizes.keys() == {f"{topic}-0", f"{topic}-1"}
+    assert 20_000 < sum(sizes.values()) < 30_000
+
+
 def test_transactions(at: tuple[str, str], bootstrap: str, topic: str) -> None:
-    from confluent_kafka import Producer
+    from confluent_kafka import KafkaException, Producer
 
     name = f"{topic} x"  # an id of any text
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
@@ -192,6 +203,14 @@ def test_transactions(at: tuple[str, str], bootstrap: str, topic: str) -> None:
     producer.commit_transaction(60)
     said = tool("TransactionsCommand", *at, "describe", "--transactional-id", name)
     assert "CompleteCommit" in said
+    producer.begin_transaction()
+    producer.produce(topic, b"never", partition=1)
+    producer.flush(60)
+    abort = ("abort", "--topic", topic, "--partition", "1", "--start-offset", "0")
+    assert "UnsupportedVersionException" in tool("TransactionsCommand", *at, *abort, status=1)
+    tool("TransactionsCommand", *at, "forceTerminateTransaction", "--transactional-id", name)
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(60)
     assert "could not be found" in tool("TransactionsCommand", *at, "describe", "--transactional-id", "none", status=1)
 
 

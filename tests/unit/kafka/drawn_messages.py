@@ -42,6 +42,8 @@ def _value(rng: random.Random, name: str, hint: Any, nulls: bool) -> Any:
         return rng.random() < 0.5
     if hint is int:
         return _number(rng, name)
+    if hint is float:
+        return rng.choice((0.0, -1.5, 2.0**60, 1e-300))
     if hint is str:
         return rng.choice(("", "a", "ä" * 70, "topic.name", "x" * 200))
     if hint is bytes:
