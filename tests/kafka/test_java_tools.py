@@ -207,8 +207,8 @@ def test_transactions(at: tuple[str, str], bootstrap: str, topic: str) -> None:
     producer.produce(topic, b"never", partition=1)
     producer.flush(60)
     abort = ("abort", "--topic", topic, "--partition", "1", "--start-offset", "0")
-    assert "UnsupportedVersionException" in tool("TransactionsCommand", *at, *abort, status=1)
-    tool("TransactionsCommand", *at, "forceTerminateTransaction", "--transactional-id", name)
+    assert "does not support DESCRIBE_PRODUCERS" in tool("TransactionsCommand", *at, *abort, status=1)
+    tool("TransactionsCommand", *at, "forceTerminateTransaction", "--transactionalId", name)
     with pytest.raises(KafkaException):
         producer.commit_transaction(60)
     assert "could not be found" in tool("TransactionsCommand", *at, "describe", "--transactional-id", "none", status=1)

@@ -132,7 +132,7 @@ answered in version 0 with what is served.
 | Kafka's tools 4.1 | `kafka-topics`, `-configs` (topics, brokers, users), `-delete-records` |
 | | `-console-producer`, `-console-consumer`, `-producer-perf-test`, `-consumer-perf-test` |
 | | `-verifiable-producer`, `-verifiable-consumer`, `-broker-api-versions`, `-cluster` |
-| | `-consumer-groups`, `-groups`, `-transactions` (list, describe), `-acls`, `-get-offsets` |
+| | `-consumer-groups`, `-groups`, `-transactions` (list, describe, end by id), `-acls`, `-get-offsets` |
 | | `-log-dirs`; not served: `-configs` for clients without users, and addresses |
 | | not served: groups with `group.protocol=consumer` |
 | Kafka Streams 4.1 | word count, `at_least_once` and `exactly_once_v2`; a restart restores it |
@@ -221,10 +221,11 @@ answered in version 0 with what is served.
   a Kafka client takes it over from one of our own, or the other way round. A transaction has at
   most 1 GiB in a bundle, and 70,000 batches. `DescribeProducers` and `WriteTxnMarkers` are not
   served: records of an open transaction have no offset to show, and markers are for Kafka's
-  brokers. So `kafka-transactions` lists and describes, and its `abort` and `find-hanging` get
-  `UnsupportedVersionException`. No transaction hangs here: a bundle that has anything of one asks
-  its coordinator, which aborts it at its time-out. To end one before, use `ledgermq transaction
-  abort`. A transaction begins only while every broker runs a release that knows them.
+  brokers. So `kafka-transactions` lists, describes, and ends an open transaction by its id
+  (`forceTerminateTransaction`); its `abort` and `find-hanging` say that the node does not support
+  DESCRIBE_PRODUCERS. No transaction hangs here: a bundle that has anything of one asks its
+  coordinator, which aborts it at its time-out. `ledgermq transaction abort` ends one before, too. A
+  transaction begins only while every broker runs a release that knows them.
 - **Kafka Streams** restores its counts and tables from a topic when it takes a task over, and goes
   on at the group's offsets. So `ListOffsets` of the end, asked with `read_uncommitted` as Streams
   does, waits for a transaction that is committed and becomes visible a moment later, and for an
