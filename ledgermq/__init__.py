@@ -88,6 +88,8 @@ if TYPE_CHECKING:
     )
     from ledgermq.client.producing.producer import Producer
     from ledgermq.client.queues.admin import QueueAdmin, QueueDescription, QueueMember, QueuePartition
+    from ledgermq.client.queues.leases.answering import LeaseAnswer, LeaseResult
+    from ledgermq.client.queues.leases.leasing import LeasedMessage
     from ledgermq.client.queues.message import QueueMessage, Reply
     from ledgermq.client.queues.queue import Queue
     from ledgermq.client.queues.runner import QueueHandler
@@ -299,6 +301,8 @@ _MODULES = {
     ),
     "client.producing.producer": ("Producer",),
     "client.queues.admin": ("QueueAdmin", "QueueDescription", "QueueMember", "QueuePartition"),
+    "client.queues.leases.answering": ("LeaseAnswer", "LeaseResult"),
+    "client.queues.leases.leasing": ("LeasedMessage",),
     "client.queues.message": ("QueueMessage", "Reply"),
     "client.queues.queue": ("Queue",),
     "client.queues.runner": ("QueueHandler",),

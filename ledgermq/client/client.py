@@ -37,6 +37,7 @@ from ledgermq.client.operating.tracing import Tracing
 from ledgermq.client.operating.unresolved import UnresolvedAdmin
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.queues.admin import QueueAdmin
+from ledgermq.client.queues.leases.leasing import QueueLeasing
 from ledgermq.client.queues.queue import Queue
 from ledgermq.client.requests import Requests
 from ledgermq.client.settings.values import (
@@ -86,8 +87,9 @@ class Client(MakingProducers, Handling, LookingUp, ClusterAdmin, TopicNames):
         """Access rules and tokens: grant, revoke, list, test."""
         self.quotas = Quotas(context)
         """Quotas of principals and client ids: set, unset, list."""
-        self.queues = QueueAdmin(context, admin)
-        """Administration of queue groups: list, describe, reset, delete."""
+        self._leasing = QueueLeasing(self._queue)
+        self.queues = QueueAdmin(context, admin, self._leasing)
+        """Queue groups: list, describe, reset, delete; lease messages and answer without a member."""
         self.tables = TableAdmin(context, admin)
         """Tables of topics, which other programs read: describe, rebuild, drop."""
         self.dead_letters = DeadLetterAdmin(context, admin, self.transactions, self.groups, self.queues)
@@ -134,6 +136,7 @@ class Client(MakingProducers, Handling, LookingUp, ClusterAdmin, TopicNames):
                 stack.push_async_callback(self._embedding.close)
             stack.push_async_callback(self._connections.close)
             stack.push_async_callback(self._routing.close)
+            stack.push_async_callback(self._leasing.close)
             made, self._made = self._made, []
             outcomes = await asyncio.gather(*(each.close() for each in made), return_exceptions=True)
         for outcome in outcomes:

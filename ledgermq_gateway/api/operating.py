@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ledgermq_gateway.api.route import Body, Parameter, Route
 from ledgermq_gateway.http.call import JSON
-from ledgermq_gateway.operating import dead_letters, queues, tracing, unresolved
+from ledgermq_gateway.operating import dead_letters, leases, queues, tracing, unresolved
 from ledgermq_gateway.records.forms import VALUES
 from ledgermq_gateway.resources.parameters import CURSOR, number, switch, text
 
@@ -20,6 +20,24 @@ def _queues() -> list[Route]:
     return [
         Route("GET", "/v1/queues", queues.list_queues, "Queue groups.", answers={JSON: queues.Queues}),
         Route("GET", "/v1/queues/{group}", queues.get_queue, "One queue group.", answers={JSON: queues.Queue}),
+        Route(
+            "POST",
+            "/v1/queues/{group}/leases",
+            leases.lease,
+            "Lease messages of a queue group; each belongs to the caller for a time.",
+            (VALUES,),
+            Body({JSON: leases.LeaseIn}),
+            {JSON: leases.LeasedMessages},
+            ends_with_caller=True,
+        ),
+        Route(
+            "POST",
+            "/v1/queues/{group}/answers",
+            leases.answer,
+            "Say what became of leased messages, at any gateway.",
+            body=Body({JSON: leases.AnswersIn}),
+            answers={JSON: leases.AnswersOut},
+        ),
         Route(
             "GET",
             "/v1/transactions",

@@ -33,7 +33,8 @@ class Body:
 class Route:
     """`path`: with names in braces. `answers`: by media type the type of msgspec of the answer 200, None for bytes.
     `status`: of success; `also`: others, with the same answer. `public`: served without asking brokers who calls.
-    `by_cookie`: whether the console's cookie may say who calls.
+    `by_cookie`: whether the console's cookie may say who calls. `ends_with_caller`: a call that changes something is
+    cancelled nevertheless when its caller leaves, because it undoes then what it did.
     """
 
     method: str
@@ -47,11 +48,17 @@ class Route:
     also: tuple[int, ...] = ()
     public: bool = False
     by_cookie: bool = True
+    ends_with_caller: bool = False
 
     @property
     def changes(self) -> bool:
-        """Return whether the call changes something: then it goes on when its caller leaves."""
+        """Return whether the call changes something."""
         return self.method != "GET"
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether the call goes on to its end when its caller leaves."""
+        return self.changes and not self.ends_with_caller
 
     @property
     def segments(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@
     end         ready no longer ── drain ──> streams end one by one ──> calls end ──> producers are flushed
 
 A call that reads is cancelled when its caller leaves. A call that changes something goes on to its own end: cut
-between two steps it would leave half of the change.
+between two steps it would leave half of the change. A lease of messages is cancelled, because it returns them.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class HttpServer:
             content_type,
             body,
         )
-        if seen.route.changes:
+        if seen.route.goes_on:
             task = asyncio.create_task(self._changed(stack.pop_all(), seen.route, call), name="a change")
             self._changes.add(task)
             task.add_done_callback(self._changes.discard)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from msgspec import Struct
@@ -23,6 +23,7 @@ from ledgermq_gateway.records.cursors import PARTITIONS_MAX, cursor_of, offsets_
 from ledgermq_gateway.records.forms import FORMS, record_json
 from ledgermq_gateway.resources.parameters import choice, position, whole
 
+R = TypeVar("R")
 LIMIT = 100
 ORDERS = ("oldest", "newest")
 READ_BYTES = 1024 * 1024
@@ -152,7 +153,7 @@ async def _read(call: Call, topic: TopicDescription, partitions: list[int] | Non
     call.share.take(READ_BYTES)
     with call.waiting() if wait_s else nullcontext():
         try:
-            page = await (_unless_stopping(call, read, wait_s) if wait_s else read(0.0))
+            page = await (unless_stopping(call, read, wait_s) if wait_s else read(0.0))
         except InvalidConfig as error:
             raise Problem(error.code, error.message, status=400) from None
         except OffsetOutOfRange as error:
@@ -162,7 +163,7 @@ async def _read(call: Call, topic: TopicDescription, partitions: list[int] | Non
     return page
 
 
-async def _unless_stopping(call: Call, read: Callable[[float], Coroutine[Any, Any, Page]], wait_s: float) -> Page:
+async def unless_stopping(call: Call, read: Callable[[float], Coroutine[Any, Any, R]], wait_s: float) -> R:
     """Return what was read. Once the gateway stops, the wait ends."""
     reading = asyncio.create_task(read(wait_s))
     stopping = asyncio.create_task(call.service.stopping.wait())

@@ -11,8 +11,10 @@ from google.protobuf.message import Message
 from ledgermq.client.consuming.fetching.direct_reads import ranges_of
 from ledgermq.client.consuming.message import messages_of
 from ledgermq.client.delayed import merged
-from ledgermq.client.messages.descriptions import cluster_description, topic_description
-from ledgermq.client.messages.handles import handle_of, request_of
+from ledgermq.client.messages.descriptions import TopicPartition, cluster_description, topic_description
+from ledgermq.client.messages.handles import data_of, handle_of, request_of, text_of
+from ledgermq.client.queues.leases.handles import PREFIX as LEASE_PREFIX
+from ledgermq.client.queues.leases.handles import LeaseHandle, LeaseName, handle_of_lease, lease_of_handle
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batches.batch_header import walk_batch
 from ledgermq.protocol.batches.records import decode_batch, encode_batch, largest_record_bytes, timestamps_of
@@ -218,6 +220,33 @@ def check_handle(data: bytes) -> None:
         raise Untyped("a handle that was accepted is another one when it is encoded again")
 
 
+LEASES = [
+    handle_of_lease(
+        LeaseHandle("workers", TopicPartition("jobs", 3), 2**40, LeaseName(7, 9, 11), 2, 5, 30_000, True, 13)
+    ).encode(),
+    handle_of_lease(LeaseHandle("g", TopicPartition("t", 0), 0, LeaseName(1, 0, 0), 0, 0, 0, False, 0)).encode(),
+]
+
+
+def check_lease(data: bytes) -> None:
+    text = data.decode(errors="replace")
+    if handle_of_lease(lease_of_handle(text)) != text:
+        raise Untyped("a handle that was accepted is another one when it is encoded again")
+
+
+def spoil_lease(rng: random.Random, data: bytes) -> bytes:
+    """Mostly, change what a handle holds, and let its checksum fit."""
+    if rng.random() < 0.2:
+        return mutate(rng, data, data)
+    try:
+        inner = bytearray(data_of(LEASE_PREFIX, data.decode()))
+    except ValueError:
+        return data
+    for _ in range(rng.randint(1, 4)):
+        inner[rng.randrange(len(inner))] = rng.randrange(256)
+    return text_of(LEASE_PREFIX, bytes(inner[: rng.choice((len(inner), rng.randint(1, len(inner))))])).encode()
+
+
 def check_answer(data: bytes) -> None:
     """What the SDK makes of a broker's answers; property tests give whole hostile conversations to
     it.
@@ -251,6 +280,7 @@ def surfaces() -> list[Surface]:
         Surface("stage-frame", stage_seeds(), check_stage),
         Surface("fetch-frame", fetch_seeds(), check_fetch),
         Surface("delayed-handle", HANDLES, check_handle),
+        Surface("lease-handle", LEASES, check_lease, spoil_lease),
         Surface("answer", answer_seeds(), check_answer, spoil_answer),
         Surface("heartbeat", HEARTBEATS, check_heartbeat),
     ]

@@ -23,7 +23,7 @@ from ledgermq.client.messages.expiry import Expiry
 from ledgermq.client.offsets import At
 from ledgermq.client.paging.pages import BYTES_MAX as PAGE_BYTES_MAX
 from ledgermq.client.paging.pages import Page, PageOrder, Pages
-from ledgermq.client.queues.dead_letters import DeadLetters
+from ledgermq.client.queues.dead_letters import dead_letters_of
 from ledgermq.client.queues.queue import Queue
 from ledgermq.client.setting_types import (
     ConsumerOptions,
@@ -289,7 +289,14 @@ class MakingConsumers(Making):
             moving,
         )
 
-    def _queue(self, topics: str | Iterable[str], group: str, start: Start, settings: QueueSettings) -> Queue:
+    def _queue(
+        self,
+        topics: str | Iterable[str],
+        group: str,
+        start: Start,
+        settings: QueueSettings,
+        kind: type[Queue] = Queue,
+    ) -> Queue:
         names, pattern = topics_of(topics)
         if pattern:
             raise InvalidConfig("a queue group reads topics by their names, not by a pattern")
@@ -299,6 +306,5 @@ class MakingConsumers(Making):
         subscription = subscription_of(group, topics, rule)
         dead_letters = None
         if settings.dead_letters:
-            of_group = RetryTopics(self._context, self._admin, subscription, retries=False)
-            dead_letters = DeadLetters(self._context, subscription.group, of_group)
-        return Queue(self._context, names, subscription.group, rule, settings, dead_letters)
+            dead_letters = dead_letters_of(self._context, self._admin, subscription)
+        return kind(self._context, names, subscription.group, rule, settings, dead_letters)

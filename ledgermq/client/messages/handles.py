@@ -1,6 +1,8 @@
-"""Handles of delayed messages: text that a program keeps to recall the message.
+"""Handles: text that a program keeps to name a message later, in another process too.
 
-"d1." + base64url( CRC-32C of the rest, 4 bytes, big-endian | RecallDelayedRequest )
+PREFIX + base64url( CRC-32C of the rest, 4 bytes, big-endian | data )
+
+A handle of a delayed message begins with "d1.", and its data is a RecallDelayedRequest.
 """
 
 from __future__ import annotations
@@ -20,8 +22,7 @@ _CRC_BYTES = 4
 
 def handle_of(message: pb.RecallDelayedRequest) -> str:
     """Return the handle of the message that the request names."""
-    data = message.SerializeToString()
-    return PREFIX + _text_of(crc32c(data).to_bytes(_CRC_BYTES, "big") + data)
+    return text_of(PREFIX, message.SerializeToString())
 
 
 def request_of(handle: str) -> pb.RecallDelayedRequest:
@@ -37,21 +38,31 @@ def request_of(handle: str) -> pb.RecallDelayedRequest:
         ) from error
 
 
-def _text_of(data: bytes) -> str:
-    return urlsafe_b64encode(data).decode().rstrip("=")
-
-
 def _decoded(handle: str) -> pb.RecallDelayedRequest:
-    if not handle.startswith(PREFIX) or len(handle) > HANDLE_CHARS_MAX:
-        raise ValueError(f"it does not begin with {PREFIX!r}, or has more than {HANDLE_CHARS_MAX} characters")
-    text = handle.removeprefix(PREFIX)
-    data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    if _text_of(data) != text:
-        raise ValueError("it has characters that no handle has")
-    if len(data) < _CRC_BYTES or crc32c(data[_CRC_BYTES:]) != int.from_bytes(data[:_CRC_BYTES], "big"):
-        raise ValueError("its checksum does not fit")
     found = pb.RecallDelayedRequest()
-    found.ParseFromString(data[_CRC_BYTES:])
+    found.ParseFromString(data_of(PREFIX, handle))
     if not found.topic or not found.topic_id:
         raise ValueError("it names no topic")
     return found
+
+
+def text_of(prefix: str, data: bytes) -> str:
+    """Return the handle that holds `data`."""
+    return prefix + _coded(crc32c(data).to_bytes(_CRC_BYTES, "big") + data)
+
+
+def data_of(prefix: str, handle: str) -> bytes:
+    """Return what a handle holds. Raises ValueError, with a text that says what is wrong."""
+    if not handle.startswith(prefix) or len(handle) > HANDLE_CHARS_MAX:
+        raise ValueError(f"it does not begin with {prefix!r}, or has more than {HANDLE_CHARS_MAX} characters")
+    text = handle.removeprefix(prefix)
+    data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if _coded(data) != text:
+        raise ValueError("it has characters that no handle has")
+    if len(data) < _CRC_BYTES or crc32c(data[_CRC_BYTES:]) != int.from_bytes(data[:_CRC_BYTES], "big"):
+        raise ValueError("its checksum does not fit")
+    return data[_CRC_BYTES:]
+
+
+def _coded(data: bytes) -> str:
+    return urlsafe_b64encode(data).decode().rstrip("=")

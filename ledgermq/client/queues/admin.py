@@ -1,4 +1,6 @@
-"""Administration of queue groups: list, describe, reset, delete. Each call goes to the owners of the partitions."""
+"""Queue groups without a member: list, describe, reset, delete, lease and answer. Each call goes to the owners of the
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,13 @@ from typing import Literal
 from ledgermq.client.admin.topics import Admin
 from ledgermq.client.connection.coordinator import Coordinator
 from ledgermq.client.connection.routing import AtOwners
+from ledgermq.client.consuming.start import Start
 from ledgermq.client.context import ClientContext
 from ledgermq.client.groups.assignment import check_group
 from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.queues.leases.answering import Answering, LeaseAnswer, LeaseResult
+from ledgermq.client.queues.leases.leasing import LeasedMessage, QueueLeasing
+from ledgermq.client.settings.values import QueueSettings
 from ledgermq.errors import InvalidRequest, LedgerMQError, Unauthorized, UnknownGroup
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
@@ -71,11 +77,54 @@ class QueueDescription:
 
 
 class QueueAdmin:
-    """Administration of queue groups, as `client.queues`. Every call ends within the client's `timeout_s`."""
+    """Administration of queue groups, as `client.queues`; leases and answers of programs that keep no member. Every
+    call ends within the client's `timeout_s`, and `lease` within its `wait` besides.
+    """
 
-    def __init__(self, context: ClientContext, admin: Admin) -> None:
+    def __init__(self, context: ClientContext, admin: Admin, leasing: QueueLeasing) -> None:
         self._context = context
         self._admin = admin
+        self._leasing = leasing
+        self._answering = Answering(context, admin)
+
+    async def lease(
+        self,
+        topics: str | Iterable[str],
+        group: str,
+        *,
+        max_records: int = 50,
+        wait: float = 3.0,
+        start: Start = "earliest",
+        lease_s: float = 30.0,
+        attempts_max: int = 5,
+        dead_letters: bool = True,
+        filter: str = "",  # noqa: A002  the name of the setting
+        caller: str = "",
+    ) -> Sequence[LeasedMessage]:
+        """Lease messages of a queue group, without a member that stays; none if there are none within `wait` seconds.
+
+            for leased in await client.queues.lease("jobs", "workers", max_records=50):
+                work(leased.message)
+                await client.queues.answer([LeaseAnswer(leased.handle)])
+
+        Each message comes with a handle, by which any process may answer (`answer`) as long as its lease lasts. What is
+        not answered comes again. `start` and the settings are those of `client.queue`; all callers of a group need the
+        same `filter`. `caller`: a name that `answer` has to give, too; "": any.
+
+        Raises FilterConflict if the group is read with another filter; UnknownTopic, InvalidGroupName, InvalidRequest,
+        InvalidConfig, Unauthorized, CorruptFrame, DataDamaged, Unavailable.
+        """
+        settings = QueueSettings(lease_s=lease_s, attempts_max=attempts_max, dead_letters=dead_letters, filter=filter)
+        return await self._leasing.lease(topics, group, max_records, float(wait), start, settings, caller)
+
+    async def answer(self, answers: Iterable[LeaseAnswer], *, caller: str = "") -> Sequence[LeaseResult]:
+        """Say what became of leased messages; return for each answer, in order, whether it counts. At most 2,000.
+
+        An answer that came too late does not count, and is no error. `caller`: refuse handles that were leased for
+        another one; "": any. Raises InvalidRequest, before anything is sent, if a handle or an answer is none. Errors
+        of brokers are in the results: the other answers count.
+        """
+        return await self._answering.answer(answers, caller)
 
     async def list(self) -> Sequence[QueueDescription]:
         """Return all queue groups of the cluster, by name, without their members.

@@ -7,8 +7,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ledgermq.client.consuming.message import partition_of
+from ledgermq.client.admin.topics import Admin
+from ledgermq.client.consuming.message import Message, partition_of
 from ledgermq.client.context import ClientContext
+from ledgermq.client.groups.assignment import Subscription
 from ledgermq.client.groups.retries.retry_creation import RetryTopics
 from ledgermq.client.groups.retry_topics import ERROR_BYTES_MAX, Failures, copy_of, cut, dead_letter_topic, origin_of
 from ledgermq.client.messages.expiry import Expiry
@@ -39,12 +41,12 @@ class DeadLetters:
         self._is_created = False
         self._expiry = Expiry(context.routing.ttl_of, context.sources.now_us)
 
-    async def put(self, message: QueueMessage, error: str) -> None:
-        """Store a copy. Raises InvalidConfig if the topic has other records, InvalidRecord (also if the copy cannot be
-        made), Unavailable, …
+    async def put(self, message: Message, attempt: int, error: str) -> None:
+        """Store a copy. `attempt`: the number of its last delivery. Raises InvalidConfig if others use the topic,
+        InvalidRecord (also if the copy cannot be made), Unavailable, …
         """
         try:
-            await self._put(message, error)
+            await self._put(message, attempt, error)
         except LedgerMQError:
             raise
         except Exception as unexpected:  # a task that ended so would leave the caller without an answer
@@ -52,20 +54,25 @@ class DeadLetters:
                 f"its dead letter cannot be made: {type(unexpected).__name__}: {unexpected}"
             ) from unexpected
 
-    async def _put(self, message: QueueMessage, error: str) -> None:
+    async def _put(self, message: Message, attempt: int, error: str) -> None:
         async with self._creating:
             if not self._is_created:
                 await self._topics.create()
                 self._is_created = True
         now_ms = self._context.sources.now_ms()
         text = cut(error or "no error was given", ERROR_BYTES_MAX)
-        failures = Failures(self._group, origin_of(message), message.attempt, now_ms, text)
+        failures = Failures(self._group, origin_of(message), attempt, now_ms, text)
         expires_us = self._expiry.expires_us(message.topic, message.headers, message.timestamp_us)
         copy = copy_of(message, failures, self._topic, None, expires_us=expires_us)
         await self._producer.send(copy.topic, copy.value, key=copy.key, headers=copy.headers, tag=copy.tag)
 
     async def close(self) -> None:
         await self._producer.close()
+
+
+def dead_letters_of(context: ClientContext, admin: Admin, subscription: Subscription) -> DeadLetters:
+    """Return the dead letters of a queue group that reads these topics. Raises InvalidConfig."""
+    return DeadLetters(context, subscription.group, RetryTopics(context, admin, subscription, retries=False))
 
 
 class Burials:
@@ -94,7 +101,7 @@ class Burials:
             self._words.add(at, Word(message.offset, message.lease, pb.REJECT, 0, reply))
             return
         try:
-            await self._dead_letters.put(message, error)
+            await self._dead_letters.put(message, message.attempt, error)
         except LedgerMQError as failure:
             _log.warning(
                 "queue %s could not store the dead letter of %s, offset %d: %s",

@@ -60,6 +60,10 @@ class Polls:
     request_of: Callable[[list[pb.SharePartition], float], pb.ShareFetchRequest]
     on_answer: Callable[[ShareFetchFrame, float], None]
     retry: str = ""
+    held_s_max: float = POLL_S_MAX
+    """How long one poll may be held."""
+    refreshed_s: dict[str, float] = field(default_factory=dict)
+    """By topic: when it was last looked up."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: LedgerMQError | None = None
     failing: LedgerMQError | None = None
@@ -74,7 +78,6 @@ class Polls:
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: dict[str, asyncio.Task[None]] = {}
         """Look-ups under way, by topic."""
-        self._refreshed_s: dict[str, float] = {}
         self._busy: set[int] = set()
         """Levels of priority of which the last answer had messages."""
 
@@ -124,7 +127,7 @@ class Polls:
                 by_owner.setdefault((owner, level, source.at.topic == self.retry), []).append(source)
         for (owner, level, _), sources in by_owner.items():
             # A partition that was not served is asked for without a wait: its answer shows that it is served again.
-            held_s = 0.0 if any(source.failing is not None for source in sources) else min(wait_s, POLL_S_MAX)
+            held_s = 0.0 if any(source.failing is not None for source in sources) else min(wait_s, self.held_s_max)
             for source in sources:
                 source.asking, source.asked_s = True, now_s
             poll = asyncio.create_task(self._poll(owner, level, sources, held_s), name=f"poll {owner}")
@@ -143,6 +146,11 @@ class Polls:
         ]
         return max(now_s + 0.01, min(later, default=look_s if not self._sources else now_s + POLL_S_MAX))
 
+    async def until_answered(self) -> None:
+        """Wait until the polls under way have ended."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
     async def close(self) -> None:
         await end(*self._tasks, *self._looking.values())
 
@@ -152,13 +160,13 @@ class Polls:
         for topic in (*self.topics, self.retry) if self.retry else self.topics:
             route = routing.known(topic)
             unowned = route is None or any(routing.owner(topic, p) is None for p in range(route.partitions))
-            age_s = now_s - self._refreshed_s.get(topic, float("-inf"))
+            age_s = now_s - self.refreshed_s.get(topic, float("-inf"))
             pause_s = UNOWNED_LOOK_S if unowned else routing.age_s_max
             if route is None and topic == self.retry:
                 pause_s = RETRY_LOOK_S
             if topic not in self._looking and age_s > pause_s:
                 check_topic_text(topic)
-                self._refreshed_s[topic] = now_s
+                self.refreshed_s[topic] = now_s
                 self._looking[topic] = asyncio.create_task(self._look_up(topic), name=f"look-up of {topic}")
             for partition in range(0 if route is None else route.partitions):
                 at = TopicPartition(topic, partition)

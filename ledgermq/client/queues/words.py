@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ledgermq.client.connection.routing import AtOwners
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.client.queues.message import Lease, Reply
+from ledgermq.client.queues.message import Reply
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
@@ -19,9 +19,29 @@ WORDS_MAX = 5000
 """Of one call."""
 
 
+class NamesLease(Protocol):
+    """What names the lease of a message."""
+
+    @property
+    def topic_id(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def number(self) -> int: ...
+
+
+class Said(NamedTuple):
+    """What is said about a message; `Word` is the same, with a reply."""
+
+    offset: int
+    lease: NamesLease
+    word: pb.ShareWord
+    time_ms: int
+
+
 class Word(NamedTuple):
     offset: int
-    lease: Lease
+    lease: NamesLease
     word: pb.ShareWord
     time_ms: int
     reply: Reply
@@ -140,7 +160,7 @@ def _count_of_call(words: Sequence[Word]) -> int:
     return len(offsets)
 
 
-def spans_of(words: Sequence[Word]) -> Iterator[pb.SharedSpan]:
+def spans_of(words: Sequence[Word] | Sequence[Said]) -> Iterator[pb.SharedSpan]:
     """Merge neighbours that say the same of consecutive messages; the order stays."""
     begin = 0
     for at in range(1, len(words) + 1):

@@ -6,9 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Generic, Self
 
+from ledgermq.client.consuming.start import Start
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.queues.admin import QueueAdmin as AsyncQueueAdmin
 from ledgermq.client.queues.admin import QueueDescription, Where
+from ledgermq.client.queues.leases.answering import LeaseAnswer, LeaseResult
+from ledgermq.client.queues.leases.leasing import LeasedMessage
 from ledgermq.client.queues.message import QueueMessage
 from ledgermq.client.queues.queue import Queue as AsyncQueue
 from ledgermq.client.settings.serializers import V
@@ -22,6 +25,57 @@ class QueueAdmin:
     def __init__(self, background: Background, inner: AsyncQueueAdmin) -> None:
         self._background = background
         self._inner = inner
+
+    def lease(
+        self,
+        topics: str | Iterable[str],
+        group: str,
+        *,
+        max_records: int = 50,
+        wait: float = 3.0,
+        start: Start = "earliest",
+        lease_s: float = 30.0,
+        attempts_max: int = 5,
+        dead_letters: bool = True,
+        filter: str = "",
+        caller: str = "",
+    ) -> Sequence[LeasedMessage]:
+        """Lease messages of a queue group, without a member that stays; none if there are none within `wait` seconds.
+
+            for leased in client.queues.lease("jobs", "workers", max_records=50):
+                work(leased.message)
+                client.queues.answer([LeaseAnswer(leased.handle)])
+
+        Each message comes with a handle, by which any process may answer (`answer`) as long as its lease lasts. What is
+        not answered comes again. `start` and the settings are those of `client.queue`; all callers of a group need the
+        same `filter`. `caller`: a name that `answer` has to give, too; "": any.
+
+        Raises FilterConflict if the group is read with another filter; UnknownTopic, InvalidGroupName, InvalidRequest,
+        InvalidConfig, Unauthorized, CorruptFrame, DataDamaged, Unavailable.
+        """
+        return self._background.run(
+            self._inner.lease(
+                topics,
+                group,
+                max_records=max_records,
+                wait=wait,
+                start=start,
+                lease_s=lease_s,
+                attempts_max=attempts_max,
+                dead_letters=dead_letters,
+                filter=filter,
+                caller=caller,
+            )
+        )
+
+    def answer(self, answers: Iterable[LeaseAnswer], *, caller: str = "") -> Sequence[LeaseResult]:
+        """Say what became of leased messages; return for each answer, in order, whether it counts. At most 2,000.
+
+        An answer that came too late does not count, and is no error. `caller`: refuse handles that were leased for
+        another one; "": any. Raises InvalidRequest, before anything is sent, if a handle or an answer is none. Errors
+        of brokers are in the results: the other answers count.
+        """
+        return self._background.run(self._inner.answer(answers, caller=caller))
 
     def list(self) -> Sequence[QueueDescription]:
         """Return all queue groups of the cluster, by name, without their members.
