@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from ledgermq.client.transactions.checks import CheckedMessage
     from ledgermq.client.transactions.decisions import TransactionOutcome
     from ledgermq.client.transactions.half_messages import HalfMessage, HalfMessages
+    from ledgermq.client.transactions.once import SentOnce
     from ledgermq.client.transactions.transaction import Transaction
     from ledgermq.client.transactions.transactions import TransactionClient, Transactions
     from ledgermq.client.transactions.two_phase.two_phase import TwoPhase
@@ -163,6 +164,9 @@ __all__ = [
     "Handler",
     "KeptPartition",
     "Lag",
+    "LeaseAnswer",
+    "LeaseResult",
+    "LeasedMessage",
     "LedgerMQError",
     "LetterPlace",
     "Like",
@@ -201,6 +205,7 @@ __all__ = [
     "RetryCopies",
     "Search",
     "SendResult",
+    "SentOnce",
     "Serializer",
     "Shift",
     "Spill",
@@ -324,6 +329,7 @@ _MODULES = {
     "client.transactions.decisions": ("TransactionOutcome",),
     "client.transactions.half_messages": ("HalfMessage", "HalfMessages"),
     "client.transactions.transaction": ("Transaction",),
+    "client.transactions.once": ("SentOnce",),
     "client.transactions.transactions": ("TransactionClient", "Transactions"),
     "client.transactions.two_phase.two_phase": ("TwoPhase",),
     "client.transactions.two_phase.xid": ("Xid",),

@@ -126,6 +126,13 @@ class GatewaySettings:
     keys_per_second_max: int = _number(
         50, "Records with an idempotency key that one principal may send in a second.", 1
     )
+    transactions_per_second_max: int = _number(5, "Transactions that one principal may send in a second.", 1)
+    transaction_kept_ms: int = _number(
+        3_600_000,
+        "How long the cluster knows a transaction, and recognizes its idempotency key, after its last use.",
+        60_000,
+        7 * 24 * 3_600_000,
+    )
     drain_ms: int = _number(
         8_000, "On stop: how long new requests are still taken, while load balancers learn of it.", 0
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ledgermq_gateway.api.operating import operating_routes
 from ledgermq_gateway.api.route import Body, Parameter, Route
 from ledgermq_gateway.http.call import ARROW, EVENTS, JSON, NDJSON, OCTETS
-from ledgermq_gateway.records import events, reading, writing
+from ledgermq_gateway.records import events, reading, transactions, writing
 from ledgermq_gateway.records.bodies import RecordsIn
 from ledgermq_gateway.records.forms import VALUES
 from ledgermq_gateway.resources import access, cluster, groups, lookup, own, topics
@@ -21,6 +21,9 @@ IDEMPOTENCY = Parameter(
     "Sent again with the same key, the records are recognized, in topics with dedup.window.ms.",
     {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
     "header",
+)
+TRANSACTION_KEY = replace(
+    IDEMPOTENCY, help="Sent again with the same key, the transaction is recognized, and committed once at most."
 )
 TOPIC_ID = number("topic_id", "Refuse (409) if the topic of this name has another id by now.", 0, 2**63 - 1)
 FILTERS = (
@@ -181,6 +184,15 @@ def _records() -> list[Route]:
             (IDEMPOTENCY,),
             Body({JSON: RecordsIn, NDJSON: None, OCTETS: None, ARROW: None}),
             {JSON: writing.StoredRecords},
+        ),
+        Route(
+            "POST",
+            "/v1/transactions",
+            transactions.post_transaction,
+            "Write records of any topics, all of them or none.",
+            (TRANSACTION_KEY,),
+            Body({JSON: transactions.TransactionIn}),
+            {JSON: transactions.TransactionOut},
         ),
         Route(
             "GET",

@@ -96,12 +96,14 @@ class Streams:
 
 
 class KeyRates:
-    """Bounds how many records with an idempotency key a principal sends in a second: a bundle remembers 100,000 ids
-    for all principals together.
+    """Bounds how many things that the cluster remembers a principal sends in a second: a bundle remembers 100,000 ids
+    for all principals together. `what`: their name. `code`: of the refusal.
     """
 
-    def __init__(self, per_second: int) -> None:
+    def __init__(self, per_second: int, what: str, code: str) -> None:
         self._per_second = per_second
+        self._what = what
+        self._code = code
         self._until_s: dict[str, float] = {}
         """By principal: when what it has sent is worth no wait any more (a leaky bucket of one second)."""
 
@@ -110,8 +112,8 @@ class KeyRates:
         begin_s = max(now_s, self._until_s.get(principal, 0.0))
         if begin_s - now_s >= 1.0:
             raise Problem(
-                "TOO_MANY_KEYS",
-                f"more than {self._per_second} records with an idempotency key in a second: send them later",
+                self._code,
+                f"more than {self._per_second} {self._what} in a second: send them later",
                 retry_after_ms=int(1000 * (begin_s - now_s)),
             )
         self._until_s[principal] = begin_s + count / self._per_second

@@ -21,6 +21,7 @@ class Service:
     memory: Memory
     streams: Streams
     key_rates: KeyRates
+    transaction_rates: KeyRates
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -31,5 +32,6 @@ def make_service(settings: GatewaySettings, sources: Sources) -> Service:
         Turns(settings.calls_max),
         Memory(settings.memory_bytes),
         Streams(settings.streams_max, settings.streams_per_principal_max),
-        KeyRates(settings.keys_per_second_max),
+        KeyRates(settings.keys_per_second_max, "records with an idempotency key", "TOO_MANY_KEYS"),
+        KeyRates(settings.transactions_per_second_max, "transactions", "TOO_MANY_TRANSACTIONS"),
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from binascii import Error as NoBase64
 from binascii import a2b_base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
@@ -111,7 +111,7 @@ def decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
 
 def records_of_json(body: bytes, now_us: int, count_max: int) -> list[Record]:
     given = decode(_records, body).records
-    return _converted(given, now_us, count_max)
+    return converted(given, now_us, count_max)
 
 
 def records_of_lines(body: bytes, now_us: int, count_max: int) -> list[Record]:
@@ -126,10 +126,11 @@ def records_of_lines(body: bytes, now_us: int, count_max: int) -> list[Record]:
             given.append(decode(_record, line))
         except Problem as error:
             raise Problem(error.code, f"record {number}: {error.detail}") from None
-    return _converted(given, now_us, count_max)
+    return converted(given, now_us, count_max)
 
 
-def _converted(given: list[RecordIn], now_us: int, count_max: int) -> list[Record]:
+def converted(given: Sequence[RecordIn], now_us: int, count_max: int) -> list[Record]:
+    """Return records that the producer takes. Raises Problem (400, 413)."""
     if len(given) > count_max:
         raise _too_many(len(given), count_max)
     found = []

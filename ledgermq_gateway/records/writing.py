@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -79,15 +79,15 @@ async def post_records(call: Call) -> Answer:
             records = [record_of_bytes(call.body, call.headers, now_us)]
     except InvalidRecord as error:
         raise problem_of(error) from None
-    described = await _check_partitions(call.caller, described, records)
-    _check_sizes(described, records)
+    described = await check_partitions(call.caller, described, records)
+    check_sizes(described, enumerate(records))
     keyed = KEY_HEADER in call.headers
     if keyed:
         records = _with_ids(call, described, records)
     return await _store(call, topic, records, until_s, keyed=keyed)
 
 
-async def _check_partitions(caller: Caller, described: TopicDescription, records: Sequence[Record]) -> TopicDescription:
+async def check_partitions(caller: Caller, described: TopicDescription, records: Sequence[Record]) -> TopicDescription:
     """Raise UnknownPartition for a record that names one that the topic does not have; it may have grown meanwhile."""
     highest = max((record.partition for record in records if record.partition is not None), default=-1)
     if highest >= len(described.partitions):
@@ -99,11 +99,11 @@ async def _check_partitions(caller: Caller, described: TopicDescription, records
     return described
 
 
-def _check_sizes(described: TopicDescription, records: Sequence[Record]) -> None:
-    """Raise MessageTooLarge, before any record is sent."""
+def check_sizes(described: TopicDescription, records: Iterable[tuple[int, Record]]) -> None:
+    """Raise MessageTooLarge, before any record is sent. `records`: with their numbers in the request."""
     given = described.settings.get("max.message.bytes", "")
     most = int(given) if given.isdecimal() else RECORD_BYTES_MAX_DEFAULT
-    for number, record in enumerate(records):
+    for number, record in records:
         size = len(record.value or b"") + len(record.key or b"")
         for name, value in cast(Pairs, record.headers or ()):
             size += len(name.encode()) + len(value or b"")
@@ -115,9 +115,7 @@ def _check_sizes(described: TopicDescription, records: Sequence[Record]) -> None
 
 def _with_ids(call: Call, described: TopicDescription, records: Sequence[Record]) -> list[Record]:
     """Return the records with ids made of the principal and the key, so that keys of two principals never meet."""
-    key = call.headers[KEY_HEADER].strip('"')
-    if not _KEY.match(key):
-        raise Problem("INVALID_REQUEST", "an Idempotency-Key has 1 to 200 visible ASCII characters")
+    hashed = key_hash(call)
     if described.settings.get("dedup.window.ms", "0") == "0":
         raise Problem(
             "IDEMPOTENCY_NOT_AVAILABLE",
@@ -127,11 +125,19 @@ def _with_ids(call: Call, described: TopicDescription, records: Sequence[Record]
         raise Problem("IDEMPOTENCY_NOT_AVAILABLE", "delayed records are not recognized when they are sent again")
     if any(record.id is not None for record in records):
         raise Problem("INVALID_REQUEST", "give the request a key, or records an id, not both")
-    principal = call.caller.principal.encode()
     call.service.key_rates.spend(call.caller.principal, len(records), asyncio.get_running_loop().time())
+    return [record._replace(id=f"h.{hashed}.{number}") for number, record in enumerate(records)]
+
+
+def key_hash(call: Call) -> str:
+    """Return what stands for the principal and the Idempotency-Key of a call: 22 letters, digits, "-" and "_". Raises
+    Problem (400).
+    """
+    key, principal = call.headers[KEY_HEADER].strip('"'), call.caller.principal.encode()
+    if not _KEY.match(key):
+        raise Problem("INVALID_REQUEST", "an Idempotency-Key has 1 to 200 visible ASCII characters")
     digest = hashlib.sha256(b"%d:%s%s" % (len(principal), principal, key.encode())).digest()[:_HASH_BYTES]
-    prefix = "h." + urlsafe_b64encode(digest).rstrip(b"=").decode()
-    return [record._replace(id=f"{prefix}.{number}") for number, record in enumerate(records)]
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def _left_s(until_s: float) -> float:

@@ -77,8 +77,10 @@ class Decisions:
         deadline: float,
         kind: pb.TransactionKind = pb.ORDINARY,
         check_group: str = "",
+        kept_ms: int = 0,
     ) -> pb.InitTransactionsResponse:
-        """Begin the next epoch. This waits until the last commit of the epoch before is complete.
+        """Begin the next epoch. This waits until the last commit of the epoch before is complete. `kept_ms`: how long
+        the cluster keeps the id after its last use; 0: as long as other ids.
 
         Raises InvalidRequest, ResourceExhausted, Unavailable.
         """
@@ -88,6 +90,7 @@ class Decisions:
             kind=kind,
             check_group=check_group,
             nonce=self._nonce,
+            kept_ms=kept_ms,
         )
         return await self._coordinator.ask(lambda at: at.init_transactions(request), deadline)
 

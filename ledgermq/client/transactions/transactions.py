@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
@@ -18,6 +18,7 @@ from ledgermq.client.settings.serializers import S
 from ledgermq.client.settings.values import settings_from
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.decisions import Decisions, TransactionOutcome
+from ledgermq.client.transactions.once import SentOnce, TopicRecord, send_once
 from ledgermq.client.transactions.sending.lane import Lane
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.two_phase.branch import SharedTransactions
@@ -176,6 +177,36 @@ class TransactionClient(TransactionAdmin):
         self._made(two_phase)
         return two_phase
 
+    async def send_once(
+        self,
+        transactional_id: str,
+        records: Iterable[TopicRecord],
+        *,
+        open_max: str | float | timedelta | None = None,
+        kept: str | float | timedelta = "1h",
+        **settings: Unpack[ProducerOptions[S]],
+    ) -> SentOnce:
+        """Send records of any topics, all or none, in a transaction of its own. A call that is repeated with the same
+        id, by any process, commits nothing twice: it returns that the transaction was committed before.
+
+            sent = await client.transactions.send_once("shop.order-17", [("orders", order), ("mails", mail)])
+
+        Records of earlier and later calls are not compared. Two calls at a time: one of them raises TransactionFenced,
+        and may be repeated. `open_max`: its time-out, as in `client.transactions(…)`. `kept`: a duration for which the cluster knows
+        the id after its last use, at least the time-out; afterwards a call is a new one. `settings`: those of
+        `ProducerSettings`, without `acks` and `idempotent`.
+
+        Raises what `Transaction.commit` raises. After TransactionAborted, TransactionFenced and
+        TransactionOutcomeUnknown repeat the call with the same id. Raises InvalidRequest, InvalidConfig, InvalidRecord,
+        UnknownTopic, Unavailable: nothing of it happens.
+        """
+        timeout_ms, parsed, given = _parsed(open_max, settings)
+        kept_ms = _timeout_ms(kept, "kept")
+        if not given and timeout_ms:
+            parsed = replace(parsed, delivery_timeout_s=timeout_ms / 1000)
+        decisions = Decisions(self._context.connections, transactional_id)
+        return await send_once(self._context, decisions, records, timeout_ms, parsed, kept_ms)
+
     async def outcome(self, transaction: XidLike | str, *, epoch: int = 0, number: int = 0) -> TransactionOutcome:
         """Return the outcome of a transaction. `transaction`: its `Transaction.name`, or the xid of a
         two-phase one, or a transactional id together with `epoch` and `number`.
@@ -213,15 +244,15 @@ def _parsed(timeout: object, settings: Mapping[str, Any]) -> tuple[int, Producer
     )
 
 
-def _timeout_ms(timeout: object) -> int:
+def _timeout_ms(timeout: object, name: str = "timeout") -> int:
     if isinstance(timeout, str):
-        found = parse_duration_ms(timeout, "timeout", 1)
+        found = parse_duration_ms(timeout, name, 1)
     elif isinstance(timeout, timedelta):
         found = timeout // timedelta(milliseconds=1)
     elif isinstance(timeout, int | float) and not isinstance(timeout, bool):
         found = round(timeout * 1000) if 0 < timeout < TIMEOUT_MS_MAX else 0
     else:
-        raise InvalidConfig(f"timeout must be a duration like '1m', seconds or a timedelta, not {timeout!r}")
+        raise InvalidConfig(f"{name} must be a duration like '1m', seconds or a timedelta, not {timeout!r}")
     if not 1 <= found <= TIMEOUT_MS_MAX:
-        raise InvalidConfig(f"timeout must be at least 1 ms and at most {TIMEOUT_MS_MAX} ms, not {timeout!r}")
+        raise InvalidConfig(f"{name} must be at least 1 ms and at most {TIMEOUT_MS_MAX} ms, not {timeout!r}")
     return found

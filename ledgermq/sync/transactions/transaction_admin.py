@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Unpack
 
@@ -10,6 +11,7 @@ from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.admin import TransactionAdmin as AsyncTransactionAdmin
 from ledgermq.client.transactions.admin import TransactionDescription, TransactionList
 from ledgermq.client.transactions.decisions import TransactionOutcome
+from ledgermq.client.transactions.once import SentOnce, TopicRecord
 from ledgermq.client.transactions.transactions import TransactionClient as AsyncTransactionClient
 from ledgermq.client.transactions.two_phase.xid import XidLike
 from ledgermq.sources import Sources
@@ -120,6 +122,33 @@ class TransactionClient(TransactionAdmin):
         """
         made = self._background.run(as_coroutine(lambda: self._inner.two_phase(timeout=timeout, **settings)))
         return TwoPhase(self._background, made, self._sources)
+
+    def send_once(
+        self,
+        transactional_id: str,
+        records: Iterable[TopicRecord],
+        *,
+        open_max: str | float | timedelta | None = None,
+        kept: str | float | timedelta = "1h",
+        **settings: Unpack[ProducerOptions[S]],
+    ) -> SentOnce:
+        """Send records of any topics, all or none, in a transaction of its own. A call that is repeated with the same
+        id, by any process, commits nothing twice: it returns that the transaction was committed before.
+
+            sent = client.transactions.send_once("shop.order-17", [("orders", order), ("mails", mail)])
+
+        Records of earlier and later calls are not compared. Two calls at a time: one of them raises TransactionFenced,
+        and may be repeated. `open_max`: its time-out, as in `client.transactions(…)`. `kept`: a duration for which the cluster knows
+        the id after its last use, at least the time-out; afterwards a call is a new one. `settings`: those of
+        `ProducerSettings`, without `acks` and `idempotent`.
+
+        Raises what `Transaction.commit` raises. After TransactionAborted, TransactionFenced and
+        TransactionOutcomeUnknown repeat the call with the same id. Raises InvalidRequest, InvalidConfig, InvalidRecord,
+        UnknownTopic, Unavailable: nothing of it happens.
+        """
+        return self._background.run(
+            self._inner.send_once(transactional_id, records, open_max=open_max, kept=kept, **settings)
+        )
 
     def outcome(self, transaction: XidLike | str, *, epoch: int = 0, number: int = 0) -> TransactionOutcome:
         """Return the outcome of a transaction. `transaction`: its `Transaction.name`, or the xid of a

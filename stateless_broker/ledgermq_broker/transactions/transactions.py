@@ -71,6 +71,8 @@ class Transactions(AddedRoutes):
             coordinator=identity.coordinator,
             timeout_ms=identity.timeout_ms,
             now_us=self._store_clock.now_us() or 0,
+            former=state_to_proto(identity.former),
+            kept_ms=request.kept_ms,
         )
 
     async def stage_offsets(self, request: pb.StageOffsetsRequest) -> pb.StageOffsetsResponse:

@@ -109,7 +109,8 @@ class Coordinating:
             return await self.added.init(name, timeout_ms, named, request.caller)
         init = self._coordinator.producers.init
         return await self._in_turn(
-            name, lambda: init(name, kind, timeout_ms, group, self._now_ms(), nonce, request.caller)
+            name,
+            lambda: init(name, kind, timeout_ms, group, self._now_ms(), nonce, request.caller, request.kept_ms),
         )
 
     async def end(self, transaction: Transaction, outcome: State, parts: Sequence[Part]) -> State:

@@ -54,6 +54,20 @@ def check_timeout(timeout_ms: int, limits: TransactionLimits) -> int:
     return timeout_ms or limits.timeout_ms
 
 
+def check_kept(kept_ms: int, timeout_ms: int, kind: Kind) -> int:
+    """Return how long an id stays after its last use; 0: as long as the broker keeps ids. `timeout_ms`: the one that
+    applies.
+    """
+    if kept_ms and kind is not Kind.ORDINARY:
+        raise InvalidRequest(f"a transactional id of kind {kind.name} cannot have kept_ms: it goes by its own rules")
+    if kept_ms and kept_ms < timeout_ms:
+        raise InvalidRequest(
+            f"a transactional id stays at least as long as the time-out of its transactions ({timeout_ms} ms), not"
+            f" {kept_ms} ms: give a longer kept_ms, or a shorter time-out"
+        )
+    return kept_ms
+
+
 def check_group(kind: Kind, group: str) -> None:
     if kind is Kind.HALF_MESSAGE:
         unresolved_topic(group)

@@ -49,7 +49,8 @@ class IdValue:
     `former`: None in the first epoch. `nonce`: of the client object that began the epoch. `counted`:
     digest of the parts that a caller named in the newest decision (`digest_of`); it stays when `parts` go.
     Both are empty if they are not known: an earlier release wrote the record. `principal`: a hash of the
-    name of the principal that used the id first; 0: not known.
+    name of the principal that used the id first; 0: not known. `kept_ms`: how long the id stays after its
+    last use; 0: as long as the broker keeps ids.
     """
 
     producer_id: bytes
@@ -68,6 +69,7 @@ class IdValue:
     nonce: bytes = b""
     counted: bytes = b""
     principal: int = 0
+    kept_ms: int = 0
 
     @property
     def as_former(self) -> Former:
@@ -200,6 +202,7 @@ def _id_to(known: IdValue) -> fmt.Id:
         nonce=known.nonce,
         counted=known.counted,
         principal=known.principal,
+        kept_ms=known.kept_ms,
     )
 
 
@@ -224,6 +227,7 @@ def _id_of(data: bytes) -> IdValue:
         nonce=stored.nonce,
         counted=stored.counted,
         principal=stored.principal,
+        kept_ms=stored.kept_ms,
     )
 
 

@@ -16,8 +16,8 @@ class Expiry:
         self._ids = ids
 
     def expire(self, now_ms: int) -> Decision[int]:
-        """Forget ids that have not been used for `expiry_ms`; return how many. Half messages that ended
-        go earlier (`expire_half`).
+        """Forget ids that have not been used for `expiry_ms`, or for the shorter time that their producer
+        wants; return how many. Half messages that ended go earlier (`expire_half`).
 
         An id stays while its transaction is prepared or incomplete, or undecided after a bundle asked
         about it; also if it has an operator's decision. A committed two-phase transaction stays until it
@@ -54,7 +54,8 @@ class Expiry:
     def _may_expire(self, name: str, known: IdValue, now_ms: int) -> bool:
         if not known.complete or known.state.is_of_operator:
             return False
-        if self._ids.waited_ms(name, known, now_ms) < self._ids.limits.expiry_ms:
+        kept_ms = min(known.kept_ms or self._ids.limits.expiry_ms, self._ids.limits.expiry_ms)
+        if self._ids.waited_ms(name, known, now_ms) < kept_ms:
             return False
         if known.kind is Kind.TWO_PHASE and known.state.is_commit:
             return False

@@ -32,6 +32,7 @@ from ledgermq.protocol.naming.producer_ids import kafka_producer_id, shown_produ
 from ledgermq_broker.transactions.state.checks import (
     about_copy,
     check_group,
+    check_kept,
     check_parts,
     check_timeout,
     check_transaction,
@@ -53,6 +54,8 @@ class Identity(NamedTuple):
     epoch: int
     coordinator: int
     timeout_ms: int
+    former: State = State.UNDECIDED
+    """What was decided last before this epoch; UNDECIDED: nothing."""
 
 
 class Outcome(NamedTuple):
@@ -77,11 +80,13 @@ class Producers:
         now_ms: int,
         nonce: bytes = b"",
         principal: int = NO_PRINCIPAL,
+        kept_ms: int = 0,
     ) -> Decision[Identity]:
         """Begin the next epoch of an id. This aborts an undecided transaction of the epoch before.
 
         `nonce`: of the object that calls, the same in all its attempts; empty: an earlier client.
-        `principal`: a hash of the name of the principal that calls; 0: not known. Raises
+        `principal`: a hash of the name of the principal that calls; 0: not known. `kept_ms`: how long the
+        id stays after its last use; 0: as long as the broker keeps ids. Raises
         InvalidRequest, also if the id has another kind, or is used once and was used, or another object
         has begun it (X9); TransactionAborted instead if another half message has the id; Unavailable
         while a commit of the epoch before is incomplete (X6); ResourceExhausted; QuotaExceeded if the
@@ -91,6 +96,7 @@ class Producers:
         check_group(kind, check_group_name)
         check_nonce(nonce)
         timeout_ms = check_timeout(timeout_ms, self._ids.limits)
+        check_kept(kept_ms, timeout_ms, kind)
         known = self._ids.known.get(transactional_id)
         if known is None:
             self.check_room(principal)
@@ -106,7 +112,9 @@ class Producers:
             new = replace(new, principal=known.principal or principal)
             if kafka_producer_id(known.producer_id) is not None:  # nothing of ours is staged under such an id
                 new = replace(new, producer_id=self._new_id())
-        identity = Identity(new.producer_id, new.epoch, self._ids.partition, timeout_ms)
+        new = replace(new, kept_ms=kept_ms)
+        former = State.UNDECIDED if new.former is None else new.former.state
+        identity = Identity(new.producer_id, new.epoch, self._ids.partition, timeout_ms, former)
         return self._ids.decided(transactional_id, new, identity)
 
     def _check_same_object(self, transactional_id: str, known: IdValue, nonce: bytes) -> None:

@@ -34,7 +34,7 @@ ABORTED_BY_OPERATOR: State
 UNRESOLVED: State
 
 class Id(_message.Message):
-    __slots__ = ("version", "producer_id", "epoch", "kind", "timeout_ms", "changed_ms", "number", "state", "complete", "parts", "missing", "check_group", "checks", "former", "nonce", "counted", "principal")
+    __slots__ = ("version", "producer_id", "epoch", "kind", "timeout_ms", "changed_ms", "number", "state", "complete", "parts", "missing", "check_group", "checks", "former", "nonce", "counted", "principal", "kept_ms")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class Id(_message.Message):
     NONCE_FIELD_NUMBER: _ClassVar[int]
     COUNTED_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    KEPT_MS_FIELD_NUMBER: _ClassVar[int]
     version: int
     producer_id: bytes
     epoch: int
@@ -69,7 +70,8 @@ class Id(_message.Message):
     nonce: bytes
     counted: bytes
     principal: int
-    def __init__(self, version: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., timeout_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., number: _Optional[int] = ..., state: _Optional[_Union[State, str]] = ..., complete: _Optional[bool] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., missing: _Optional[_Iterable[int]] = ..., check_group: _Optional[str] = ..., checks: _Optional[int] = ..., former: _Optional[_Union[Former, _Mapping]] = ..., nonce: _Optional[bytes] = ..., counted: _Optional[bytes] = ..., principal: _Optional[int] = ...) -> None: ...
+    kept_ms: int
+    def __init__(self, version: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., timeout_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., number: _Optional[int] = ..., state: _Optional[_Union[State, str]] = ..., complete: _Optional[bool] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., missing: _Optional[_Iterable[int]] = ..., check_group: _Optional[str] = ..., checks: _Optional[int] = ..., former: _Optional[_Union[Former, _Mapping]] = ..., nonce: _Optional[bytes] = ..., counted: _Optional[bytes] = ..., principal: _Optional[int] = ..., kept_ms: _Optional[int] = ...) -> None: ...
 
 class Former(_message.Message):
     __slots__ = ("epoch", "number", "state")
