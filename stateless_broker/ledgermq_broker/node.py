@@ -140,7 +140,7 @@ class Node:
         await server.serve(broker.service, broker.door)
         if kafka is not None:
             node._kafka = kafka
-            await kafka.serve(broker, settings, observers.calls)
+            await kafka.serve(broker, settings, observers.calls, connections)
             log.info("Kafka port open", advertised=kafka.address)
         return node
 

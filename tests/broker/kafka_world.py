@@ -107,6 +107,7 @@ class KafkaClient:
             lambda: broker.settings,
             turns=cluster.turns,
         )
+        self.connections = parts.connections
         self.connection = Connection(parts, f"kafka:{host}:1", self._take, self._cut)
         self._task = asyncio.create_task(self.connection.run())
         self._task.add_done_callback(lambda _: self._cut())

@@ -16,7 +16,7 @@ export function Connections(): JSX.Element {
   return (
     <>
       <h1>Connections</h1>
-      <p>Callers of the brokers, for five minutes after their last call. Callers over HTTP have the gateway's address; clients of the Kafka protocol are not here.</p>
+      <p>Callers of the brokers, for five minutes after their last call. Callers over HTTP have the gateway's address; addresses of Kafka clients begin with kafka:.</p>
       <div class="bar"><Field label="Any column has" value={search} onSet={(value) => set({ search: value })} search live /></div>
       <Trouble error={found.error} />
       {found.data && <Table label="Connections" rows={rows.slice(0, 500)} keyOf={(each) => `${each.broker} ${each.id}`} sorted={sort} onSort={(by) => set({ sort: by })} empty="Nothing is connected." columns={[

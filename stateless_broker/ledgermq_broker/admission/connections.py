@@ -1,7 +1,8 @@
 """Know who is connected: the callers of each connection, and which topics they write and read.
 
-gRPC does not say when a connection ends. So a caller is listed while it has a call under way, and for some minutes
-after its last one. All that callers choose themselves is bounded.
+gRPC does not say when a connection ends, and clients of the Kafka protocol are listed in the same way. So a caller is
+listed while it has a call under way, and for some minutes after its last one. All that callers choose themselves is
+bounded.
 """
 
 from __future__ import annotations
@@ -45,9 +46,15 @@ class ConnectedCaller:
     def note(self, method: str, request: Any) -> None:
         """Note which topics a request writes or reads. `method`: its attribute in `BrokerApi`."""
         if (written := _WRITTEN.get(method)) is not None:
-            _add(self.produces, written(request))
+            self.note_written(written(request))
         elif method in _READING:
-            _add(self.reads, (part.topic for part in request.partitions))
+            self.note_read(part.topic for part in request.partitions)
+
+    def note_written(self, topics: Iterable[str]) -> None:
+        _add(self.produces, topics)
+
+    def note_read(self, topics: Iterable[str]) -> None:
+        _add(self.reads, topics)
 
 
 def _add(known: set[str], topics: Iterable[str]) -> None:

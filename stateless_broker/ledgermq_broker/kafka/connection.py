@@ -36,15 +36,9 @@ from ledgermq_broker.access.state.usage import Account
 from ledgermq_broker.bundle.shared.budgets import CALLER, Caller
 from ledgermq_broker.kafka.handlers.asked import Asked
 from ledgermq_broker.kafka.handlers.fetch import FetchHandler
-from ledgermq_broker.kafka.handlers.produce import (
-    NO_OFFSET,
-    NO_OFFSET_OF_JAVA,
-    Begun,
-    EndConnection,
-    ProduceHandler,
-)
+from ledgermq_broker.kafka.handlers.produce import Begun, EndConnection, ProduceHandler
 from ledgermq_broker.kafka.handlers.serving import handlers
-from ledgermq_broker.kafka.identity import Identity, client_id_of
+from ledgermq_broker.kafka.identity import Identity, ListedClient, client_id_of
 from ledgermq_broker.kafka.parts import Parts
 from ledgermq_broker.kafka.table import Served, api_versions, served
 from ledgermq_broker.kafka.wire.errors import Code
@@ -71,8 +65,6 @@ UNPROVEN_FRAME_BYTES_MAX = 64 * KIB
 BEGUN_MAX = 16
 """Produce requests that wait for their answers."""
 HELD_S_MAX = 10.0
-JAVA = "apache-kafka-java"
-"""The name by which Java clients introduce themselves."""
 
 Send = Callable[[Sequence[Buffer]], Awaitable[None]]
 
@@ -139,7 +131,7 @@ class Connection:
         self._handlers = handlers(parts.brokers, parts.sources, parts.settings)
         self._host = host = peer.removeprefix("kafka:").rpartition(":")[0]
         self._shares_as = f"host {host_of((host, 0))}"
-        self._software = ""
+        self._listed = ListedClient(parts.connections, peer)
         self.has_asked = False
         """Whether it has sent a request that could be read."""
         self.at_work = 0
@@ -252,6 +244,7 @@ class Connection:
         caller = await self._admitted(request)
         self._parts.meter.begun(_name(PRODUCE))
         message = await self._in_turn(request, PRODUCE)
+        self._listed.note(caller.admitted.principal.name, caller.client_id, PRODUCE, message)
         begun = await caller.produce.begin(message, request.arrived_s)
         await self._answers.put(_Answer(request, begun, started_s))
 
@@ -321,7 +314,7 @@ class Connection:
     async def _answer(self, request: Request, api: Api, message: Any) -> Message:
         version = request.head.version
         if api is API_VERSIONS:
-            self._software = message.client_software_name
+            self._listed.introduce(message)
             return cast(Message, api_versions())
         if api is SASL_HANDSHAKE:
             return cast(Message, self._identity.handshake(message.mechanism))
@@ -331,6 +324,7 @@ class Connection:
                 await self._become(request)
             return cast(Message, answer)
         caller = await self._admitted(request)
+        self._listed.note(caller.admitted.principal.name, caller.client_id, api, message)
         if api is FETCH:
             return cast(Message, await caller.fetch.answer(message, version))
         asked = Asked(caller.admitted.api, message, version, request.head.client_id, "/" + self._host)
@@ -360,7 +354,7 @@ class Connection:
                 raise ResourceExhausted(f"{admitted.principal.name} has as many connections as its quota allows")
             admitted.account.begin_call(self._peer)
             self._account = admitted.account
-        no_offset = NO_OFFSET_OF_JAVA if self._software == JAVA else NO_OFFSET
+        no_offset = self._listed.no_offset
         produce = ProduceHandler(admitted.api, parts.run_blocking, parts.batch_memory_max(), no_offset)
         if before is not None:
             produce.follow(before.produce)

@@ -16,18 +16,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from ledgermq.errors import InvalidConfig, Unauthenticated, Unavailable
 from ledgermq.protocol.naming.client_ids import check_client_id
 from ledgermq.protocol.naming.tokens import BEARER
 from ledgermq.sources import Sources
 from ledgermq_broker.access.door import Admitted, Door
+from ledgermq_broker.admission.connections import Connections
+from ledgermq_broker.kafka.handlers.produce import NO_OFFSET, NO_OFFSET_OF_JAVA
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import sasl_authenticate_response, sasl_handshake_response
+from ledgermq_broker.kafka.wire.messages import FETCH, PRODUCE, Api
 from ledgermq_broker.kafka.wire.sasl import MECHANISMS, claim
 
 FAILED_S = 0.1
 AGAIN_S = 1.0
+JAVA = "apache-kafka-java"
+"""The name by which Java clients introduce themselves."""
 """A broker that does not know the newest rules yet, or a new signing key, does so a moment later."""
 REFUSED = "authentication failed: the token is wrong, has expired or was revoked"
 
@@ -105,3 +111,31 @@ def client_id_of(text: str) -> str:
         return check_client_id(text) if text else ""
     except InvalidConfig:
         return ""
+
+
+class ListedClient:
+    """What a client says of its software, and its place in the list of connections. `peer`: its address, as in logs."""
+
+    def __init__(self, connections: Connections, peer: str) -> None:
+        self._connections = connections
+        self._peer = peer
+        self._software = self._version = ""
+
+    def introduce(self, message: Any) -> None:
+        """Note what ApiVersions says of the software; requests before version 3 say nothing."""
+        self._software, self._version = message.client_software_name, message.client_software_version
+
+    @property
+    def no_offset(self) -> int:
+        """Return the number that tells this client of records without an offset yet."""
+        return NO_OFFSET_OF_JAVA if self._software == JAVA else NO_OFFSET
+
+    def note(self, principal: str, client_id: str, api: Api, message: Any) -> None:
+        """Note a request, and which topics it writes or reads."""
+        client = f"{self._software} {self._version}".strip()
+        found = self._connections.begin_call(self._peer, principal, client_id, client)
+        if api is PRODUCE:
+            found.note_written(topic.name for topic in message.topic_data)
+        elif api is FETCH:
+            found.note_read(topic.topic for topic in message.topics)
+        found.end_call(self._connections.now_ms())

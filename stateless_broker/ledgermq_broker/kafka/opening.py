@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 from ledgermq.errors import InvalidConfig
+from ledgermq_broker.admission.connections import Connections
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.kafka.brokers import Brokers, host_and_port
 from ledgermq_broker.ports.call_meter import CallMeter
@@ -52,7 +53,7 @@ class KafkaPort:
             raise InvalidConfig(f"kafka_advertised_address: {error}") from error
         return cls(listener, address)
 
-    async def serve(self, broker: Broker, settings: BrokerSettings, meter: CallMeter) -> None:
+    async def serve(self, broker: Broker, settings: BrokerSettings, meter: CallMeter, connections: Connections) -> None:
         brokers = Brokers(broker.membership, broker.directory, broker.cluster_id)
         broker.alarms.add(lambda: _out_of_reach(brokers))
         await self._listener.serve(
@@ -64,6 +65,7 @@ class KafkaPort:
                 lambda: settings.produce_memory_bytes_max,
                 lambda: broker.settings,
                 meter,
+                connections,
             )
         )
 

@@ -16,6 +16,7 @@ from ledgermq.runtime.ports.turns import Turns
 from ledgermq.sources import Sources
 from ledgermq_broker.access.door import Door
 from ledgermq_broker.access.state.token_bucket import TokenBucket
+from ledgermq_broker.admission.connections import Connections
 from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.handlers.produce import RunBlocking
 from ledgermq_broker.logs import get_logger
@@ -57,7 +58,7 @@ class Endings:
 @dataclass(frozen=True, slots=True)
 class Parts:
     """`batch_memory_max()`: what converting one batch may take. `settings()`: of the broker, as they are now.
-    `turns`: their places are elements.
+    `turns`: their places are elements. `connections`: the list of who is connected.
     """
 
     door: Door
@@ -67,5 +68,6 @@ class Parts:
     batch_memory_max: Callable[[], int]
     settings: Callable[[], BrokerSettings]
     meter: CallMeter = field(default_factory=CallMeter)
+    connections: Connections = field(default_factory=Connections)
     endings: Endings = field(default_factory=Endings)
     turns: Turns = field(default_factory=lambda: Turns(ALL_ELEMENTS_MAX, AT_ONCE_MAX, free_per_s=FREE_PER_S))
