@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from ledgermq.client.settings.serializers import Serializer
     from ledgermq.client.settings.spill import Spill, SpillState
     from ledgermq.client.settings.tls import Tls
-    from ledgermq.client.tables.admin import TableAdmin, TableDescription, TablePartition
+    from ledgermq.client.tables.admin import TableAdmin, TableDescription, TablePartition, TableSummary
     from ledgermq.client.tables.rows import Change
     from ledgermq.client.tables.table import Table
     from ledgermq.client.transactions.admin import (
@@ -219,6 +219,7 @@ __all__ = [
     "TableAdmin",
     "TableDescription",
     "TablePartition",
+    "TableSummary",
     "Tls",
     "TokenDescription",
     "TopicAdmin",
@@ -315,7 +316,7 @@ _MODULES = {
     "client.messages.record": ("Outgoing", "Record"),
     "client.settings.serializers": ("Serializer",),
     "client.settings.spill": ("Spill", "SpillState"),
-    "client.tables.admin": ("TableAdmin", "TableDescription", "TablePartition"),
+    "client.tables.admin": ("TableAdmin", "TableDescription", "TablePartition", "TableSummary"),
     "client.tables.rows": ("Change",),
     "client.tables.table": ("Table",),
     "client.settings.tls": ("Tls",),

@@ -6,6 +6,7 @@ import { go, link, place } from "./place";
 import { visible } from "./show";
 import { Dialog } from "./ui";
 import { GroupPage, Groups } from "./pages/groups";
+import { Lake } from "./pages/lake";
 import { LetterGroups, Letters } from "./pages/letters";
 import { Access, Connections, Timed, Transactions } from "./pages/others";
 import { Overview } from "./pages/overview";
@@ -22,6 +23,7 @@ const PAGES: Entry[] = [
   { key: "d", path: "letters", name: "Dead letters" },
   { key: "m", path: "timed", name: "Timed", cluster: true },
   { key: "x", path: "transactions", name: "Transactions" },
+  { key: "l", path: "lake", name: "Lake", cluster: true },
   { key: "a", path: "access", name: "Access", cluster: true },
   { key: "c", path: "connections", name: "Connections", cluster: true },
 ];
@@ -37,6 +39,7 @@ function Page(): JSX.Element {
     case "letters": return name === undefined ? <LetterGroups /> : <Letters key={name} group={name} />;
     case "timed": return <Timed />;
     case "transactions": return <Transactions />;
+    case "lake": return <Lake />;
     case "access": return <Access />;
     case "connections": return <Connections />;
     default: return <><h1>No such page</h1><p><a href={link([])}>Overview</a></p></>;

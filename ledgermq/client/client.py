@@ -91,7 +91,7 @@ class Client(MakingProducers, Handling, LookingUp, ClusterAdmin, TopicNames):
         self.queues = QueueAdmin(context, admin, self._leasing)
         """Queue groups: list, describe, reset, delete; lease messages and answer without a member."""
         self.tables = TableAdmin(context, admin)
-        """Tables of topics, which other programs read: describe, rebuild, drop."""
+        """Tables of topics, which other programs read: list, describe, rebuild, drop."""
         self.dead_letters = DeadLetterAdmin(context, admin, self.transactions, self.groups, self.queues)
         """Dead letters: list, redrive, drop."""
         self.unresolved = UnresolvedAdmin(context, admin, self.transactions)

@@ -1411,7 +1411,7 @@ class StageOffsetsResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[CommitResult, _Mapping]]] = ..., bundle: _Optional[int] = ...) -> None: ...
 
 class InitTransactionsRequest(_message.Message):
-    __slots__ = ("transactional_id", "timeout_ms", "kind", "check_group", "nonce", "caller", "kafka")
+    __slots__ = ("transactional_id", "timeout_ms", "kind", "check_group", "nonce", "caller", "kafka", "kept_ms")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -1419,6 +1419,7 @@ class InitTransactionsRequest(_message.Message):
     NONCE_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     KAFKA_FIELD_NUMBER: _ClassVar[int]
+    KEPT_MS_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     timeout_ms: int
     kind: TransactionKind
@@ -1426,7 +1427,8 @@ class InitTransactionsRequest(_message.Message):
     nonce: bytes
     caller: int
     kafka: KafkaProducer
-    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., kind: _Optional[_Union[TransactionKind, str]] = ..., check_group: _Optional[str] = ..., nonce: _Optional[bytes] = ..., caller: _Optional[int] = ..., kafka: _Optional[_Union[KafkaProducer, _Mapping]] = ...) -> None: ...
+    kept_ms: int
+    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., kind: _Optional[_Union[TransactionKind, str]] = ..., check_group: _Optional[str] = ..., nonce: _Optional[bytes] = ..., caller: _Optional[int] = ..., kafka: _Optional[_Union[KafkaProducer, _Mapping]] = ..., kept_ms: _Optional[int] = ...) -> None: ...
 
 class KafkaProducer(_message.Message):
     __slots__ = ("id", "epoch")
@@ -1437,18 +1439,22 @@ class KafkaProducer(_message.Message):
     def __init__(self, id: _Optional[bytes] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class InitTransactionsResponse(_message.Message):
-    __slots__ = ("producer_id", "epoch", "coordinator", "timeout_ms", "now_us")
+    __slots__ = ("producer_id", "epoch", "coordinator", "timeout_ms", "now_us", "former", "kept_ms")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     COORDINATOR_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     NOW_US_FIELD_NUMBER: _ClassVar[int]
+    FORMER_FIELD_NUMBER: _ClassVar[int]
+    KEPT_MS_FIELD_NUMBER: _ClassVar[int]
     producer_id: bytes
     epoch: int
     coordinator: int
     timeout_ms: int
     now_us: int
-    def __init__(self, producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., coordinator: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., now_us: _Optional[int] = ...) -> None: ...
+    former: TransactionState
+    kept_ms: int
+    def __init__(self, producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., coordinator: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., now_us: _Optional[int] = ..., former: _Optional[_Union[TransactionState, str]] = ..., kept_ms: _Optional[int] = ...) -> None: ...
 
 class TransactionPart(_message.Message):
     __slots__ = ("bundle", "counts", "groups")
@@ -2493,6 +2499,58 @@ class DescribedTablePartition(_message.Message):
     parquet_end: int
     stopped: str
     def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., files: _Optional[int] = ..., rows: _Optional[int] = ..., size_bytes: _Optional[int] = ..., parquet_end: _Optional[int] = ..., stopped: _Optional[str] = ...) -> None: ...
+
+class DescribeLakeRequest(_message.Message):
+    __slots__ = ("after", "limit")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    after: str
+    limit: int
+    def __init__(self, after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class DescribeLakeResponse(_message.Message):
+    __slots__ = ("tables", "more")
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    tables: _containers.RepeatedCompositeFieldContainer[LakeTable]
+    more: bool
+    def __init__(self, tables: _Optional[_Iterable[_Union[LakeTable, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class LakeTable(_message.Message):
+    __slots__ = ("topic", "format", "folder", "is_current", "version", "version_ms", "files", "rows", "size_bytes", "missing", "behind_ms", "waits_for", "held_bytes", "foreign_objects", "stopped", "trouble")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    IS_CURRENT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_MS_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_MS_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FOREIGN_OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    format: str
+    folder: str
+    is_current: bool
+    version: int
+    version_ms: int
+    files: int
+    rows: int
+    size_bytes: int
+    missing: int
+    behind_ms: int
+    waits_for: str
+    held_bytes: int
+    foreign_objects: int
+    stopped: int
+    trouble: str
+    def __init__(self, topic: _Optional[str] = ..., format: _Optional[str] = ..., folder: _Optional[str] = ..., is_current: _Optional[bool] = ..., version: _Optional[int] = ..., version_ms: _Optional[int] = ..., files: _Optional[int] = ..., rows: _Optional[int] = ..., size_bytes: _Optional[int] = ..., missing: _Optional[int] = ..., behind_ms: _Optional[int] = ..., waits_for: _Optional[str] = ..., held_bytes: _Optional[int] = ..., foreign_objects: _Optional[int] = ..., stopped: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class ListLoadsRequest(_message.Message):
     __slots__ = ()

@@ -99,6 +99,17 @@ def _cluster() -> list[Route]:
             "Who is connected to the brokers.",
             answers={JSON: cluster.Connections},
         ),
+        Route(
+            "GET",
+            "/v1/tables",
+            cluster.list_tables,
+            "The tables of topics, which other programs read, in pages by topic.",
+            (
+                text("after", "Only topics after this one: `after` of the page before."),
+                number("limit", "Most tables of the page.", 1, cluster.TABLES_MAX, cluster.TABLES),
+            ),
+            answers={JSON: cluster.Tables},
+        ),
         Route("GET", "/v1/loads", cluster.list_loads, "What topics cost now.", answers={JSON: cluster.Loads}),
     ]
 

@@ -14,6 +14,7 @@ from ledgermq_gateway.http.call import Answer, Call
 from ledgermq_gateway.resources.parameters import whole
 
 LIMIT, LIMIT_MAX = 100, 1_000
+TABLES, TABLES_MAX = 50, 99
 T = TypeVar("T")
 
 
@@ -94,6 +95,39 @@ class Loads(Struct, kw_only=True):
     topics: list[TopicLoad]
 
 
+class TableSummary(Struct, kw_only=True):
+    """The table of a topic, which other programs read. `version`: the newest one, null: there is none yet. `files`,
+    `rows`, `size_bytes`: that it names. `missing`: offsets in Parquet files that it does not have yet, for `behind_s`
+    seconds; `waits_for` says why. `held_bytes`: of files below log starts that stay because a version names them.
+    `foreign_objects`: in its folder, that LedgerMQ did not put. `stopped`: partitions in which it stands still.
+    `trouble`: why, or why the table cannot be described, and there are no numbers then.
+    """
+
+    topic: str
+    format: str
+    folder: str
+    is_current: bool
+    version: int | None
+    changed: datetime | None
+    files: int
+    rows: int
+    size_bytes: int
+    missing: int
+    behind_s: float
+    waits_for: str
+    held_bytes: int
+    foreign_objects: int
+    stopped: int
+    trouble: str
+
+
+class Tables(Struct, kw_only=True):
+    """A page of tables, by topic. `after`: what to ask for next; null at the end."""
+
+    tables: list[TableSummary]
+    after: str | None
+
+
 def _shown(found: Sequence[object], kind: type[T]) -> T:
     """Return what the SDK has found, as the answer names its fields."""
     return msgspec.convert(found, kind, from_attributes=True)
@@ -119,6 +153,13 @@ async def list_lags(call: Call) -> Answer:
     page = set(groups[:limit])
     lags = _shown([each for each in found if each.group in page], list[Lag])
     return Answer(msgspec.json.encode(Lags(lags=lags, after=groups[limit - 1] if len(groups) > limit else None)))
+
+
+async def list_tables(call: Call) -> Answer:
+    limit = whole(call.query, "limit", TABLES, 1, TABLES_MAX)
+    found = await call.caller.client.tables.list(after=call.query.get("after", ""), limit=limit + 1)
+    tables = _shown(found[:limit], list[TableSummary])
+    return Answer(msgspec.json.encode(Tables(tables=tables, after=tables[-1].topic if len(found) > limit else None)))
 
 
 async def list_loads(call: Call) -> Answer:

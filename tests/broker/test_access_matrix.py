@@ -155,6 +155,7 @@ SAMPLES: dict[str, Sample] = {
     "list_lags": Sample(pb.ListLagsRequest, ()),
     "list_loads": Sample(pb.ListLoadsRequest, ("cluster",)),
     "drop_table": Sample(lambda: pb.DropTableRequest(topic=TOPIC), ("alter orders",)),
+    "describe_lake": Sample(pb.DescribeLakeRequest, ("cluster",)),
     "describe_table": Sample(lambda: pb.DescribeTableRequest(topic=TOPIC), ("describe orders",)),
     "drain_broker": Sample(lambda: pb.DrainBrokerRequest(address="another:1"), ("cluster",)),
     "slowest_commits": Sample(pb.SlowestCommitsRequest, FROM_A_BROKER),

@@ -45,6 +45,7 @@ PAGES = (
         "letters/mailer",
         "timed",
         "transactions",
+        "lake",
         "access",
         "connections",
     ),

@@ -17,6 +17,8 @@ def test_a_table_is_described(shell: Shell) -> None:
     said = shell.json("table", "describe", "tabled")
     assert (said["topic"], said["format"], said["rows"], len(said["partition_list"])) == ("tabled", "delta", 0, 2)
     assert said["folder"] == f"{shell.root.as_uri()}/parquet/topic=tabled/"
+    [row] = shell.json("table", "list")["tables"]
+    assert (row["topic"], row["format"], row["rows"], row["trouble"]) == ("tabled", "delta", 0, "")
     assert "waits for" in shell("table", "describe", "tabled").out
     with ledgermq.sync.connect(shell.address) as client:
         assert client.tables.describe("tabled").generation == said["generation"]

@@ -43,15 +43,29 @@ async def test_brokers_connections_queues_and_transactions() -> None:
         found = (await at.http.get("/v1/brokers")).json()["brokers"]
         assert {each["address"] for each in found} == {"broker-0:1", "broker-1:1"}
         assert all(each["settings"]["heartbeat_interval_ms"] == "1000" for each in found)
-        for path, field in (("connections", "connections"), ("queues", "queues"), ("transactions", "transactions")):
+        for path in ("connections", "queues", "transactions", "tables"):
             answer = await at.http.get(f"/v1/{path}")
-            assert (answer.status_code, answer.json()[field]) == (200, []), path
+            assert (answer.status_code, answer.json()[path]) == (200, []), path
         assert (await at.http.get("/v1/loads")).status_code == 200
 
 
 async def test_who_may_not_see_the_cluster_gets_403() -> None:
     async with world(rules=True) as at:
         alice = await at.user("alice", "describe t")
-        for path in ("brokers", "connections", "loads"):
+        for path in ("brokers", "connections", "loads", "tables"):
             assert (await at.http.get(f"/v1/{path}", headers=alice)).status_code == 403, path
         assert (await at.http.get("/v1/lags", headers=alice)).json() == {"lags": [], "after": None}
+
+
+async def test_tables_come_in_pages() -> None:
+    async with world(brokers=2) as at:
+        settings = {"table.format": "delta", "table.delta.place": "topic"}
+        for name in ("a", "b", "c"):
+            made = await at.http.post("/v1/topics", json={"name": name, "partitions": 1, "settings": settings})
+            assert made.status_code == 201, made.text
+        page = (await at.http.get("/v1/tables?limit=2")).json()
+        assert ([each["topic"] for each in page["tables"]], page["after"]) == (["a", "b"], "b")
+        first = page["tables"][0]
+        assert (first["format"], first["version"], first["rows"], first["trouble"]) == ("delta", None, 0, "")
+        rest = (await at.http.get(f"/v1/tables?limit=2&after={page['after']}")).json()
+        assert ([each["topic"] for each in rest["tables"]], rest["after"]) == (["c"], None)

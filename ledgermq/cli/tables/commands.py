@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -25,15 +26,40 @@ from ledgermq.cli.session import connected
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topic)]
 
+TABLE_COLUMNS = (
+    *("topic", "format", "version", "rows", "files", "size_bytes", "missing", "behind_s", "held_bytes", "trouble"),
+)
 PARTITION_COLUMNS = ("partition", "start", "end", "missing", "files", "rows", "size_bytes", "stopped")
 
 
 def register(app: typer.Typer) -> None:
     table = typer.Typer(no_args_is_help=True, epilog=EPILOG)
     app.add_typer(table, name="table", help="Show, rebuild and drop tables of topics, which other programs read.")
+    command(table, "list")(list_tables)
     command(table, "describe")(describe)
     command(table, "rebuild")(rebuild)
     command(table, "drop")(drop)
+
+
+async def list_tables(
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    debug: Debug = False,
+) -> None:
+    """Show the tables of all topics: what each has, and how far it is behind."""
+    rows: list[dict[str, Any]] = []
+    async with connected(target, timeout_s) as client:
+        while found := await client.tables.list(after=rows[-1]["topic"] if rows else ""):
+            rows += [
+                {
+                    **asdict(each),
+                    "changed": each.changed.isoformat(timespec="seconds") if each.changed else None,
+                    "behind_s": round(each.behind_s, 1),
+                }
+                for each in found
+            ]
+    show(Report("", {}, [Rows("tables", TABLE_COLUMNS, rows)]), output)
 
 
 async def describe(

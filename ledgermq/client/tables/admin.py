@@ -1,4 +1,6 @@
-"""Administration of the tables of topics (Delta): describe, rebuild, drop. The owner of partition 0 keeps a table."""
+"""Administration of the tables of topics (Delta): list, describe, rebuild, drop. The owner of partition 0 keeps a
+table.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from ledgermq.client.admin.brokers.reports import Brokers
 from ledgermq.client.admin.topics import Admin
 from ledgermq.client.connection.routing import AtOwners
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition, check_topic_text
-from ledgermq.errors import LedgerMQError, NotOwner
+from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
+
+LISTED_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +75,53 @@ class TableDescription:
         return sum(each.rows for each in self.partitions)
 
 
+@dataclass(frozen=True, slots=True)
+class TableSummary:
+    """The table of a topic, summed up over its partitions, with fields as in `TableDescription`. `missing`: offsets in
+    Parquet files that the table does not have yet. `stopped`: partitions in which it stands still. `trouble`: why in
+    the first of these, or why the table cannot be described, and there are no numbers then; "": nothing is wrong.
+    """
+
+    topic: str
+    format: str
+    folder: str
+    is_current: bool
+    version: int | None
+    changed: datetime | None
+    files: int
+    rows: int
+    size_bytes: int
+    missing: int
+    behind_s: float
+    waits_for: str
+    held_bytes: int
+    foreign_objects: int
+    stopped: int
+    trouble: str
+
+
 class TableAdmin:
     """The tables of topics, as `client.tables`. Every call ends within the client's `timeout_s`."""
 
     def __init__(self, context: ClientContext, admin: Admin) -> None:
         self._context = context
         self._admin = admin
+        self._brokers = Brokers(context)
+
+    async def list(self, *, after: str = "", limit: int = 100) -> Sequence[TableSummary]:
+        """Return a page of the tables of all topics, by topic: the first `limit` (100 at most) behind that of `after`.
+
+        That is one call of each broker; each reads the log of each of its tables in the page. A table that changes its
+        owner meanwhile may be missing. Raises Unauthorized (it needs the right `cluster`), InvalidRequest (a broker of
+        an earlier release runs, which it names), and Unavailable while a broker does not answer.
+        """
+        if not 0 < limit <= LISTED_MAX:
+            raise InvalidRequest(f"limit must be 1 to {LISTED_MAX}, not {limit}")
+        request = pb.DescribeLakeRequest(after=after, limit=limit)
+        deadline = self._context.connections.deadline()
+        answers = await self._brokers.each(deadline, lambda at: at.describe_lake(request))
+        found = {table.topic: table for answer in answers for table in answer.tables}
+        return [_summary(found[topic]) for topic in sorted(found)[:limit]]
 
     async def describe(self, topic: str) -> TableDescription:
         """Return what the newest version of a topic's table says, and how far it is behind.
@@ -143,6 +189,27 @@ def _description(topic: str, found: pb.DescribeTableResponse) -> TableDescriptio
         found.foreign_objects,
         tuple(found.foreign),
         tuple(_partition(number, each) for number, each in enumerate(found.partitions)),
+    )
+
+
+def _summary(found: pb.LakeTable) -> TableSummary:
+    return TableSummary(
+        found.topic,
+        found.format,
+        found.folder,
+        found.is_current,
+        found.version if found.HasField("version") else None,
+        datetime.fromtimestamp(found.version_ms / 1000, UTC) if found.version_ms else None,
+        found.files,
+        found.rows,
+        found.size_bytes,
+        found.missing,
+        found.behind_ms / 1000,
+        found.waits_for,
+        found.held_bytes,
+        found.foreign_objects,
+        found.stopped,
+        found.trouble,
     )
 
 

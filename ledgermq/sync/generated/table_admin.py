@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ledgermq.client.tables.admin import TableAdmin as AsyncTableAdmin
-from ledgermq.client.tables.admin import TableDescription
+from ledgermq.client.tables.admin import TableDescription, TableSummary
 from ledgermq.sync.background import Background
 
 
@@ -13,6 +15,15 @@ class TableAdmin:
     def __init__(self, background: Background, inner: AsyncTableAdmin) -> None:
         self._background = background
         self._inner = inner
+
+    def list(self, *, after: str = "", limit: int = 100) -> Sequence[TableSummary]:
+        """Return a page of the tables of all topics, by topic: the first `limit` (100 at most) behind that of `after`.
+
+        That is one call of each broker; each reads the log of each of its tables in the page. A table that changes its
+        owner meanwhile may be missing. Raises Unauthorized (it needs the right `cluster`), InvalidRequest (a broker of
+        an earlier release runs, which it names), and Unavailable while a broker does not answer.
+        """
+        return self._background.run(self._inner.list(after=after, limit=limit))
 
     def describe(self, topic: str) -> TableDescription:
         """Return what the newest version of a topic's table says, and how far it is behind.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ledgermq.errors import InvalidRequest
+from ledgermq.errors import InvalidRequest, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.runtime.tasks import all_of
 from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.metadata.followed import Metadata
@@ -18,6 +19,10 @@ from ledgermq_ledger.topics.topic import Topic
 
 FOREIGN_MAX = 20
 """Keys of one answer."""
+TABLES_MAX = 100
+"""Tables of one answer."""
+TABLES_AT_ONCE = 4
+"""Tables whose logs are read at a time."""
 
 
 class TablePath:
@@ -38,6 +43,44 @@ class TablePath:
         root = f"{context.store.url.rstrip('/')}/" if context.store.url else ""
         return _answer(topic, root, facts, context.tables.get((bundle, topic.name)))
 
+    async def describe_lake(self, request: pb.DescribeLakeRequest) -> pb.DescribeLakeResponse:
+        """Return a page of the tables whose first partition this broker owns. One that cannot be described says why."""
+        limit = min(request.limit or TABLES_MAX, TABLES_MAX)
+        topics = sorted(
+            name
+            for name, topic in self._context.catalog().topics_by_name.items()
+            if name > request.after and _is_kept(topic) and topic.bundles[0] in self._ownership.opened
+        )
+        tables = await all_of(map(self._lake_table, topics[:limit]), TABLES_AT_ONCE)
+        return pb.DescribeLakeResponse(tables=tables, more=len(topics) > limit)
+
+    async def _lake_table(self, topic: str) -> pb.LakeTable:
+        try:
+            found = await self.describe_table(pb.DescribeTableRequest(topic=topic))
+        except LedgerMQError as error:
+            return pb.LakeTable(topic=topic, trouble=error.message)
+        stopped = [each.stopped for each in found.partitions if each.stopped]
+        table = pb.LakeTable(
+            topic=topic,
+            format=found.format,
+            folder=found.folder,
+            is_current=found.is_current,
+            version_ms=found.version_ms,
+            files=sum(each.files for each in found.partitions),
+            rows=sum(each.rows for each in found.partitions),
+            size_bytes=sum(each.size_bytes for each in found.partitions),
+            missing=sum(max(0, each.parquet_end - each.end) for each in found.partitions),
+            behind_ms=found.behind_ms,
+            waits_for=found.waits_for,
+            held_bytes=found.held_bytes,
+            foreign_objects=found.foreign_objects,
+            stopped=len(stopped),
+            trouble=next(iter(stopped), ""),
+        )
+        if found.HasField("version"):
+            table.version = found.version
+        return table
+
     async def drop_table(self, request: pb.DropTableRequest) -> pb.DropTableResponse:
         """Any broker may. Raises UnknownTopic, InvalidRequest (the topic has its table yet), and what `empty_table`
         raises.
@@ -53,6 +96,10 @@ class TablePath:
             await bring_facts_into_force(replace(context.ledger(bundle), known=None), context.catalog())
         await empty_table(context.store, context.cluster.cluster_id, topic, context.sources)
         return pb.DropTableResponse()
+
+
+def _is_kept(topic: Topic) -> bool:
+    return not topic.internal and topic.living and topic.settings.table_generation > 0
 
 
 def _answer(topic: Topic, root: str, facts: TableFacts, state: TableState | None) -> pb.DescribeTableResponse:
