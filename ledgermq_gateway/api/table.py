@@ -10,7 +10,7 @@ from dataclasses import replace
 from ledgermq_gateway.api.operating import operating_routes
 from ledgermq_gateway.api.route import Body, Parameter, Route
 from ledgermq_gateway.http.call import ARROW, EVENTS, JSON, NDJSON, OCTETS
-from ledgermq_gateway.records import events, reading, transactions, writing
+from ledgermq_gateway.records import downloads, events, reading, transactions, writing
 from ledgermq_gateway.records.bodies import RecordsIn
 from ledgermq_gateway.records.forms import VALUES
 from ledgermq_gateway.resources import access, cluster, groups, lookup, own, topics
@@ -52,6 +52,7 @@ def table(is_ready: Callable[[], bool], version: str) -> tuple[Route, ...]:
         *_cluster(),
         *_topics(),
         *_records(),
+        *_bulk(),
         *_groups(),
         *_lookup(),
         *operating_routes(),
@@ -197,15 +198,6 @@ def _records() -> list[Route]:
             {JSON: writing.StoredRecords},
         ),
         Route(
-            "POST",
-            "/v1/transactions",
-            transactions.post_transaction,
-            "Write records of any topics, all of them or none.",
-            (TRANSACTION_KEY,),
-            Body({JSON: transactions.TransactionIn}),
-            {JSON: transactions.TransactionOut},
-        ),
-        Route(
             "GET",
             "/v1/topics/{topic}/partitions/{partition}/records",
             reading.get_partition,
@@ -243,6 +235,36 @@ def _records() -> list[Route]:
                 VALUES,
             ),
             answers={EVENTS: None},
+        ),
+    ]
+
+
+def _bulk() -> list[Route]:
+    return [
+        Route(
+            "POST",
+            "/v1/transactions",
+            transactions.post_transaction,
+            "Write records of any topics, all of them or none.",
+            (TRANSACTION_KEY,),
+            Body({JSON: transactions.TransactionIn}),
+            {JSON: transactions.TransactionOut},
+        ),
+        Route(
+            "GET",
+            "/v1/topics/{topic}/download",
+            downloads.get_download,
+            "A range of a topic as a file, sent as it is read.",
+            (
+                text("from", f"Where the range begins: {POSITION_HELP}", default="earliest"),
+                text("to", "Where it ends, in the same forms; records that come later are left out.", default="latest"),
+                text("partitions", "Numbers with commas between; all, if not given."),
+                number("limit", "Most records.", 1, downloads.RECORDS_MAX, downloads.RECORDS),
+                *FILTERS,
+                chosen("format", "The form of the file.", downloads.FORMATS),
+                VALUES,
+            ),
+            answers={NDJSON: None, ARROW: None},
         ),
     ]
 

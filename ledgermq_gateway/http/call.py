@@ -66,4 +66,8 @@ class Stream:
     headers: tuple[tuple[str, str], ...] = ()
 
 
+class BrokenAnswer(Exception):
+    """A stream cannot go on, and its reader must not take what it has for the whole."""
+
+
 Handler = Callable[[Call], Awaitable[Answer | Stream]]

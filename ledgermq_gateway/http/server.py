@@ -32,7 +32,7 @@ from ledgermq_gateway.callers import Callers
 from ledgermq_gateway.connections import SAFE, Connections, Pieces, bounds_of
 from ledgermq_gateway.http import problems
 from ledgermq_gateway.http.bodies import read_body, too_large
-from ledgermq_gateway.http.call import JSON, NDJSON, Answer, Call, Stream
+from ledgermq_gateway.http.call import JSON, NDJSON, Answer, BrokenAnswer, Call, Stream
 from ledgermq_gateway.http.metrics import Metrics
 from ledgermq_gateway.http.problems import Problem, problem_of
 from ledgermq_gateway.http.requests import (
@@ -307,8 +307,13 @@ class HttpServer:
         response.force_close()
         async with stream.held, aclosing(stream.chunks) as chunks:
             await response.prepare(request)
-            async for chunk in chunks:
-                await self._taken(request, response.write(chunk))
+            try:
+                async for chunk in chunks:
+                    await self._taken(request, response.write(chunk))
+            except BrokenAnswer as broken:
+                if request.transport is not None:
+                    request.transport.abort()
+                raise ConnectionResetError("the answer was broken off") from broken
         return response
 
     async def _sent(self, request: web.BaseRequest, response: web.StreamResponse) -> None:

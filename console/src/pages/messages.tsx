@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Problem, events, query, signedOut, part } from "../api";
+import { Problem, events, isKept, query, signedOut, part } from "../api";
 import { link, place, set } from "../place";
 import { bytesOf, count, hex, oneLine, visible } from "../show";
 import { Choice, type Column, Field, Table, Trouble, When, useGet } from "../ui";
@@ -44,6 +44,12 @@ export function pathOf(topic: TopicDetails, params: Record<string, string>): { p
   return { path: `${at}/records${query({ ...which, partitions: chosen(topic, partition), limit: LIMIT, tags, filter })}`, newest };
 }
 
+// The same records as a file. A link carries the cookie, so a token that is kept in the page's memory cannot do it.
+export function downloadOf(topic: TopicDetails, params: Record<string, string>): string {
+  const { partition = "", from = "newest", tags = "", filter = "" } = params;
+  return `/v1/topics/${part(topic.name)}/download${query({ from: from === "newest" ? "earliest" : from, partitions: chosen(topic, partition), tags, filter })}`;
+}
+
 export function Messages({ topic }: { topic: TopicDetails }): JSX.Element {
   const params = place.value.params;
   const { partition = "", from = "newest", key = "", tags = "", filter = "", live = "", open = "", cursor = "" } = params;
@@ -74,6 +80,7 @@ export function Messages({ topic }: { topic: TopicDetails }): JSX.Element {
             {cursor && <button type="button" onClick={() => search({})}>{newest ? "Newest" : "Back to the beginning"}</button>}
             {!isEnd && <button type="button" onClick={() => set({ cursor: next, open: undefined })}>{newest ? `Older ${LIMIT}` : `Next ${LIMIT}`}</button>}
             <button type="button" onClick={page.reload}>Reload</button>
+            {!key && !isKept() && <a href={downloadOf(topic, params)} download>{`Download ${newest ? "all" : "from here on"}, 100,000 at most`}</a>}
           </div>
         </>
       )}

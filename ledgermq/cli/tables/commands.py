@@ -45,7 +45,6 @@ async def list_tables(
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
-    debug: Debug = False,
 ) -> None:
     """Show the tables of all topics: what each has, and how far it is behind."""
     rows: list[dict[str, Any]] = []

@@ -132,15 +132,15 @@ class TransactionClient(TransactionAdmin):
         kept: str | float | timedelta = "1h",
         **settings: Unpack[ProducerOptions[S]],
     ) -> SentOnce:
-        """Send records of any topics, all or none, in a transaction of its own. A call that is repeated with the same
+        """Send records of any topics, all or none, in one transaction. A call that is repeated with the same
         id, by any process, commits nothing twice: it returns that the transaction was committed before.
 
             sent = client.transactions.send_once("shop.order-17", [("orders", order), ("mails", mail)])
 
         Records of earlier and later calls are not compared. Two calls at a time: one of them raises TransactionFenced,
-        and may be repeated. `open_max`: its time-out, as in `client.transactions(…)`. `kept`: a duration for which the cluster knows
-        the id after its last use, at least the time-out; afterwards a call is a new one. `settings`: those of
-        `ProducerSettings`, without `acks` and `idempotent`.
+        and may be repeated. `open_max`: its time-out, as in `client.transactions(…)`. `kept`: a duration for which the
+        cluster knows the id after its last use, at least the time-out; afterwards a call is a new one. `settings`:
+        those of `ProducerSettings`, without `acks` and `idempotent`.
 
         Raises what `Transaction.commit` raises. After TransactionAborted, TransactionFenced and
         TransactionOutcomeUnknown repeat the call with the same id. Raises InvalidRequest, InvalidConfig, InvalidRecord,
