@@ -40,6 +40,13 @@ ATTEMPTS_MAX = 10
 OnCleaned = Callable[[CleaningTask, CleaningOutcome], None]
 
 
+def _rereads_of(place: PartitionId) -> Rereads:
+    return Rereads(
+        ATTEMPTS_MAX,
+        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later",
+    )
+
+
 def place_of(topic: Topic, partition: int) -> PartitionId:
     return PartitionId(topic.id, partition)
 
@@ -62,10 +69,7 @@ async def clean_partition(
     """
     store, cluster = compaction.store, compaction.cluster
     place, bundle = place_of(topic, partition), topic.bundles[partition]
-    rereads = Rereads(
-        ATTEMPTS_MAX,
-        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later",
-    )
+    rereads = _rereads_of(place)
     while True:
         rereads.begin()
         unpublished = await _unpublished(compaction, place) if not topic.settings.keyed else frozenset[int]()
@@ -120,10 +124,7 @@ async def _look(
     For a topic that is no longer keyed, without the log: none of it has to be cleaned.
     """
     place, bundle = place_of(topic, partition), topic.bundles[partition]
-    rereads = Rereads(
-        ATTEMPTS_MAX,
-        f"{keys.keyed_folder(place)}: other processes changed it during each attempt to read it; retry later",
-    )
+    rereads = _rereads_of(place)
     while True:
         rereads.begin()
         published = await newest_version(store, place)

@@ -24,14 +24,15 @@ Errors that a backend raises, and no others:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from ledgermq import buffers
-from ledgermq.errors import LedgerMQError, RetriableError
+from ledgermq.errors import InvalidRequest, LedgerMQError, RetriableError
 
 Buffer = buffers.Buffer
+P = TypeVar("P")
 
 FENCES = "parquet/_tmp/"
 """A folder for the stores themselves: an object put under a fence stays below it until it is whole.
@@ -83,6 +84,24 @@ class FencedPuts(ABC):
     @abstractmethod
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         """Create `key` whole. Raises AlreadyExists, FenceClosed, StoreUncertain, StoreThrottled."""
+
+
+class OpenedPuts(FencedPuts, Generic[P]):
+    """Puts of a store under one fence. `places`: where the store puts each of the keys for which it was opened.
+    `put(key, place, buffers)` raises as `FencedPuts.put_if_absent`.
+    """
+
+    def __init__(
+        self, fence: str, places: Mapping[str, P], put: Callable[[str, P, Sequence[Buffer]], Awaitable[None]]
+    ) -> None:
+        self._fence = fence
+        self._places = places
+        self._put = put
+
+    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
+        if key not in self._places:
+            raise InvalidRequest(f"fence {self._fence} was not opened for {key}")
+        await self._put(key, self._places[key], buffers)
 
 
 class ObjectStore(ABC):

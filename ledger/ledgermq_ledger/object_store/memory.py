@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from ledgermq.errors import InvalidRequest
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import (
     AlreadyExists,
@@ -21,6 +21,7 @@ from ledgermq_ledger.object_store.contract import (
     ObjectInfo,
     ObjectMissing,
     ObjectStore,
+    OpenedPuts,
 )
 from ledgermq_ledger.object_store.names import check_fence, check_key, check_prefix, is_shown
 
@@ -99,7 +100,7 @@ class MemoryStore(ObjectStore):
     async def fenced_puts(self, fence: str, keys: Sequence[str], url_life_ms: int) -> FencedPuts:
         if check_fence(fence) not in self._fences:
             raise FenceClosed(f"fence {fence} is not open")
-        return _MemoryFencedPuts(self, fence, frozenset(check_key(key) for key in keys))
+        return OpenedPuts(fence, {check_key(key): None for key in keys}, partial(self._put_fenced, fence))
 
     async def close_fence(self, fence: str) -> None:
         self._fences.discard(check_fence(fence))
@@ -125,6 +126,9 @@ class MemoryStore(ObjectStore):
         if self._objects.pop(key, None) is not None:
             del self._keys[bisect_right(self._keys, key) - 1]
 
+    async def _put_fenced(self, fence: str, key: str, place: None, buffers: Sequence[Buffer]) -> None:
+        self._create_fenced(fence, key, buffers)
+
     def _create_fenced(self, fence: str, key: str, buffers: Sequence[Buffer]) -> None:
         if fence not in self._fences:
             raise FenceClosed(f"fence {fence} is closed", object_key=key)
@@ -135,15 +139,3 @@ class MemoryStore(ObjectStore):
         if found is None:
             raise ObjectMissing(f"no object {key}", object_key=key)
         return found
-
-
-class _MemoryFencedPuts(FencedPuts):
-    def __init__(self, store: MemoryStore, fence: str, keys: frozenset[str]) -> None:
-        self._store = store
-        self._fence = fence
-        self._keys = keys
-
-    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        if key not in self._keys:
-            raise InvalidRequest(f"fence {self._fence} was not opened for {key}")
-        self._store._create_fenced(self._fence, key, buffers)

@@ -15,7 +15,7 @@ from ledgermq.cli.arguments.options import (
     Timeout,
 )
 from ledgermq.cli.output.exit_codes import EPILOG
-from ledgermq.cli.output.report import Report, Rows, show
+from ledgermq.cli.output.report import Report, Rows, show, show_rows
 from ledgermq.cli.output.reporting import command
 from ledgermq.cli.output.terminal import notes
 from ledgermq.cli.session import connected
@@ -147,10 +147,8 @@ async def list_quotas(
     """List the quotas."""
     async with connected(target, timeout_s) as client:
         quotas = await client.quotas.list()
-    if not quotas and output is OutputFormat.TABLE:
-        notes().print("There is no quota yet. `ledgermq quota set` stores one.")
-        return
-    show(Report("", tables=[Rows("quotas", COLUMNS, [_facts(quota) for quota in quotas])]), output)
+    rows = Rows("quotas", COLUMNS, [_facts(quota) for quota in quotas])
+    show_rows(rows, output, "There is no quota yet. `ledgermq quota set` stores one.")
 
 
 async def describe_quota(

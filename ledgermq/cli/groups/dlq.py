@@ -24,7 +24,7 @@ from ledgermq.cli.arguments.start import parse_start
 from ledgermq.cli.messages.consume import Form, Printer, ResultFormat, chosen_format
 from ledgermq.cli.messages.formats import MessageFormat
 from ledgermq.cli.output.exit_codes import EPILOG
-from ledgermq.cli.output.report import Report, Rows, at_time, show
+from ledgermq.cli.output.report import Report, Rows, at_time, show, show_rows
 from ledgermq.cli.output.reporting import command
 from ledgermq.cli.output.terminal import confirm, notes, progress_of_items
 from ledgermq.cli.session import connected_session
@@ -111,10 +111,9 @@ async def list_letters(
             shown = found.letters[: most - len(rows)]
             rows += [row_of(name, letter) for letter in shown]
             left_out += found.more + len(found.letters) - len(shown)
-    if output is OutputFormat.TABLE and not rows:
-        notes().print("There is no dead letter." if settled else "No dead letter waits.")
-        return
-    show(Report("", tables=[Rows("letters", COLUMNS, rows)]), output)
+    show_rows(
+        Rows("letters", COLUMNS, rows), output, "There is no dead letter." if settled else "No dead letter waits."
+    )
     if left_out:
         notes().print(f"{left_out} more are not listed: use --max, or a filter.")
 

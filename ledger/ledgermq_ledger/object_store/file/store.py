@@ -27,7 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from ledgermq.errors import InvalidRequest, LedgerMQError, StoreUnusable
+from ledgermq.errors import LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import (
     FENCES,
@@ -38,6 +38,7 @@ from ledgermq_ledger.object_store.contract import (
     ObjectInfo,
     ObjectMissing,
     ObjectStore,
+    OpenedPuts,
     StoreUncertain,
 )
 from ledgermq_ledger.object_store.file.disk import Disk, read, read_range, remove, store_errors, write_temp
@@ -145,7 +146,7 @@ class FileStore(ObjectStore):
         folder = self._fences / check_fence(fence)
         if not await self._run(self._readers, fence, folder.is_dir):
             raise FenceClosed(f"fence {fence} is not open")
-        return _FileFencedPuts(self, folder, {key: self._path(key) for key in keys})
+        return OpenedPuts(fence, {key: self._path(key) for key in keys}, partial(self._put_fenced, folder))
 
     async def close_fence(self, fence: str) -> None:
         folder = self._fences / check_fence(fence)
@@ -170,8 +171,7 @@ class FileStore(ObjectStore):
             for pool in (self._readers, self._writers):
                 await asyncio.to_thread(pool.shutdown, True, cancel_futures=True)
 
-    async def put_fenced(self, folder: Path, key: str, path: Path, buffers: Sequence[Buffer]) -> None:
-        """For this module's `FencedPuts`."""
+    async def _put_fenced(self, folder: Path, key: str, path: Path, buffers: Sequence[Buffer]) -> None:
         size_bytes = sum(memoryview(buffer).nbytes for buffer in buffers)
         spend = partial(self._reserve.spend_half, size_bytes=size_bytes)
         await self._write(
@@ -265,18 +265,6 @@ def _in_target(key: str) -> Iterator[None]:
         raise StoreUnusable(
             f"{key}: a file is in the place of a folder, or a folder in the place of a file", object_key=key
         ) from e
-
-
-class _FileFencedPuts(FencedPuts):
-    def __init__(self, store: FileStore, folder: Path, paths: dict[str, Path]) -> None:
-        self._store = store
-        self._folder = folder
-        self._paths = paths
-
-    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        if key not in self._paths:
-            raise InvalidRequest(f"fence {self._folder.name} was not opened for {key}")
-        await self._store.put_fenced(self._folder, key, self._paths[key], buffers)
 
 
 def _create_fenced(disk: Disk, key: str, temp: Path, path: Path, buffers: Sequence[Buffer]) -> None:

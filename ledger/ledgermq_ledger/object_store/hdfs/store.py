@@ -30,7 +30,7 @@ from urllib.parse import unquote, urlsplit
 
 from hdfs_native import Client, FileStatus, WriteOptions
 
-from ledgermq.errors import InvalidConfig, InvalidRequest, LedgerMQError, StoreUnusable
+from ledgermq.errors import InvalidConfig, LedgerMQError, StoreUnusable
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import (
     FENCES,
@@ -40,6 +40,7 @@ from ledgermq_ledger.object_store.contract import (
     ObjectInfo,
     ObjectMissing,
     ObjectStore,
+    OpenedPuts,
     StoreUncertain,
 )
 from ledgermq_ledger.object_store.folder_walk import ascending
@@ -151,7 +152,7 @@ class HdfsStore(ObjectStore):
         folder = self._fence(fence)
         if not await self._is_there(folder):
             raise FenceClosed(f"fence {fence} is not open")
-        return _HdfsFencedPuts(self, folder, {key: self._path(key) for key in keys})
+        return OpenedPuts(fence, {key: self._path(key) for key in keys}, partial(self._put_fenced, folder))
 
     async def close_fence(self, fence: str) -> None:
         folder = self._fence(fence)
@@ -171,11 +172,8 @@ class HdfsStore(ObjectStore):
         for pool in (self._readers, self._writers):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    async def put_fenced(self, folder: str, key: str, path: str, buffers: Sequence[Buffer]) -> None:
-        """For this module's `FencedPuts`.
-
-        The folder is never made here: that it is there is what admits the put.
-        """
+    async def _put_fenced(self, folder: str, key: str, path: str, buffers: Sequence[Buffer]) -> None:
+        """The folder is never made here: that it is there is what admits the put."""
         try:
             await self._write(key, partial(self._create, f"{folder}/{self._sources.new_id().hex()}", path, buffers))
         except (ObjectMissing, StoreUncertain):
@@ -313,18 +311,6 @@ class HdfsStore(ObjectStore):
                     yield status.path.rpartition("/")[2], status.isdir, status
         except FileNotFoundError:
             return
-
-
-class _HdfsFencedPuts(FencedPuts):
-    def __init__(self, store: HdfsStore, folder: str, paths: dict[str, str]) -> None:
-        self._store = store
-        self._folder = folder
-        self._paths = paths
-
-    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        if key not in self._paths:
-            raise InvalidRequest(f"fence {self._folder.rpartition('/')[2]} was not opened for {key}")
-        await self._store.put_fenced(self._folder, key, self._paths[key], buffers)
 
 
 def _info(key: str, status: FileStatus) -> ObjectInfo:

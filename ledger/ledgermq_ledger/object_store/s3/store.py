@@ -20,9 +20,10 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from urllib.parse import parse_qs, urlsplit
 
-from ledgermq.errors import InvalidConfig, InvalidRequest, StoreUnusable
+from ledgermq.errors import InvalidConfig, StoreUnusable
 from ledgermq_ledger.object_store.contract import (
     Buffer,
     FenceClosed,
@@ -30,6 +31,7 @@ from ledgermq_ledger.object_store.contract import (
     ObjectInfo,
     ObjectMissing,
     ObjectStore,
+    OpenedPuts,
     StoreUncertain,
 )
 from ledgermq_ledger.object_store.names import check_fence, check_key, check_prefix, is_shown
@@ -180,7 +182,7 @@ class S3Store(ObjectStore):
                     f"this machine's clock and the object store's are {apart_ms} ms apart, too far for URLs that live "
                     f"{url_life_ms} ms: set this machine's clock, best by NTP"
                 )
-        return _S3FencedPuts(self, fence, urls, url_life_ms / 1000)
+        return OpenedPuts(fence, urls, partial(self.put_presigned, seconds_max=url_life_ms / 1000))
 
     async def close_fence(self, fence: str) -> None:
         check_fence(fence)
@@ -199,7 +201,6 @@ class S3Store(ObjectStore):
         await self._signed.close()
 
     async def put_presigned(self, key: str, url: str, buffers: Sequence[Buffer], seconds_max: float) -> None:
-        """For this module's `FencedPuts`."""
         with contract_errors(key, puts=True):
             try:
                 await self._signed.put_signed(url, buffers, seconds_max)
@@ -226,16 +227,3 @@ def signed_ms(url: str) -> int:
     """When a presigned URL was signed: what the store counts its life from, to the second."""
     signed = parse_qs(urlsplit(url).query)["X-Amz-Date"][0]
     return int(datetime.strptime(signed, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()) * 1000
-
-
-class _S3FencedPuts(FencedPuts):
-    def __init__(self, store: S3Store, fence: str, urls: dict[str, str], seconds_max: float) -> None:
-        self._store = store
-        self._fence = fence
-        self._urls = urls
-        self._seconds_max = seconds_max
-
-    async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
-        if key not in self._urls:
-            raise InvalidRequest(f"fence {self._fence} was not opened for {key}")
-        await self._store.put_presigned(key, self._urls[key], buffers, self._seconds_max)
