@@ -1,9 +1,11 @@
-"""A client of LedgerMQ's protocol in a hundred lines, without the SDK: what docs/protocol.md calls levels 1 and 2.
+"""A client of LedgerMQ's protocol without the SDK: what docs/protocol.md calls levels 1 and 2.
 
 It needs a gRPC library, an Arrow library, CRC-32C and the classes generated from ledgermq.proto, as any language has
-them. Here they come from the package `ledgermq`; nothing else of it is used.
+them. Here they come from the package `ledgermq`; nothing else of it is used. It has the tasks that `ledgermq
+conformance` asks of a client: topic, partition, and which numbers to store, or which records to print.
 
-    python examples/protocol/minimal_client.py localhost:9650 orders
+    python examples/protocol/minimal_client.py produce localhost:9650 orders 0 1 10
+    python examples/protocol/minimal_client.py fetch localhost:9650 orders 0 0 10
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
-from typing import TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 import grpc
 import pyarrow as pa
@@ -34,12 +37,17 @@ SCHEMA = pa.schema(
 )
 RETRIABLE = {"NOT_OWNER", "UNAVAILABLE", "TOPIC_BEING_DELETED", "RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", "STORE_FULL"}
 LIMITS = [("grpc.max_receive_message_length", 34 * 1024 * 1024), ("grpc.max_send_message_length", 34 * 1024 * 1024)]
-ANSWER_S = 10.0
+ANSWER_S = 40.0
+BATCH = 4
 M = TypeVar("M", bound=Message)
 
 
 class Refused(Exception):
     """A broker's error that no retry mends."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
 
 
 class MinimalClient:
@@ -64,31 +72,33 @@ class MinimalClient:
         )
         if session.opened_slot is None:
             wanted = pb.OpenProducerRequest(partitions=[pb.TopicPartition(topic=topic, partition=partition)])
-            opened = self._retry(topic, partition, "OpenProducer", wanted, pb.OpenProducerResponse)
+            opened = self.retry(topic, partition, "OpenProducer", wanted, pb.OpenProducerResponse)
             session.opened_slot = opened.partitions[0].opened_slot
         batch.producer.id, batch.producer.epoch = session.id, 0
         batch.producer.sequence, batch.producer.opened_slot = session.sequence, session.opened_slot
         request = pb.ProduceRequest(header=pb.ProduceHeader(batches=[batch]), payload=payload)
-        stored = self._retry(topic, partition, "ProduceOnce", request, pb.ProduceResponse)
+        stored = self.retry(topic, partition, "ProduceOnce", request, pb.ProduceResponse)
         session.sequence += len(values)
         return stored.results[0].base_offset
 
-    def fetch(self, topic: str, partition: int, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the offsets and values of the records that are there now, from an offset on."""
+    def fetch(self, topic: str, partition: int, offset: int, wait_ms: int = 0) -> Iterator[tuple[int, bytes]]:
+        """Yield the offsets and values of the records from an offset on, until none has come for `wait_ms`."""
         while True:
             want = pb.FetchPartition(topic=topic, partition=partition, offset=offset)
-            request = pb.FetchRequest(partitions=[want], max_wait_ms=0)
-            found = batches_of(self._retry(topic, partition, "FetchOnce", request, pb.FetchResponse))
+            request = pb.FetchRequest(partitions=[want], max_wait_ms=wait_ms)
+            found = batches_of(self.retry(topic, partition, "FetchOnce", request, pb.FetchResponse))
             for base, data in found:
-                for row, value in enumerate(records_of(data)):
+                for row, value in records_of(data):
                     if base + row >= offset:  # the first batch may begin below it
                         yield base + row, value
-                        offset = base + row + 1
+                offset = max(offset, base + pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA).num_rows)
             if not found:
                 return
 
-    def _retry(self, topic: str, partition: int, method: str, request: Message, answers: type[M]) -> M:
-        """Call the owner of the partition, whom answers name. A batch that is sent again is stored once."""
+    def retry(self, topic: str, partition: int, method: str, request: Message, answers: type[M]) -> M:
+        """Call the owner of the partition, whom answers name. A batch that is sent again is stored once. For the
+        coordinator of a group, `topic` is another name.
+        """
         pause_s, place = 0.05, (topic, partition)
         for _ in range(60):
             address = self._owners.get(place, self._first)
@@ -100,14 +110,14 @@ class MinimalClient:
             except grpc.RpcError as failed:
                 error = error_of(failed)
             if error.code not in RETRIABLE:
-                raise Refused(f"{error.code}: {error.message}")
+                raise Refused(error.code, error.message)
             if error.owner and error.owner != address:
                 self._owners[place] = error.owner
             else:
                 self._owners.pop(place, None)
                 time.sleep(max(pause_s, error.retry_after_ms / 1000))
                 pause_s = min(2.0, pause_s * 2)
-        raise Refused(f"the owner of {topic}-{partition} did not answer")
+        raise Refused("UNAVAILABLE", f"the owner of {topic}-{partition} did not answer")
 
     def _call(self, address: str, method: str, request: Message, answers: type[M]) -> M:
         if address not in self._channels:
@@ -142,8 +152,15 @@ def batch_of(values: list[bytes]) -> bytes:
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize().to_pybytes()
 
 
-def records_of(message: bytes) -> list[bytes]:
-    return pa.ipc.read_record_batch(pa.py_buffer(message), SCHEMA).column("value").to_pylist()
+def records_of(message: bytes) -> list[tuple[int, bytes]]:
+    """Return row and value of the records of a batch that have not expired."""
+    rows = pa.ipc.read_record_batch(pa.py_buffer(message), SCHEMA).to_pylist()
+    return [(row, record["value"]) for row, record in enumerate(rows) if not is_expired(record["headers"] or [])]
+
+
+def is_expired(headers: list[dict[str, Any]]) -> bool:
+    now_ms = time.time_ns() // 1_000_000
+    return any(header["key"] == "ledgermq.expires-ms" and int(header["value"]) <= now_ms for header in headers)
 
 
 def batches_of(answer: pb.FetchResponse) -> list[tuple[int, bytes]]:
@@ -152,7 +169,7 @@ def batches_of(answer: pb.FetchResponse) -> list[tuple[int, bytes]]:
     for batch in answer.header.partitions[0].batches:
         data = answer.payload[at : at + batch.length]
         if crc32c(data) != batch.crc:
-            raise Refused(f"the batch at offset {batch.base_offset} came damaged")
+            raise Refused("CORRUPT_FRAME", f"the batch at offset {batch.base_offset} came damaged")
         found.append((batch.base_offset, data))
         at += batch.length
     return found
@@ -160,10 +177,11 @@ def batches_of(answer: pb.FetchResponse) -> list[tuple[int, bytes]]:
 
 def error_in(answer: Message) -> pb.Error:
     """Return the error of the one partition that was asked for; without a code, there is none."""
-    for places in (getattr(answer, "results", ()), getattr(answer, "partitions", ())):
-        for place in places:
+    holder = getattr(answer, "header", answer)
+    for name in ("results", "partitions"):
+        for place in getattr(holder, name, ()):
             return place.error  # type: ignore[no-any-return]
-    return answer.header.partitions[0].error  # type: ignore[attr-defined, no-any-return]
+    return pb.Error()
 
 
 def error_of(failed: grpc.RpcError) -> pb.Error:
@@ -174,13 +192,17 @@ def error_of(failed: grpc.RpcError) -> pb.Error:
     return pb.Error(code="UNAVAILABLE", message=failed.details())
 
 
-def main(address: str, topic: str) -> None:
-    client, session = MinimalClient(address), Session()
-    first = client.produce(topic, 0, [b"one", b"two", b"three"], session)
-    second = client.produce(topic, 0, [b"four"], session)
-    print(f"stored at {first} and {second}")
-    for offset, value in client.fetch(topic, 0, first):
-        print(offset, value.decode())
+def main(task: str, address: str, topic: str, partition: str, first: str, count: str) -> None:
+    client, place = MinimalClient(address), (topic, int(partition))
+    if task == "produce":
+        session, numbers = Session(), range(int(first), int(first) + int(count))
+        for at in range(0, len(numbers), BATCH):
+            client.produce(*place, [b"%d" % number for number in numbers[at : at + BATCH]], session)
+    elif task == "fetch":
+        for offset, value in islice(client.fetch(*place, int(first), wait_ms=30_000), int(count)):
+            print(offset, value.decode(), flush=True)
+    else:
+        sys.exit(f"there is no task {task}: produce, fetch")
 
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ COMMANDS: dict[str, Place] = {
     "compactor": Place(SERVERS, "broker", "Run the compaction service of the cluster at ROOT."),
     "gateway": Place(SERVERS, "gateway", "Serve a cluster over HTTP and JSON."),
     "config": Place(SERVERS, "broker", "Show and check the settings of brokers and the compaction service."),
+    "conformance": Place(SERVERS, "broker", "Check a client in another language against brokers that fail."),
     "sql": Place(ROOTS, "ledger", "Query topics with SQL, up to their newest record."),
     "compact": Place(ROOTS, "ledger", "Write all records that are in segments now to Parquet files."),
     "inspect": Place(ROOTS, "ledger", "Show and check what a root holds."),

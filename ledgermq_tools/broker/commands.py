@@ -35,6 +35,7 @@ from ledgermq_broker.settings.processes import (
 from ledgermq_ledger.open_root import root_url
 from ledgermq_tools.broker import config_command
 from ledgermq_tools.broker.settings_page import range_of
+from ledgermq_tools.conformance import command as conformance_command
 from ledgermq_tools.top import command as top_command
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ def register(app: typer.Typer) -> None:
     command(app, "compactor")(with_settings(CompactionSettings)(compactor))
     config_command.register(app)
     top_command.register(app)
+    conformance_command.register(app)
 
 
 def dev(

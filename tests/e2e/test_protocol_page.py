@@ -55,11 +55,12 @@ async def test_it_produces_and_fetches_and_is_redirected(tmp_path: Path) -> None
 async def test_it_runs_as_a_program(tmp_path: Path) -> None:
     async with serving(tmp_path / "root") as node, ledgermq.connect(node.address) as client:
         await client.create_topic("orders", 1)
-        command = [sys.executable, str(PROGRAM), node.address, "orders"]
-        done = await asyncio.to_thread(
-            subprocess.run, command, capture_output=True, text=True, check=False, timeout=120
-        )
-        assert (done.returncode, done.stdout) == (0, "stored at 0 and 3\n0 one\n1 two\n2 three\n3 four\n"), done.stderr
+        for task, said in (("produce", ""), ("fetch", "0 0\n1 1\n2 2\n3 3\n4 4\n")):
+            command = [sys.executable, str(PROGRAM), task, node.address, "orders", "0", "0", "5"]
+            done = await asyncio.to_thread(
+                subprocess.run, command, capture_output=True, text=True, check=False, timeout=120
+            )
+            assert (done.returncode, done.stdout) == (0, said), done.stderr
 
 
 def test_it_uses_nothing_of_the_sdk() -> None:

@@ -1,0 +1,1 @@
+"""Two real brokers, and the port before each that plays troubles."""

@@ -1,0 +1,1 @@
+"""Rules of what a client may ask, pure."""
