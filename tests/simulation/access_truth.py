@@ -38,8 +38,8 @@ from tests.judges.violation import Violation
 from tests.simulation.belief import Belief
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.network import Network
+from tests.simulation.stored_segments import StoredSegment, values_of
 from tests.simulation.throttle_watch import Came, Place, QuotaTruth
-from tests.simulation.watch import StoredSegment, values_of
 from tests.simulation.world import World
 
 Right = tuple[Operation, str]

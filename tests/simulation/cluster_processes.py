@@ -10,7 +10,6 @@ from ledgermq.client.client import Client
 from ledgermq.client.settings.values import ClientSettings
 from ledgermq.errors import LedgerMQError, TopicExists
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
 from tests.simulation.cluster_broker import ClusterBroker
@@ -97,20 +96,16 @@ class ClusterProcesses:
             victim = self.brokers[world.random.choice(sorted(self.brokers))].process
             if world.healed or victim.state is not State.RUNNING:
                 continue
-            claims, end_s = self._claims(), world.loop.time() + STANDS_STILL_S_MAX
+            claims, end_s = world.store.claims, world.loop.time() + STANDS_STILL_S_MAX
             world.note(victim.name, "stands still until another has claimed what it has")
             victim.pause()
-            while not world.healed and self._claims() == claims and world.loop.time() < end_s:
+            while not world.healed and world.store.claims == claims and world.loop.time() < end_s:
                 await asyncio.sleep(0.1)
             await asyncio.sleep(world.random.uniform(0.2, 4.0))
-            if self._claims() > claims:
+            if world.store.claims > claims:
                 world.coverage.saw("a broker stood still until another had claimed")
             if victim.state is State.PAUSED:
                 victim.resume()
-
-    def _claims(self) -> int:
-        segments = self.world.store.segments.values()
-        return sum(index.kind == fmt.CLAIM for bundle in segments for index, _ in bundle.values())
 
     async def _create_topics(self) -> None:
         client = self._plain_client("setup")

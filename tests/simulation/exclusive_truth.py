@@ -25,7 +25,7 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.topics.topic import topic_key
 from tests.judges.violation import Violation
-from tests.simulation.watch import StoredSegment
+from tests.simulation.stored_segments import StoredSegment
 from tests.simulation.world import World
 
 NO_HOLDER = Holder(b"", "", 0)

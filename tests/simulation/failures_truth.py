@@ -39,7 +39,6 @@ from ledgermq.client.groups.retry_topics import (
     failures_of,
     retry_topic,
 )
-from ledgermq.protocol.batches.records import decode_batch
 from tests.judges.violation import Violation
 from tests.simulation.expiry_watch import EXPIRES_MS, Place, expires_us_of
 from tests.simulation.watch import WatchedStore
@@ -162,11 +161,10 @@ def failures_truth(store: WatchedStore, bundles: Iterable[int], names: Mapping[i
 def _messages(store: WatchedStore, bundles: Iterable[int], names: Mapping[int, str]) -> Iterator[tuple[str, Message]]:
     for bundle in bundles:
         for segment in store.history(bundle):
-            for entry in segment.index.batches if segment.valid else ():
-                name = names.get(entry.topic_id, "")
+            for batch in segment.batches if segment.valid else ():
+                name = names.get(batch.topic_id, "")
                 if name in (TOPIC, RETRY, DEAD):
-                    batch = decode_batch(segment.data[entry.position : entry.position + entry.length])
-                    for message in messages_of(batch, name, entry.partition, entry.base_offset):
+                    for message in messages_of(batch.decoded, name, batch.partition, batch.base_offset):
                         yield name, message
 
 

@@ -16,12 +16,9 @@ committed offsets differ      a new coordinator reports other offsets than the l
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
-from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_offsets.state.records import Held, MemberEntry, OffsetEntry, OffsetValue, PendingEntry, decode
 from tests.judges.violation import Violation
@@ -43,12 +40,11 @@ class GroupTruth:
     resets: int = 0
     gives: int = 0
 
-    def take(self, batch: pa.RecordBatch, living: set[int]) -> None:
+    def take(self, rows: Sequence[tuple[bytes | None, bytes | None]], living: set[int]) -> None:
         """Decisions of one turn of the coordinator's loop share a batch: a commit may be of before
         or after a move in it.
         """
-        rows = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
-        entries = [decode(key, value) for key, value in rows]
+        entries = [decode(key or b"", value) for key, value in rows]
         valid = defaultdict(set)
         self._note_epochs(valid)
         for entry in entries:
@@ -141,9 +137,9 @@ def group_truth(store: WatchedStore, bundles: Iterable[int], offsets_topic: int,
     truth = GroupTruth()
     for bundle in bundles:
         for segment in store.history(bundle):
-            for entry in segment.index.batches if segment.valid else ():
-                if entry.topic_id == offsets_topic:
-                    truth.take(decode_batch(segment.data[entry.position : entry.position + entry.length]), living)
+            for batch in segment.batches if segment.valid else ():
+                if batch.topic_id == offsets_topic:
+                    truth.take(batch.rows, living)
     return truth
 
 

@@ -147,10 +147,11 @@ def is_expired(query: str, now_ms: int) -> bool:
     return now_ms > (_signed_s(found["X-Amz-Date"]) + int(found["X-Amz-Expires"])) * 1000
 
 
-def _query_of(text: str) -> dict[str, str]:
-    """Return the parameters of a query, each of which is there once."""
+@lru_cache(maxsize=64)
+def _query_of(text: str) -> Mapping[str, str]:
+    """Return the parameters of a query, each of which is there once. A request looks twice or more."""
     pairs = (each.partition("=") for each in text.split("&")) if text else ()
-    return {name: unquote_plus(value) for name, _, value in pairs}
+    return {name: unquote_plus(value) if "%" in value or "+" in value else value for name, _, value in pairs}
 
 
 @lru_cache

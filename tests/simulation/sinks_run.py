@@ -47,7 +47,7 @@ from tests.simulation.result import Result, finish
 from tests.simulation.rounds_plan import rounds_plan_of
 from tests.simulation.rounds_processes import Compactor, Worker
 from tests.simulation.store import NO_FAULTS
-from tests.simulation.watch import values_of
+from tests.simulation.stored_segments import values_of
 from tests.simulation.world import World
 from tests.stores.faulty import Faults
 

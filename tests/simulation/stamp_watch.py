@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from tests.judges.violation import Violation
 from tests.simulation.history import Partition
 from tests.simulation.parquet_watch import parquet_names
-from tests.simulation.watch import times_of
+from tests.simulation.stored_segments import times_of
 from tests.simulation.world import World
 
 TOPIC = "main"

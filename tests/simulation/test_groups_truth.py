@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_offsets.state.records import (
     Held,
@@ -24,7 +22,7 @@ def taken(*entries: MemberEntry | OffsetEntry) -> GroupTruth:
     truth = GroupTruth()
     for entry in entries:
         record = encode(entry)
-        truth.take(pa.RecordBatch.from_pydict({"key": [record.key], "value": [record.value]}), set())
+        truth.take([(record.key, record.value)], set())
     return truth
 
 

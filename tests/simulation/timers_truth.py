@@ -29,6 +29,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import ledgermq_broker.timed.state.places
@@ -36,6 +37,7 @@ from ledgermq.protocol.batches.records import decode_batch
 from ledgermq_broker.timed.state.format import ledgermq_timers_pb2 as stored
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from tests.simulation.stored_segments import StoredBatch
 from tests.simulation.timers_homes import INTAKE, Home, Range, comes_from
 from tests.simulation.timers_plan import UNITS_OF_WIDTHS
 from tests.simulation.timers_rows import LEARNT_US, PREFIX, Key, LogStarts, Row, Seen, TimersTruth, Topics
@@ -45,25 +47,18 @@ from tests.simulation.watch import WatchedStore
 class _Segment(NamedTuple):
     moment: int
     at_us: int
-    index: fmt.SegmentIndex
-    data: bytes
-
-    def batches(self) -> Iterator[tuple[fmt.BatchEntry, bytes]]:
-        for entry in self.index.batches:
-            yield entry, self.data[entry.position : entry.position + entry.length]
+    batches: list[StoredBatch]
 
 
 def topics_of(store: WatchedStore) -> Topics:
     """From the records of `__metadata`."""
     topics = Topics()
-    moments = {key: moment for moment, key in enumerate(store.first)}
     living: dict[bytes, int] = {}
     for segment in store.history(keys.METADATA_BUNDLE):
         stored_in = keys.segment(keys.METADATA_BUNDLE, segment.slot)
-        moment = moments[stored_in]
-        for entry in segment.index.batches if segment.valid else ():
-            data = segment.data[entry.position : entry.position + entry.length]
-            for offset, (key, value) in enumerate(_rows(data), entry.base_offset):
+        for batch in segment.batches if segment.valid else ():
+            for offset, (key, value) in enumerate(batch.rows, batch.base_offset):
+                assert key is not None
                 if value is None:
                     topics.freed.setdefault(living.pop(key), store.first_us[stored_in])
                     continue
@@ -71,7 +66,7 @@ def topics_of(store: WatchedStore) -> Topics:
                 living[key] = topic_id = 0 if record.name == keys.METADATA_TOPIC else record.topic_id or offset
                 topics.names[topic_id] = record.name
                 if record.state == fmt.REMOVED:
-                    topics.removed.setdefault(topic_id, moment)
+                    topics.removed.setdefault(topic_id, segment.moment)
     return topics
 
 
@@ -83,12 +78,11 @@ def timers_truth(
 ) -> TimersTruth:
     """`log_starts`: of each bundle, in their order. `kept_us`: how long a recall is remembered."""
     truth = TimersTruth(topics_of(store))
-    moments = {key: moment for moment, key in enumerate(store.first)}
     by_name = {name: topic_id for topic_id, name in truth.topics.names.items()}
     for bundle in bundles:
         fold = _Bundle(truth, bundle, by_name, kept_us)
         starts = list(log_starts.get(bundle, ()))
-        for segment in _segments(store, bundle, moments):
+        for segment in _segments(store, bundle):
             while starts and starts[0].moment < segment.moment:
                 fold.take_log_starts(starts.pop(0))
             fold.take(segment)
@@ -101,14 +95,13 @@ def timers_truth(
     return truth
 
 
-def _segments(store: WatchedStore, bundle: int, moments: Mapping[str, int]) -> Iterator[_Segment]:
+def _segments(store: WatchedStore, bundle: int) -> Iterator[_Segment]:
     """In their order. A segment counts from the moment at which all below it were there too."""
     moment = 0
     for segment in store.history(bundle):
-        key = keys.segment(bundle, segment.slot)
-        moment = max(moment, moments[key])
+        moment = max(moment, segment.moment)
         if segment.valid:
-            yield _Segment(moment, store.first_us[key], segment.index, segment.data)
+            yield _Segment(moment, store.first_us[keys.segment(bundle, segment.slot)], segment.batches)
 
 
 class _Bundle:
@@ -134,17 +127,17 @@ class _Bundle:
     def take(self, segment: _Segment) -> None:
         before, delivered = self._watermark, []
         has_moved = False
-        for entry, data in segment.batches():
-            place = self._place(entry.topic_id, entry.partition)
+        for batch in segment.batches:
+            place = self._place(batch.topic_id, batch.partition)
             if place is not None:
-                self._ends[place] += entry.record_count
+                self._ends[place] += batch.entry.record_count
                 has_moved = has_moved or place != INTAKE
-                self._take_blocks(segment, place, entry.base_offset, data)
-            elif not keys.is_internal(self._truth.topics.names.get(entry.topic_id, "")):
-                delivered += self._take_visible(segment, entry, data)
-        for entry, data in segment.batches():
-            if entry.topic_id == self._timers:
-                has_moved = self._take_records(segment, data) or has_moved
+                self._take_blocks(segment, place, batch)
+            elif not keys.is_internal(self._truth.topics.names.get(batch.topic_id, "")):
+                delivered += self._take_visible(segment, batch)
+        for batch in segment.batches:
+            if batch.topic_id == self._timers:
+                has_moved = self._take_records(segment, batch) or has_moved
         for row in delivered:
             if not before < row.key <= self._watermark:
                 self._truth.report(
@@ -162,13 +155,12 @@ class _Bundle:
             return None
         return far, partition % (keys.FAR_PARTITIONS if far else keys.NEAR_PARTITIONS)
 
-    def _take_blocks(self, segment: _Segment, place: tuple[bool, int], base_offset: int, data: bytes) -> None:
-        for offset, (key, value) in enumerate(_rows(data), base_offset):
-            header = stored.BlockHeader.FromString(key)
+    def _take_blocks(self, segment: _Segment, place: tuple[bool, int], batch: StoredBatch) -> None:
+        for offset, (key, value) in enumerate(batch.rows, batch.base_offset):
+            assert key is not None
             assert value is not None
-            block = decode_batch(value)
-            dues = [due.value if due.is_valid else 0 for due in block.column("timestamp")]
-            values = [(value or b"").decode(errors="replace") for value in block.column("value").to_pylist()]
+            header = stored.BlockHeader.FromString(key)
+            dues, values = _content_of(value)
             home = Home(place, offset)
             if place == INTAKE:
                 for number, (due_us, text) in enumerate(zip(dues, values, strict=True)):
@@ -217,11 +209,10 @@ class _Bundle:
             )
         self._truth.coverage["a message was staged after its time"] += row.is_late
 
-    def _take_visible(self, segment: _Segment, entry: fmt.BatchEntry, data: bytes) -> list[Row]:
-        found = []
-        name = self._truth.topics.names[entry.topic_id]
-        batch = decode_batch(data)
-        for offset, value in enumerate(batch.column("value").to_pylist(), entry.base_offset):
+    def _take_visible(self, segment: _Segment, batch: StoredBatch) -> list[Row]:
+        found, entry = [], batch.entry
+        name = self._truth.topics.names[batch.topic_id]
+        for offset, (_, value) in enumerate(batch.rows, batch.base_offset):
             text = (value or b"").decode(errors="replace")
             if not text.startswith(PREFIX):
                 continue
@@ -254,10 +245,11 @@ class _Bundle:
         if freed_us is not None and freed_us + LEARNT_US <= seen.at_us:
             report("removed topic", f"{row.value} came to {seen} after the name was free")
 
-    def _take_records(self, segment: _Segment, data: bytes) -> bool:
+    def _take_records(self, segment: _Segment, batch: StoredBatch) -> bool:
         """Return whether something was moved."""
         has_moved = False
-        for name, value in _rows(data):
+        for name, value in batch.rows:
+            assert name is not None
             kind, *rest = name.decode().split("/")
             if kind == "watermark" and value is not None:
                 watermark = stored.Watermark.FromString(value)
@@ -377,6 +369,9 @@ class _Bundle:
         truth.coverage["a message waited in three ranges"] += sum(n for count, n in hops.items() if count > 3)
 
 
-def _rows(data: bytes) -> list[tuple[bytes, bytes | None]]:
-    batch = decode_batch(data)
-    return list(zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True))
+@lru_cache(maxsize=10_000)
+def _content_of(block: bytes) -> tuple[list[int], list[str]]:
+    """Return the due times and the values of a block; the same blocks are judged after every look."""
+    batch = decode_batch(block)
+    dues = [due.value if due.is_valid else 0 for due in batch.column("timestamp")]
+    return dues, [(value or b"").decode(errors="replace") for value in batch.column("value").to_pylist()]

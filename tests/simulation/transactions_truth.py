@@ -26,7 +26,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.protocol.limits import DELAYED_BRANCH
 from ledgermq.protocol.naming import unresolved
 from ledgermq_broker.transactions.state.format import ledgermq_transactions_pb2 as stored
@@ -36,7 +35,8 @@ from tests.judges.all_or_nothing import judge_whole
 from tests.judges.order import Step, backwards
 from tests.judges.violation import Violation
 from tests.simulation.history import Partition
-from tests.simulation.watch import WatchedStore, values_of
+from tests.simulation.stored_segments import StoredBatch
+from tests.simulation.watch import WatchedStore
 
 COMMITS = (stored.COMMITTED, stored.COMMITTED_BY_OPERATOR)
 ABORTS = (stored.ABORTED, stored.ABORTED_BY_OPERATOR, stored.UNRESOLVED)
@@ -119,11 +119,7 @@ class StoredIn(NamedTuple):
 
     moment: int
     index: fmt.SegmentIndex
-    data: bytes
-
-    def batches(self) -> Iterator[tuple[fmt.BatchEntry, bytes]]:
-        for entry in self.index.batches:
-            yield entry, self.data[entry.position : entry.position + entry.length]
+    batches: list[StoredBatch]
 
 
 def transaction_truth(store: WatchedStore, bundles: Iterable[int], names: Mapping[int, str]) -> TransactionTruth:
@@ -131,38 +127,40 @@ def transaction_truth(store: WatchedStore, bundles: Iterable[int], names: Mappin
     truth = TransactionTruth()
     staged_values: dict[tuple[int, int], list[str]] = {}
     for segment in valid_segments(store, bundles):
-        for entry, data in segment.batches():
-            name = names.get(entry.topic_id, "")
+        for batch in segment.batches:
+            name = names.get(batch.topic_id, "")
             if name == keys.STAGED_TOPIC:
-                staged_values[entry.partition, entry.base_offset] = _texts(data)
+                staged_values[batch.partition, batch.base_offset] = _texts(batch)
             elif not keys.is_internal(name):
                 shown = truth.copies if name.endswith(unresolved.SUFFIX) else truth.visible
-                for i, value in enumerate(_texts(data)):
-                    seen = Seen((f"{name}#{entry.topic_id}", entry.partition), entry.base_offset + i, segment.moment)
+                for offset, value in enumerate(_texts(batch), batch.base_offset):
+                    seen = Seen((f"{name}#{batch.topic_id}", batch.partition), offset, segment.moment)
                     shown[value].append(seen)
-        for entry, data in segment.batches():
-            if names.get(entry.topic_id) == keys.TRANSACTIONS_TOPIC:
-                _take_records(truth, entry.partition, data, segment.moment, staged_values)
-            elif names.get(entry.topic_id) == keys.OFFSETS_TOPIC:
-                _note_open(truth, f"{entry.partition}/", "pending/", _rows(data))
+        for batch in segment.batches:
+            if names.get(batch.topic_id) == keys.TRANSACTIONS_TOPIC:
+                _take_records(truth, batch.partition, _rows(batch), segment.moment, staged_values)
+            elif names.get(batch.topic_id) == keys.OFFSETS_TOPIC:
+                _note_open(truth, f"{batch.partition}/", "pending/", _rows(batch))
     return truth
 
 
 def valid_segments(store: WatchedStore, bundles: Iterable[int]) -> Iterator[StoredIn]:
     """Each ledger in its order. A segment counts from the moment at which all below it were there too."""
-    moments = {key: moment for moment, key in enumerate(store.first)}
     for bundle in bundles:
         moment = 0
         for segment in store.history(bundle):
-            moment = max(moment, moments[keys.segment(bundle, segment.slot)])
+            moment = max(moment, segment.moment)
             if segment.valid:
-                yield StoredIn(moment, segment.index, segment.data)
+                yield StoredIn(moment, segment.index, segment.batches)
 
 
 def _take_records(
-    truth: TransactionTruth, partition: int, data: bytes, moment: int, staged: Mapping[tuple[int, int], list[str]]
+    truth: TransactionTruth,
+    partition: int,
+    rows: list[tuple[str, bytes | None]],
+    moment: int,
+    staged: Mapping[tuple[int, int], list[str]],
 ) -> None:
-    rows = _rows(data)
     _note_open(truth, f"{partition}/", "ref/", rows)
     for key, value in rows:
         if key.startswith("ref/") and value is None:
@@ -238,14 +236,12 @@ def _note_open(truth: TransactionTruth, where: str, prefix: str, rows: list[tupl
             (truth.open.discard if value is None else truth.open.add)(where + key)
 
 
-def _rows(data: bytes) -> list[tuple[str, bytes | None]]:
-    batch = decode_batch(data)
-    found = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
-    return [(key.decode(), value) for key, value in found]
+def _rows(batch: StoredBatch) -> list[tuple[str, bytes | None]]:
+    return [((key or b"").decode(), value) for key, value in batch.rows]
 
 
-def _texts(data: bytes) -> list[str]:
-    return [value.decode() if value is not None else "" for value in values_of(data)]
+def _texts(batch: StoredBatch) -> list[str]:
+    return [value.decode() if value is not None else "" for value in batch.values]
 
 
 def judge(truth: TransactionTruth, sent: Iterable[Sent]) -> list[Violation]:

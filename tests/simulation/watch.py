@@ -2,7 +2,7 @@
 and what it may not do.
 
 `ledger_log` folds what was *first* created in each slot into the truth about every partition, by
-its own few lines: a segment is valid if it links to the last valid one, and either opens a higher
+the few lines of `stored_segments`: a segment is valid if it links to the last valid one, and either opens a higher
 epoch or belongs to the current term. Deleting anything else than what a finished plan may name
 (design L6) is noted at once as a violation.
 """
@@ -14,14 +14,11 @@ import json
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import pyarrow as pa
 
-from ledgermq.protocol.batches.batch_header import walk_batch
-from ledgermq.protocol.batches.records import DECODED_BYTES_MAX, SCHEMA, schema_prefix
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import CHECKSUM, GROWN_VERSION, checksum_of
@@ -34,6 +31,7 @@ from ledgermq_ledger.object_store.contract import Buffer, ObjectInfo
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.sinks import decode_decision
 from tests.judges.violation import Violation
+from tests.simulation.stored_segments import Fold, StoredSegment
 
 parquet_name = lru_cache(maxsize=10_000)(parse_parquet)
 """The same keys are looked at after every change."""
@@ -45,46 +43,13 @@ PLACE = "https://simulation"
 """Objects are shared by URLs below it."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSegment:
-    slot: int
-    index: fmt.SegmentIndex
-    data: bytes
-    valid: bool
-
-    def records(self) -> Iterator[tuple[int, bytes, bytes | None]]:
-        """(offset, key, value) of every record; the key is empty if there is none."""
-        for entry in self.index.batches:
-            batch = _batch_of(self.data[entry.position : entry.position + entry.length])
-            rows = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
-            for i, (key, value) in enumerate(rows):
-                yield entry.base_offset + i, key or b"", value
-
-
-def values_of(data: bytes) -> list[bytes | None]:
-    """The values of one batch, which the product has validated before it was stored."""
-    values: list[bytes | None] = _batch_of(data).column("value").to_pylist()
-    return values
-
-
-def times_of(data: bytes) -> list[int]:
-    """The timestamps of one batch, in microseconds."""
-    times: list[int] = _batch_of(data).column("timestamp").cast("int64").to_pylist()
-    return times
-
-
-def _batch_of(data: bytes) -> pa.RecordBatch:
-    if walk_batch(data, decoded_bytes_max=DECODED_BYTES_MAX).codec == "none":
-        return pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
-    stream = pa.py_buffer(schema_prefix() + data)
-    return pa.ipc.open_stream(stream, options=pa.ipc.IpcReadOptions(use_threads=False)).read_next_batch()
-
-
 class WatchedStore(MemoryStore):
     def __init__(self, sources: Sources) -> None:
         super().__init__("simulation", sources)
         self.violations: list[Violation] = []
         self.first: dict[str, bytes] = {}
+        self.moments: dict[str, int] = {}
+        """The place of each among all that were ever created."""
         self.first_us: dict[str, int] = {}
         """When each was created first, by the store's clock."""
         self.ever: defaultdict[str, set[bytes]] = defaultdict(set)
@@ -97,6 +62,9 @@ class WatchedStore(MemoryStore):
         """Told of every segment when it is put: its bundle, and what its index says."""
         self._newest: dict[int, fmt.Checkpoint] = {}
         self._folds: dict[int, Fold] = defaultdict(Fold)
+        self._histories: defaultdict[int, list[StoredSegment]] = defaultdict(list)
+        self.claims = 0
+        """Claims that were put, whether they opened a term or not."""
         self.on_parquet: Callable[[ParquetName], None] = lambda name: None
         """Told of every Parquet file that came or went, once it has."""
         self.on_checkpoint: Callable[[fmt.Checkpoint], None] = lambda checkpoint: None
@@ -137,6 +105,7 @@ class WatchedStore(MemoryStore):
             if parquet_name(key) is not None:
                 self.violations.append(Violation("deleted file came back", key))
         else:
+            self.moments[key] = len(self.first)
             self.first[key], self.first_us[key] = data, self.now_us()
             self._note(key, data)
         self._tell_of_parquet(key)
@@ -260,15 +229,14 @@ class WatchedStore(MemoryStore):
         """The highest number ever created."""
         return self._newest.get(bundle) or fmt.Checkpoint(bundle=bundle, trim_slot=1)
 
-    def history(self, bundle: int) -> Iterator[StoredSegment]:
-        """Every slot from 1 on, as it was first created."""
-        fold = Fold()
-        slots = self.segments[bundle]
-        for slot in range(1, len(slots) + 1):
-            if slot not in slots:
-                return
+    def history(self, bundle: int) -> Sequence[StoredSegment]:
+        """Every slot from 1 on, as it was first created, up to the first that is missing."""
+        known, slots, fold = self._histories[bundle], self.segments[bundle], self._folds[bundle]
+        while (slot := len(known) + 1) in slots:
             index, data = slots[slot]
-            yield StoredSegment(slot, index, data, fold.take(index))
+            moment = self.moments[keys.segment(bundle, slot)]
+            known.append(StoredSegment(slot, index, data, fold.take(index), moment))
+        return known
 
     def _note(self, key: str, data: bytes) -> None:
         found = _NUMBERED.match(key)
@@ -279,6 +247,7 @@ class WatchedStore(MemoryStore):
         if found[2] == "segments":
             index = decode_tail(data, bundle, number).index
             self.segments[bundle][number] = (index, data)
+            self.claims += index.kind == fmt.CLAIM
             self.on_segment(bundle, index)
             if bundle == keys.METADATA_BUNDLE:
                 self.on_metadata(StoredSegment(number, index, data, valid=True))
@@ -322,10 +291,7 @@ class WatchedStore(MemoryStore):
             self.violations.append(Violation("live object deleted", f"{key} is decided, and its epoch is not done"))
 
     def is_valid(self, bundle: int, slot: int) -> bool:
-        fold, slots = self._folds[bundle], self.segments[bundle]
-        while fold.slot < slot:
-            fold.take(slots[fold.slot + 1][0])
-        return slot in fold.valid
+        return self.history(bundle)[slot - 1].valid
 
 
 def goes_back(before: fmt.Checkpoint, after: fmt.Checkpoint) -> list[Violation]:
@@ -352,27 +318,6 @@ def goes_back(before: fmt.Checkpoint, after: fmt.Checkpoint) -> list[Violation]:
     ]
 
 
-class Fold:
-    """Validity, told a second time and independently of ledger/ledgermq_ledger/log/fold.py."""
-
-    def __init__(self) -> None:
-        self.slot = 0
-        self.valid: set[int] = set()
-        self._term = (0, b"")
-        self._last = b""
-
-    def take(self, index: fmt.SegmentIndex) -> bool:
-        self.slot += 1
-        opens = index.kind == fmt.CLAIM and index.epoch > self._term[0]
-        continues = index.kind in (fmt.DATA, fmt.RELEASE) and (index.epoch, index.writer) == self._term
-        if index.previous != self._last or not (opens or continues):
-            return False
-        self._term = (index.epoch, index.writer)
-        self._last = index.put_id
-        self.valid.add(self.slot)
-        return True
-
-
 def ledger_log(store: WatchedStore, bundle: int) -> dict[tuple[int, int], dict[int, str]]:
     """(topic id, partition) → offset → value, of all segments that ever were valid; a doubled
     offset shows as the value "a|b".
@@ -381,12 +326,10 @@ def ledger_log(store: WatchedStore, bundle: int) -> dict[tuple[int, int], dict[i
     for segment in store.history(bundle):
         if not segment.valid:
             continue
-        for entry in segment.index.batches:
-            log = logs[PartitionId(entry.topic_id, entry.partition)]
-            data = segment.data[entry.position : entry.position + entry.length]
-            for i, value in enumerate(values_of(data)):
+        for batch in segment.batches:
+            log = logs[PartitionId(batch.topic_id, batch.partition)]
+            for offset, value in enumerate(batch.values, batch.base_offset):
                 text = value.decode(errors="replace") if value is not None else ""
-                offset = entry.base_offset + i
                 log[offset] = f"{log[offset]}|{text}" if offset in log else text
     return logs
 
