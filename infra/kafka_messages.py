@@ -46,6 +46,7 @@ APIS = (
     *("TxnOffsetCommit", "EndTxn", "DescribeTransactions", "ListTransactions"),
     *("DescribeLogDirs", "DescribeAcls", "CreateAcls", "DeleteAcls", "DescribeClientQuotas", "AlterClientQuotas"),
     *("DescribeUserScramCredentials",),
+    *("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
 )
 """What the broker serves; add a name, then `--definitions`."""
 
@@ -116,7 +117,8 @@ def _least_bytes(name: str, message: Message) -> int:
 
 def _least(field: Field, message: Message) -> int:
     if field.array or field.kind not in FIXED:
-        return _least_bytes(field.kind, message) if field.is_structure and not field.array else 1
+        is_there = field.is_structure and not field.array and field.nullable == NEVER
+        return _least_bytes(field.kind, message) if is_there else 1
     return BYTES[FIXED[field.kind]]
 
 
@@ -201,6 +203,8 @@ def _read_value(field: Field, message: Message) -> str:
         return f"r.numbers{suffix}({FIXED[field.kind]!r}, {arguments})".replace("'", '"')
     if field.array:
         return f"r.{field.kind}s{suffix}({arguments})"
+    if field.is_structure and field.nullable != NEVER:
+        return f"r.structure_or_none({field.kind}.read, version, {nullable})"
     if field.is_structure:
         return f"{field.kind}.read(r, version)"
     if field.kind in FIXED:
@@ -249,6 +253,8 @@ def _write_value(field: Field, message: Message, put: str) -> str:
         return f'w.put_numbers({put}, "{FIXED[field.kind]}", {value}, {flexible}, {nullable})'
     if field.array:
         return f"w.put_{field.kind}s({put}, {value}, {flexible}, {nullable})"
+    if field.is_structure and field.nullable != NEVER:
+        return f"w.put_structure({put}, {value}, version, {nullable})"
     if field.is_structure:
         return f"{value}.write({put}, version)"
     if field.kind in FIXED:

@@ -837,7 +837,7 @@ class GivenPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class GroupHeartbeatRequest(_message.Message):
-    __slots__ = ("group", "member_id", "step", "owned", "max_wait_ms", "subscription", "seen_epoch", "caller")
+    __slots__ = ("group", "member_id", "step", "owned", "max_wait_ms", "subscription", "seen_epoch", "caller", "kafka")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -846,6 +846,7 @@ class GroupHeartbeatRequest(_message.Message):
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     SEEN_EPOCH_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
+    KAFKA_FIELD_NUMBER: _ClassVar[int]
     group: str
     member_id: str
     step: GroupStep
@@ -854,10 +855,25 @@ class GroupHeartbeatRequest(_message.Message):
     subscription: GroupSubscription
     seen_epoch: int
     caller: int
-    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., step: _Optional[_Union[GroupStep, str]] = ..., owned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., max_wait_ms: _Optional[int] = ..., subscription: _Optional[_Union[GroupSubscription, _Mapping]] = ..., seen_epoch: _Optional[int] = ..., caller: _Optional[int] = ...) -> None: ...
+    kafka: KafkaMember
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., step: _Optional[_Union[GroupStep, str]] = ..., owned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., max_wait_ms: _Optional[int] = ..., subscription: _Optional[_Union[GroupSubscription, _Mapping]] = ..., seen_epoch: _Optional[int] = ..., caller: _Optional[int] = ..., kafka: _Optional[_Union[KafkaMember, _Mapping]] = ...) -> None: ...
+
+class KafkaMember(_message.Message):
+    __slots__ = ("epoch", "instance_id", "owned", "topics", "pattern")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    OWNED_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    instance_id: str
+    owned: bool
+    topics: bool
+    pattern: bool
+    def __init__(self, epoch: _Optional[int] = ..., instance_id: _Optional[str] = ..., owned: _Optional[bool] = ..., topics: _Optional[bool] = ..., pattern: _Optional[bool] = ...) -> None: ...
 
 class GroupSubscription(_message.Message):
-    __slots__ = ("topics", "topic_pattern", "assignor", "instance_id", "rack", "client_id", "session_timeout_ms", "rebalance_timeout_ms", "filter")
+    __slots__ = ("topics", "topic_pattern", "assignor", "instance_id", "rack", "client_id", "session_timeout_ms", "rebalance_timeout_ms", "filter", "kafka_host")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_PATTERN_FIELD_NUMBER: _ClassVar[int]
     ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
@@ -867,6 +883,7 @@ class GroupSubscription(_message.Message):
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
+    KAFKA_HOST_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     topic_pattern: str
     assignor: str
@@ -876,19 +893,22 @@ class GroupSubscription(_message.Message):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     filter: str
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., assignor: _Optional[str] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., client_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., filter: _Optional[str] = ...) -> None: ...
+    kafka_host: str
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., assignor: _Optional[str] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., client_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., filter: _Optional[str] = ..., kafka_host: _Optional[str] = ...) -> None: ...
 
 class GroupHeartbeatResponse(_message.Message):
-    __slots__ = ("group_epoch", "assigned", "session_timeout_ms", "heartbeat_interval_ms")
+    __slots__ = ("group_epoch", "assigned", "session_timeout_ms", "heartbeat_interval_ms", "is_news")
     GROUP_EPOCH_FIELD_NUMBER: _ClassVar[int]
     ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    IS_NEWS_FIELD_NUMBER: _ClassVar[int]
     group_epoch: int
     assigned: _containers.RepeatedCompositeFieldContainer[GivenPartition]
     session_timeout_ms: int
     heartbeat_interval_ms: int
-    def __init__(self, group_epoch: _Optional[int] = ..., assigned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., session_timeout_ms: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ...) -> None: ...
+    is_news: bool
+    def __init__(self, group_epoch: _Optional[int] = ..., assigned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., session_timeout_ms: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., is_news: _Optional[bool] = ...) -> None: ...
 
 class CommitOffsetsRequest(_message.Message):
     __slots__ = ("group", "member_id", "commits", "caller")
@@ -933,14 +953,18 @@ class CommitResult(_message.Message):
     def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class FetchCommittedRequest(_message.Message):
-    __slots__ = ("group", "partitions", "without_staged")
+    __slots__ = ("group", "partitions", "without_staged", "member_id", "generation")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     WITHOUT_STAGED_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     group: str
     partitions: _containers.RepeatedCompositeFieldContainer[TopicPartition]
     without_staged: bool
-    def __init__(self, group: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., without_staged: _Optional[bool] = ...) -> None: ...
+    member_id: str
+    generation: int
+    def __init__(self, group: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ..., without_staged: _Optional[bool] = ..., member_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class FetchCommittedResponse(_message.Message):
     __slots__ = ("partitions",)
@@ -1277,18 +1301,22 @@ class StagedOffset(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., staged_ms: _Optional[int] = ...) -> None: ...
 
 class MemberInfo(_message.Message):
-    __slots__ = ("member_id", "subscription", "assigned", "owned", "heartbeat_age_ms")
+    __slots__ = ("member_id", "subscription", "assigned", "owned", "heartbeat_age_ms", "seen_epoch", "target")
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     OWNED_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    SEEN_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
     member_id: str
     subscription: GroupSubscription
     assigned: _containers.RepeatedCompositeFieldContainer[GivenPartition]
     owned: _containers.RepeatedCompositeFieldContainer[GivenPartition]
     heartbeat_age_ms: int
-    def __init__(self, member_id: _Optional[str] = ..., subscription: _Optional[_Union[GroupSubscription, _Mapping]] = ..., assigned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., owned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., heartbeat_age_ms: _Optional[int] = ...) -> None: ...
+    seen_epoch: int
+    target: _containers.RepeatedCompositeFieldContainer[GivenPartition]
+    def __init__(self, member_id: _Optional[str] = ..., subscription: _Optional[_Union[GroupSubscription, _Mapping]] = ..., assigned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., owned: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ..., heartbeat_age_ms: _Optional[int] = ..., seen_epoch: _Optional[int] = ..., target: _Optional[_Iterable[_Union[GivenPartition, _Mapping]]] = ...) -> None: ...
 
 class DescribeGroupRequest(_message.Message):
     __slots__ = ("group",)

@@ -30,6 +30,7 @@ from ledgermq_offsets.membership.subscriptions import Meanings, read_subscriptio
 from ledgermq_offsets.names import check_member_name
 from ledgermq_offsets.served_offsets import ServedOffsets
 from ledgermq_offsets.state.group import Group, Member
+from ledgermq_offsets.state.records import Subscription
 from ledgermq_offsets.topics import TopicsView
 
 
@@ -74,10 +75,7 @@ class GroupCoordinator(ServedOffsets):
         """
         group = self._group(request.group)
         check_member_name(request.member_id)
-        if len(request.owned) > self._limits.partitions_max:
-            raise InvalidRequest(
-                f"a member owns at most {self._limits.partitions_max} partitions, this one reports {len(request.owned)}"
-            )
+        check_owned(request, self._limits)
         if request.step == pb.LEAVE:
             return self._leave(group, request.member_id, now_s, now_ms)
         if request.step == pb.JOIN:
@@ -91,6 +89,10 @@ class GroupCoordinator(ServedOffsets):
             members.note_heartbeat(group, member, request, now_s)
         else:
             raise InvalidRequest(f"step {request.step} of the heartbeat is unknown")
+        return self._heard(group, member, now_s)
+
+    def _heard(self, group: Group, member: Member, now_s: float) -> Decision[pb.GroupHeartbeatResponse]:
+        """Do what the group's state needs after a heartbeat, and answer it."""
         reconcile.refresh(group, self._meanings, self._view)
         self._settle(group, now_s)
         return self._decided(group, members.answer(group, member, self._limits))
@@ -126,9 +128,19 @@ class GroupCoordinator(ServedOffsets):
         subscription = read_subscription(request.subscription, self._limits)
         joined = group or self._new_group(request.group, now_ms, request.caller)
         members.check_join(joined, request.member_id, subscription, self._meanings, self._limits, now_s)
-        known = joined.members.get(request.member_id)
+        return self._enter(joined, request, subscription, now_s, now_ms)
+
+    def _check_growth(self, group: Group, member_id: str, subscription: Subscription) -> None:
+        """Raises ResourceExhausted if the group may not grow by what a member states."""
+        known = group.members.get(member_id)
         before = 0 if known is None else MEMBER_BYTES + known.subscription.size_bytes
-        self.state.check_bytes(joined, MEMBER_BYTES + subscription.size_bytes - before, self._limits)
+        self.state.check_bytes(group, MEMBER_BYTES + subscription.size_bytes - before, self._limits)
+
+    def _enter(
+        self, joined: Group, request: pb.GroupHeartbeatRequest, subscription: Subscription, now_s: float, now_ms: int
+    ) -> tuple[Group, Member]:
+        """Have a member that may join. Raises ResourceExhausted."""
+        self._check_growth(joined, request.member_id, subscription)
         self.state.put(joined)
         member = members.join(joined, request.member_id, subscription, members.owned_by(request), now_s, now_ms)
         self._deadlines.note(joined, member.silent_at_s)
@@ -236,3 +248,11 @@ class GroupCoordinator(ServedOffsets):
                 self._deadlines.note(group, now_s)
         self._ends.forget(self._view.is_removed)
         self._topics_version = version
+
+
+def check_owned(request: pb.GroupHeartbeatRequest, limits: GroupLimits) -> None:
+    """Raises InvalidRequest if a heartbeat names more partitions than a group may have."""
+    if len(request.owned) > limits.partitions_max:
+        raise InvalidRequest(
+            f"a member owns at most {limits.partitions_max} partitions, this one reports {len(request.owned)}"
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_offsets.committing import pending
@@ -31,7 +33,11 @@ def group_info(group: Group) -> pb.GroupInfo:
 
 def group_details(group: Group, now_s: float) -> pb.GroupInfo:
     info = group_info(group)
-    info.members.extend(_member_info(group, group.members[member_id], now_s) for member_id in sorted(group.members))
+    targets: dict[str, list[PartitionId]] = {member_id: [] for member_id in sorted(group.members)}
+    for partition, member_id in sorted(group.target.items()):
+        if member_id in targets:
+            targets[member_id].append(partition)
+    info.members.extend(_member_info(group, group.members[name], now_s, target) for name, target in targets.items())
     info.committed.extend(all_committed(group))
     info.pending.extend(pending.described(group))
     return info
@@ -45,7 +51,7 @@ def all_committed(group: Group) -> list[pb.CommittedPartition]:
     return [committed(group, PartitionId(topic_id, number), topic) for topic_id, number, topic in stored]
 
 
-def _member_info(group: Group, member: Member, now_s: float) -> pb.MemberInfo:
+def _member_info(group: Group, member: Member, now_s: float, target: Sequence[PartitionId]) -> pb.MemberInfo:
     s = member.subscription
     held = sorted(member.held.items())
     return pb.MemberInfo(
@@ -60,10 +66,17 @@ def _member_info(group: Group, member: Member, now_s: float) -> pb.MemberInfo:
             session_timeout_ms=s.session_timeout_ms,
             rebalance_timeout_ms=s.rebalance_timeout_ms,
             filter=s.filter,
+            kafka_host=s.kafka_host,
         ),
         assigned=[_given(group, partition, h.epoch) for partition, h in held if not h.withdrawn],
         owned=[_given(group, partition, h.epoch) for partition, h in held],
         heartbeat_age_ms=max(0, int((now_s - member.heard_s) * 1000)),
+        seen_epoch=member.seen_epoch,
+        target=[
+            pb.GivenPartition(topic=group.topics[topic_id].name, topic_id=topic_id, partition=number)
+            for topic_id, number in target
+            if topic_id in group.topics
+        ],
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.kafka.wire.errors import Code
+from ledgermq_broker.kafka.wire.generated import consumer_group_heartbeat_request as ch
 from ledgermq_broker.kafka.wire.generated import delete_groups_request as dg
 from ledgermq_broker.kafka.wire.generated import find_coordinator_request as fc
 from ledgermq_broker.kafka.wire.generated import join_group_request as j
@@ -17,6 +18,7 @@ from ledgermq_broker.kafka.wire.generated import list_groups_request as lg
 from ledgermq_broker.kafka.wire.generated import metadata_request as m
 from ledgermq_broker.kafka.wire.generated import produce_request as p
 from ledgermq_broker.kafka.wire.messages import (
+    CONSUMER_GROUP_HEARTBEAT,
     DELETE_GROUPS,
     FIND_COORDINATOR,
     JOIN_GROUP,
@@ -47,6 +49,7 @@ async def test_a_client_without_a_credential_does_nothing_to_a_group_of_others(c
     attacks: list[tuple[Any, int, Any]] = [
         (FIND_COORDINATOR, 4, fc.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])),
         (JOIN_GROUP, 9, hostile.join_request()),
+        (CONSUMER_GROUP_HEARTBEAT, 1, ch.ConsumerGroupHeartbeatRequest("g", "m", -1)),
         (LEAVE_GROUP, 5, le.LeaveGroupRequest("g", members=[le.MemberIdentity("m")])),
         (OFFSET_COMMIT, 9, hostile.commit_request([("t", 0, 7)])),
         (DELETE_GROUPS, 2, dg.DeleteGroupsRequest(groups_names=["g"])),

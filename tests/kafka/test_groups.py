@@ -63,7 +63,8 @@ def commit(consumer: Any, message: Any) -> None:
     try:
         consumer.commit(message, asynchronous=False)
     except KafkaException as error:
-        if error.args[0].code() not in (KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS):
+        moves = KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.STALE_MEMBER_EPOCH
+        if error.args[0].code() not in moves:
             raise
 
 

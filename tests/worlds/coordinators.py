@@ -4,7 +4,7 @@ broker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,9 +14,10 @@ from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_offsets.coordinator import GroupCoordinator
 from ledgermq_offsets.limits import GroupLimits
 from ledgermq_offsets.state.records import PendingKey
-from ledgermq_offsets.topics import TopicSize
+from ledgermq_offsets.topics import TopicSize, TopicsView
 
 T = TypeVar("T")
+Kind = Callable[[GroupLimits, TopicsView], GroupCoordinator]
 
 
 @dataclass
@@ -68,7 +69,8 @@ class Desk:
     Time moves only by `wait`.
     """
 
-    def __init__(self, catalog: Catalog, limits: GroupLimits | None = None) -> None:
+    def __init__(self, catalog: Catalog, limits: GroupLimits | None = None, kind: Kind = GroupCoordinator) -> None:
+        self.kind = kind
         self.catalog = catalog
         self.limits = limits or GroupLimits()
         self.batches: list[list[LogRecord]] = []
@@ -76,7 +78,7 @@ class Desk:
         self.now_ms = 1_700_000_000_000
         self.end = 1_000_000
         self.woken: set[tuple[str, str]] = set()
-        self.coordinator = GroupCoordinator(self.limits, catalog)
+        self.coordinator = kind(self.limits, catalog)
         self.coordinator.start(self.now_s)
 
     def take_over(self, batches: int | None = None) -> None:
@@ -84,7 +86,7 @@ class Desk:
         wrote more.
         """
         del self.batches[len(self.batches) if batches is None else batches :]
-        self.coordinator = replayed(self.batches, self.limits, self.catalog)
+        self.coordinator = replayed(self.batches, self.limits, self.catalog, self.kind)
         self.coordinator.start(self.now_s)
 
     def wait(self, seconds: float) -> None:
@@ -137,8 +139,10 @@ class Desk:
         return self.coordinator.committed(pb.FetchCommittedRequest(group=group, partitions=[asked])).partitions[0]
 
 
-def replayed(batches: Iterable[list[LogRecord]], limits: GroupLimits, catalog: Catalog) -> GroupCoordinator:
-    coordinator = GroupCoordinator(limits, catalog)
+def replayed(
+    batches: Iterable[list[LogRecord]], limits: GroupLimits, catalog: Catalog, kind: Kind = GroupCoordinator
+) -> GroupCoordinator:
+    coordinator = kind(limits, catalog)
     for records in batches:
         for record in records:
             coordinator.apply(record.key, record.value)

@@ -1,8 +1,9 @@
 """Coordinate the groups of one partition of `__consumer_offsets`, of both kinds.
 
 A group has committed offsets, an epoch and an expiry (`GroupCoordinator`). Its members are of one kind at a
-time: those of our own protocol, or classic ones (`ClassicGroups`), whose commits a generation fences. A member of one
-kind is refused while the group has members of the other; an empty group takes either.
+time: those that the coordinator assigns (`ConsumerGroups`: our own protocol and KIP-848), or classic ones
+(`ClassicGroups`), whose commits a generation fences. A member of one kind is refused while the group has members of
+the other; an empty group takes either.
 
 Invariants: a group with classic members is one of `state.groups`, and knows their number. What a member of either
 kind committed is read alike.
@@ -15,7 +16,6 @@ from typing import TypeVar
 
 from ledgermq.errors import GroupNotEmpty, InvalidRequest, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.limits import OFFSET_MAX
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
@@ -32,8 +32,8 @@ from ledgermq_offsets.classic.values import (
     SyncAnswer,
 )
 from ledgermq_offsets.committing import commits, pending
-from ledgermq_offsets.coordinator import GroupCoordinator
-from ledgermq_offsets.limits import GROUP_BYTES, METADATA_BYTES_MAX, GroupLimits
+from ledgermq_offsets.consumer.coordinator import ConsumerGroups, Fence
+from ledgermq_offsets.limits import GROUP_BYTES, GroupLimits
 from ledgermq_offsets.names import check_group_name
 from ledgermq_offsets.served_offsets import Ends
 from ledgermq_offsets.state.group import Group
@@ -44,7 +44,7 @@ from ledgermq_offsets.topics import TopicsView
 T = TypeVar("T")
 
 
-class BothKinds(GroupCoordinator):
+class BothKinds(ConsumerGroups):
     """`new_id`: makes a new id for a classic member, of its client id or instance id."""
 
     def __init__(
@@ -68,13 +68,18 @@ class BothKinds(GroupCoordinator):
                 self.classic.count_to(classic, self.state.groups[name].principal)
             self._note_classic(name)
 
-    # Members of our own protocol
+    # Members that the coordinator assigns
 
     def heartbeat(
         self, request: pb.GroupHeartbeatRequest, now_s: float, now_ms: int
     ) -> Decision[pb.GroupHeartbeatResponse]:
         group = self.state.groups.get(request.group)
         if request.step == pb.JOIN and group is not None and group.classic_members:
+            if request.HasField("kafka"):
+                raise InconsistentProtocol(
+                    f"group {group.name!r} has {group.classic_members} members with group.protocol=classic: stop them"
+                    " first, or use another group"
+                )
             raise InvalidRequest(
                 f"group {group.name!r} has {group.classic_members} members that use the Kafka protocol: stop them"
                 " first, or use another group"
@@ -164,33 +169,53 @@ class BothKinds(GroupCoordinator):
         self, request: pb.CommitForGenerationRequest, now_s: float, now_ms: int
     ) -> Decision[pb.CommitForGenerationResponse]:
         """Commit what members of the present generation say, or, with `outside`, a program while there are no members.
+        Of a group whose members the coordinator assigns, `generation` is the member's epoch.
 
         An offset may go back, which draws a new epoch as a reset does, and may lie beyond the end of its partition.
 
-        For the whole request, raises InvalidGroupName, ResourceExhausted, and what `ClassicGroups.check_commit` raises.
-        Each result has UnknownTopic, UnknownPartition, InvalidRequest, ResourceExhausted, or Unavailable while a
-        transaction has staged an offset of the partition.
+        For the whole request, raises InvalidGroupName, ResourceExhausted, and what `ClassicGroups.check_commit` and
+        `_fence_of_member` raise. Each result has UnknownTopic, UnknownPartition, InvalidRequest, ResourceExhausted,
+        StaleAssignment for a partition that is not the member's, or Unavailable while a transaction has staged an
+        offset of the partition.
         """
-        group = self._group_for_classic(request.group) or self._new_group(request.group, now_ms, request.caller)
+        group, fence = self._committer(request, request, now_s, now_ms, staged=False)
         commits.check_count(len(request.commits), self._limits)
-        generation = -1 if request.outside else request.generation
-        self.classic.check_commit(request.group, request.member_id, generation, now_s, instance_id=request.instance_id)
 
         def one(commit: pb.GenerationCommit) -> bool:
-            self._apply_commit(group, commit, now_ms)
+            self._apply_commit(group, commit, fence, now_ms)
             return True
 
         results, applied = commits.each_result(one, request.commits)
         return self._decided(group, pb.CommitForGenerationResponse(results=results), applied)
 
-    def _apply_commit(self, group: Group, commit: pb.GenerationCommit, now_ms: int) -> None:
-        _check_values(commit)
+    def _committer(
+        self,
+        request: pb.CommitForGenerationRequest | pb.StageOffsetsRequest,
+        by: pb.CommitForGenerationRequest | pb.ClassicCommitter,
+        now_s: float,
+        now_ms: int,
+        *,
+        staged: bool,
+    ) -> tuple[Group, Fence]:
+        """Return the group of a commit, and what judges each partition of it."""
+        group = self._group(request.group)
+        generation = -1 if by.outside else by.generation
+        member_id, instance_id = request.member_id, by.instance_id
+        if group is not None and group.members:
+            return group, self._fence_of_member(group, member_id, generation, instance_id, staged=staged)
+        group = group or self._new_group(request.group, now_ms, request.caller)
+        self.classic.check_commit(request.group, member_id, generation, now_s, instance_id=instance_id, staged=staged)
+        return group, _any_partition
+
+    def _apply_commit(self, group: Group, commit: pb.GenerationCommit, fence: Fence, now_ms: int) -> None:
+        commits.check_values(commit)
         named = pb.OffsetCommit(topic=commit.topic, partition=commit.partition)
         partition, topic = commits.resolve(self._view, named)
+        fence(partition, topic)
         commits.check_settled(group, partition)
         commits.check_space(group, partition, self._limits)
         self._check_offset(group, partition, OffsetValue(commit.offset, commit.metadata, now_ms, 0, 0, topic))
-        epoch, counter = _turn(group, partition, commit.offset)
+        epoch, counter = commits.turn(group, partition, commit.offset)
         group.set_offset(partition, OffsetValue(commit.offset, commit.metadata, now_ms, epoch, counter, topic))
 
     def stage_for_generation(
@@ -202,19 +227,15 @@ class BothKinds(GroupCoordinator):
         Raises and results: as these two.
         """
         key = pending.check_transaction(request)
-        group = self._group_for_classic(request.group) or self._new_group(request.group, now_ms, request.caller)
+        group, fence = self._committer(request, request.added, now_s, now_ms, staged=True)
         commits.check_count(len(request.commits), self._limits)
-        by = request.added
-        generation = -1 if by.outside else by.generation
-        self.classic.check_commit(
-            request.group, request.member_id, generation, now_s, instance_id=by.instance_id, staged=True
-        )
         staged = pending.staged_by(group, key)
         wanted: dict[PartitionId, tuple[pb.OffsetCommit, str]] = {}
 
         def one(commit: pb.OffsetCommit) -> bool:
-            _check_values(commit)
+            commits.check_values(commit)
             partition, topic = commits.resolve(self._view, commit)
+            fence(partition, topic)
             if group.pending_in.get(partition, key) != key:
                 commits.check_settled(group, partition)
             before = staged.get(partition)
@@ -227,7 +248,7 @@ class BothKinds(GroupCoordinator):
         stages = changed and not any(result.HasField("error") for result in results)
         if stages:
             for partition, (commit, topic) in wanted.items():
-                epoch, counter = _turn(group, partition, commit.offset)
+                epoch, counter = commits.turn(group, partition, commit.offset)
                 staged[partition] = PendingOffset(commit.offset, commit.metadata, epoch, counter, topic)
             more = sum(each.size_bytes for each in staged.values()) - size_of(group.pending.get(key))
             self.state.check_bytes(group, more, self._limits)
@@ -353,20 +374,8 @@ class BothKinds(GroupCoordinator):
         return min(super().next_tick_s(), self.classic.next_due_s())
 
 
-def _check_values(commit: pb.GenerationCommit | pb.OffsetCommit) -> None:
-    if len(commit.metadata.encode()) > METADATA_BYTES_MAX or commit.offset > OFFSET_MAX:
-        raise InvalidRequest(
-            f"a commit has an offset of at most {OFFSET_MAX}, and metadata of at most {METADATA_BYTES_MAX} bytes"
-        )
-
-
-def _turn(group: Group, partition: PartitionId, offset: int) -> tuple[int, int]:
-    """Return the epoch and the counter under which an offset is stored: one that goes back draws a new epoch."""
-    stored = group.offset_of(partition)
-    if stored is not None and offset < (stored.offset or 0):
-        return group.draw(), 0
-    epoch = group.epoch_in_force(partition)
-    return epoch, stored.counter + 1 if stored is not None and stored.epoch == epoch else 1
+def _any_partition(partition: PartitionId, topic: str) -> None:
+    """Fence nothing: the generation was judged."""
 
 
 def _classic(name: str) -> str:

@@ -274,3 +274,28 @@ def each_result(apply: Callable[[T], bool], asked: Sequence[T]) -> tuple[list[pb
         except LedgerMQError as error:
             results.append(pb.CommitResult(error=error_to_proto(error)))
     return results, applied
+
+
+# Without an epoch and a counter, as clients of the Kafka protocol commit: they may go back, and beyond the end. Who may
+# commit is judged before, by a generation, or by the member that holds the partition.
+
+
+def check_values(commit: pb.GenerationCommit | pb.OffsetCommit) -> None:
+    """Raises InvalidRequest."""
+    if len(commit.metadata.encode()) > METADATA_BYTES_MAX or commit.offset > OFFSET_MAX:
+        raise InvalidRequest(
+            f"a commit has an offset of at most {OFFSET_MAX}, and metadata of at most {METADATA_BYTES_MAX} bytes"
+        )
+
+
+def turn(group: Group, partition: PartitionId, offset: int) -> tuple[int, int]:
+    """Return the epoch and the counter under which an offset is stored.
+
+    One that goes back draws a new epoch, which fences what others have read and would commit. A partition that a
+    member holds has no other committers, so its epoch stays, and the counter says which commit is newer.
+    """
+    stored = group.offset_of(partition)
+    if partition not in group.holders and stored is not None and offset < (stored.offset or 0):
+        return group.draw(), 0
+    epoch = group.epoch_in_force(partition)
+    return epoch, stored.counter + 1 if stored is not None and stored.epoch == epoch else 1

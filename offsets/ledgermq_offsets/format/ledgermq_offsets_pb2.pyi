@@ -41,7 +41,7 @@ class Reset(_message.Message):
     def __init__(self, nonce: _Optional[bytes] = ..., refused: _Optional[bytes] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("version", "topics", "topic_pattern", "assignor", "instance_id", "rack", "client_id", "session_timeout_ms", "rebalance_timeout_ms", "away", "held", "filter")
+    __slots__ = ("version", "topics", "topic_pattern", "assignor", "instance_id", "rack", "client_id", "session_timeout_ms", "rebalance_timeout_ms", "away", "held", "filter", "kafka_host")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_PATTERN_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +54,7 @@ class Member(_message.Message):
     AWAY_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
+    KAFKA_HOST_FIELD_NUMBER: _ClassVar[int]
     version: int
     topics: _containers.RepeatedScalarFieldContainer[str]
     topic_pattern: str
@@ -66,7 +67,8 @@ class Member(_message.Message):
     away: bool
     held: _containers.RepeatedCompositeFieldContainer[HeldTopic]
     filter: str
-    def __init__(self, version: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., assignor: _Optional[str] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., client_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., away: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[HeldTopic, _Mapping]]] = ..., filter: _Optional[str] = ...) -> None: ...
+    kafka_host: str
+    def __init__(self, version: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., assignor: _Optional[str] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., client_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., away: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[HeldTopic, _Mapping]]] = ..., filter: _Optional[str] = ..., kafka_host: _Optional[str] = ...) -> None: ...
 
 class HeldTopic(_message.Message):
     __slots__ = ("topic_id", "topic", "partitions", "epochs", "withdrawn")

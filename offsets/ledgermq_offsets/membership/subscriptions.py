@@ -30,6 +30,11 @@ def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subsc
     """Return the subscription with its defaults. Raises InvalidRequest, InvalidTopicName."""
     if bool(asked.topics) == bool(asked.topic_pattern):
         raise InvalidRequest("a member subscribes either to topics or to a pattern, not to both")
+    return any_subscription(asked, limits)
+
+
+def any_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subscription:
+    """Return a subscription that may have topics, a pattern, both or none. Raises as `read_subscription`."""
     if len(asked.topics) > limits.topics_max:
         raise InvalidRequest(
             f"a subscription names at most {limits.topics_max} topics, this one names {len(asked.topics)}; use a"
@@ -41,7 +46,7 @@ def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subsc
         raise InvalidRequest(f"there is no assignor {asked.assignor[:100]!r}; choose one of {', '.join(ASSIGNORS)}")
     if asked.instance_id:
         check_member_name(asked.instance_id, "instance id")
-    for what, text in (("rack", asked.rack), ("client id", asked.client_id)):
+    for what, text in (("rack", asked.rack), ("client id", asked.client_id), ("host", asked.kafka_host)):
         if len(text) > NAME_CHARS_MAX:
             raise InvalidRequest(f"a {what} has at most {NAME_CHARS_MAX} characters, this one has {len(text)}")
     if len(asked.filter) > FILTER_CHARS_MAX:
@@ -68,6 +73,7 @@ def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subsc
             limits.rebalance_timeout_ms_max,
         ),
         filter=asked.filter or ALL,  # a member that names none is of a release without filters, or has none
+        kafka_host=asked.kafka_host,
     )
     if (size := subscription.size_bytes) > limits.subscription_bytes_max:
         raise InvalidRequest(f"a subscription has at most {limits.subscription_bytes_max} bytes, this one has {size}")
@@ -124,8 +130,8 @@ class Meanings:
         return found
 
     def _look(self, subscription: Subscription) -> list[TopicSize]:
-        names = list(subscription.topics)
+        names = set(subscription.topics)
         if subscription.topic_pattern:
             pattern = compile_pattern(subscription.topic_pattern, self._limits)
-            names = [name for name in self._view.names() if pattern.fullmatch(name)]
+            names.update(name for name in self._view.names() if pattern.fullmatch(name))
         return [topic for topic in map(self._view.by_name, names) if topic is not None]

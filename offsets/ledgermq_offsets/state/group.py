@@ -43,7 +43,7 @@ class Member:
     """`held`, `away` and `subscription` are persisted; the rest starts again with each coordinator.
 
     `heard_s`: time of the last heartbeat. `letting_go_s`: since when the member holds withdrawn
-    partitions. `seen_epoch`: the epoch that it last reported.
+    partitions. `seen_epoch`: the epoch that it last reported. `withdrawn_in`: epochs of withdrawals, of this term.
     """
 
     def __init__(self, member_id: str, subscription: Subscription, heard_s: float, changed_epoch: int) -> None:
@@ -52,13 +52,12 @@ class Member:
         self.away = False
         self.held: dict[PartitionId, Held] = {}
         self.withdrawn = 0
+        self.withdrawn_in: dict[PartitionId, int] = {}
         self.heard_s = heard_s
         self.letting_go_s: float | None = None
         self.changed_epoch = changed_epoch
         self.seen_epoch = 0
-        self.given: list[pb.GivenPartition] | None = (
-            None  # the partitions that it may hold, as they are sent; None: not computed yet
-        )
+        self.given: list[pb.GivenPartition] | None = None  # what it may hold, as it is sent; None: not computed yet
 
     @property
     def silent_at_s(self) -> float:
@@ -215,12 +214,13 @@ class Group:
         member.withdrawn += 1
         if member.letting_go_s is None:
             member.letting_go_s = now_s
-        self.draw()
+        member.withdrawn_in[partition] = self.draw()
         self._changed(member)
 
     def release(self, member: Member, partition: PartitionId) -> None:
         """Release a partition: the member no longer holds it."""
         held = member.held.pop(partition)
+        member.withdrawn_in.pop(partition, None)
         del self.holders[partition]
         if held.withdrawn:
             self._one_less_withdrawn(member)

@@ -43,7 +43,7 @@ class Held(NamedTuple):
 class Subscription:
     """`topics`: sorted, without duplicates; times in milliseconds, never 0; `assignor`: a known
     name. `filter`: "*" if all messages pass; empty if it is not known, because a coordinator of an earlier
-    release has written the member.
+    release has written the member. `kafka_host`: where a client of the Kafka protocol runs; empty: one of our own.
     """
 
     topics: tuple[str, ...] = ()
@@ -55,11 +55,12 @@ class Subscription:
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
     filter: str = ""
+    kafka_host: str = ""
 
     @property
     def size_bytes(self) -> int:
         """Return the approximate size of the subscription in the member's record."""
-        texts = (self.topic_pattern, self.instance_id, self.rack, self.client_id, self.filter)
+        texts = (self.topic_pattern, self.instance_id, self.rack, self.client_id, self.filter, self.kafka_host)
         return sum(len(name) + 4 for name in self.topics) + sum(len(text.encode()) for text in texts)
 
 
@@ -328,6 +329,7 @@ def _subscription_of(subscription: Subscription) -> fmt.Member:
         session_timeout_ms=subscription.session_timeout_ms,
         rebalance_timeout_ms=subscription.rebalance_timeout_ms,
         filter=subscription.filter,
+        kafka_host=subscription.kafka_host,
     )
 
 
@@ -354,5 +356,6 @@ def _member_of(data: bytes) -> MemberValue:
         session_timeout_ms=member.session_timeout_ms,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         filter=member.filter,
+        kafka_host=member.kafka_host,
     )
     return MemberValue(subscription, member.away, held, {topic.topic_id: topic.topic for topic in member.held})

@@ -42,11 +42,24 @@ UNDELETE = "topics that can be brought back"
 """Keeps deleted topics for their grace."""
 CLASSIC_GROUPS = "groups of the Kafka protocol"
 """Reads the records of classic groups, which earlier releases refuse with their whole partition."""
+KAFKA_MEMBERS = "members of our groups that speak the Kafka protocol"
+"""Assigns partitions to them as to our own, and knows them by their records."""
 KAFKA_TRANSACTIONS = "transactions of the Kafka protocol"
 """Reads what these store besides our own transactions, and counts what a bundle has staged of one."""
 TABLES = "tables of topics"
 """Deletes no file that a version of a topic's table names, and keeps these tables."""
-COMMON = (RULES, QUOTAS, ADDED_BUNDLES, LOADS, MOVES, UNDELETE, CLASSIC_GROUPS, KAFKA_TRANSACTIONS, TABLES)
+COMMON = (
+    RULES,
+    QUOTAS,
+    ADDED_BUNDLES,
+    LOADS,
+    MOVES,
+    UNDELETE,
+    CLASSIC_GROUPS,
+    KAFKA_MEMBERS,
+    KAFKA_TRANSACTIONS,
+    TABLES,
+)
 """What a broker of this release has and earlier ones lack, besides the features of internal topics, which their
 declarations name (`ledgermq_broker.features`). The controller puts into the catalog what needs a feature only when
 every broker has it.

@@ -17,7 +17,7 @@ from ledgermq.errors import NotOwner, Unavailable, UnknownGroup, UnknownPartitio
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.naming.names import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 from ledgermq.runtime.tasks import end, retrieve_error, shared
-from ledgermq_broker.cluster.heartbeat import CLASSIC_GROUPS
+from ledgermq_broker.cluster.heartbeat import CLASSIC_GROUPS, KAFKA_MEMBERS
 from ledgermq_broker.groups.ends import PartitionEnds
 from ledgermq_broker.groups.lags import PARTITIONS_MAX, GroupLag, StuckOffsets, lag_infos, lag_page
 from ledgermq_broker.groups.offsets_topic import CatalogView, partition_of
@@ -64,7 +64,8 @@ class GroupFailures:
 
 class Groups(Serving[PartitionCoordinator]):
     """`address`: the address of this broker. `topic`: `__consumer_offsets`. `check_classic()` raises Unavailable while
-    a broker is present that cannot read records of classic groups.
+    a broker is present that cannot read records of classic groups, `check_kafka()` while one is that does not know
+    members which speak the Kafka protocol.
     """
 
     def __init__(
@@ -76,8 +77,10 @@ class Groups(Serving[PartitionCoordinator]):
         kind: GroupKind,
         ends: PartitionEnds,
         check_classic: Callable[[], None] = lambda: None,
+        check_kafka: Callable[[], None] = lambda: None,
     ) -> None:
         self._check_classic = check_classic
+        self._check_kafka = check_kafka
         self._address = address
         super().__init__(topic, terms, kind)
         self._metadata = metadata
@@ -97,6 +100,8 @@ class Groups(Serving[PartitionCoordinator]):
     # The calls
 
     async def group_heartbeat(self, request: pb.GroupHeartbeatRequest) -> pb.GroupHeartbeatResponse:
+        if request.HasField("kafka") and request.step == pb.JOIN:
+            self._check_kafka()
         return await self._at_coordinator(request.group, lambda found: found.heartbeat(request))
 
     async def commit_offsets(self, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
@@ -329,8 +334,8 @@ def open_groups(parts: BrokerParts) -> Groups:
         lambda core, opening: PartitionCoordinator(core, opening, parts.clocks, ends),
     )
     parts.terms.add(kind)
-    check = partial(parts.controller.require, CLASSIC_GROUPS)
-    return Groups(parts.address, parts.topic(keys.OFFSETS_TOPIC), metadata, parts.terms, kind, ends, check)
+    checks = (partial(parts.controller.require, feature) for feature in (CLASSIC_GROUPS, KAFKA_MEMBERS))
+    return Groups(parts.address, parts.topic(keys.OFFSETS_TOPIC), metadata, parts.terms, kind, ends, *checks)
 
 
 def gauges(groups: Groups | None) -> Iterator[Gauge]:

@@ -118,6 +118,7 @@ answered in version 0 with what is served.
 | idempotent producer | yes | yes | yes | yes | yes | yes |
 | gzip, snappy, lz4, zstd | yes | – | – | yes | – | – |
 | members of groups, commits | yes | yes | yes | yes | yes | yes |
+| `group.protocol=consumer` (KIP-848) | yes | – | – | yes | – | – |
 | brokers leave | – | yes | – | – | killed | killed |
 | transactions | yes | yes | – | yes | – | – |
 | creating and deleting topics | yes | yes | yes | yes | – | – |
@@ -134,7 +135,6 @@ answered in version 0 with what is served.
 | | `-verifiable-producer`, `-verifiable-consumer`, `-broker-api-versions`, `-cluster` |
 | | `-consumer-groups`, `-groups`, `-transactions` (list, describe, end by id), `-acls`, `-get-offsets` |
 | | `-log-dirs`; not served: `-configs` for clients without users, and addresses |
-| | not served: groups with `group.protocol=consumer` |
 | Kafka Streams 4.1 | word count, `at_least_once` and `exactly_once_v2`; a restart restores it |
 | Kafka Connect 4.1 | source and sink of files, standalone |
 | Spark 4.3 | `format("kafka")` of 4.2: source, sink; batches, streams; by time; headers |
@@ -143,12 +143,21 @@ answered in version 0 with what is served.
 ## What differs from Kafka
 
 - **Groups** are those of `ledgermq group`: committed offsets, lags, deletion and expiry are the
-  same for both protocols, and clients of both see each other's groups. But a group has *members*
-  of one kind at a time: a Kafka member of a group with members of our own clients gets
-  `INCONSISTENT_GROUP_PROTOCOL`, and our client gets `INVALID_REQUEST` the other way round. An
-  empty group takes either. Stop the members of a group before you reset its offsets.
-- **Commits** are fenced by the generation, may go back, and may lie beyond the end, as in Kafka.
-  They expire together, when the group has had neither members nor commits for
+  same for both protocols, and clients of both see each other's groups. Members with
+  `group.protocol=consumer` (KIP-848) and members of our own clients may share a group: the broker
+  assigns partitions to all of them. Classic members, which assign each other, have groups of their
+  own: one in a group of the others, or the other way round, gets `INCONSISTENT_GROUP_PROTOCOL`, our
+  client `INVALID_REQUEST`. An empty group takes either, so a group changes its protocol while it is
+  empty, not member by member. Stop the members of a group before you reset its offsets.
+- **`group.protocol=consumer`**: `group.remote.assignor` may also be `sticky` or `consistent_hash`.
+  Patterns are RE2, as in Kafka 4; with rules, a pattern needs the right to all topics that begin
+  like it. The session is the brokers' `group_session_timeout_ms`, and heartbeats come every three
+  seconds. A member commits what it holds, and what no member holds: for any other partition it gets
+  `STALE_MEMBER_EPOCH`, where Kafka takes the commit. A member that has left may say so again. A
+  group without members is of the classic type. Members of our own clients are shown to tools like
+  all others. A filter of our clients keeps other members out of the group.
+- **Commits** are fenced by the generation or the member's epoch, may go back, and may lie beyond
+  the end, as in Kafka. They expire together, when the group has had neither members nor commits for
   `offsets_retention_ms`. A group id may be any text. `ledgermq group list` shows one with other
   characters than `A-Za-z0-9._-` as `__kafka.` and base64.
 - **Takeover.** When another broker takes over the coordinator, members go on: the generation and

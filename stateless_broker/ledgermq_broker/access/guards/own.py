@@ -114,7 +114,7 @@ async def _list_delayed(may: Permissions, request: pb.ListDelayedRequest, call: 
 
 async def _group_heartbeat(may: Permissions, request: pb.GroupHeartbeatRequest, call: Call) -> Any:
     _of_group(may, request)
-    if request.step in (pb.STAY, pb.JOIN):
+    if request.step in (pb.STAY, pb.JOIN) and not request.HasField("kafka"):  # which lists only what it lets go
         await may.require_each(Operation.CONSUME, dict.fromkeys(part.topic for part in request.owned))
     if request.HasField("subscription"):
         subscription = request.subscription

@@ -9,7 +9,7 @@ from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.handlers import log_dirs
 from ledgermq_broker.kafka.handlers.admin import alterations, configs, records, topics
 from ledgermq_broker.kafka.handlers.asked import Handler
-from ledgermq_broker.kafka.handlers.groups import committed, listing, membership
+from ledgermq_broker.kafka.handlers.groups import committed, consumer, listing, membership
 from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
 from ledgermq_broker.kafka.handlers.offsets import OffsetsHandler
 from ledgermq_broker.kafka.handlers.security import acls, quotas
@@ -36,6 +36,7 @@ def handlers(brokers: Brokers, sources: Sources, settings: Callable[[], BrokerSe
         **producers.answers(sources),
         **operators.answers(sources.now_us),
         **membership.answers(brokers),
+        **consumer.answers(brokers, sources),
         **committed.answers(),
         **listing.answers(),
         **records.answers(),

@@ -18,6 +18,10 @@ from ledgermq_broker.kafka.wire.generated import (
     alter_configs_response,
     api_versions_request,
     api_versions_response,
+    consumer_group_describe_request,
+    consumer_group_describe_response,
+    consumer_group_heartbeat_request,
+    consumer_group_heartbeat_response,
     create_acls_request,
     create_acls_response,
     create_partitions_request,
@@ -152,6 +156,8 @@ DESCRIBE_GROUPS = _api(describe_groups_request, describe_groups_response)
 LIST_GROUPS = _api(list_groups_request, list_groups_response)
 DELETE_GROUPS = _api(delete_groups_request, delete_groups_response)
 OFFSET_DELETE = _api(offset_delete_request, offset_delete_response)
+CONSUMER_GROUP_HEARTBEAT = _api(consumer_group_heartbeat_request, consumer_group_heartbeat_response)
+CONSUMER_GROUP_DESCRIBE = _api(consumer_group_describe_request, consumer_group_describe_response)
 CREATE_TOPICS = _api(create_topics_request, create_topics_response)
 CREATE_PARTITIONS = _api(create_partitions_request, create_partitions_response)
 DELETE_TOPICS = _api(delete_topics_request, delete_topics_response)
@@ -197,6 +203,8 @@ APIS = (
     LIST_GROUPS,
     DELETE_GROUPS,
     OFFSET_DELETE,
+    CONSUMER_GROUP_HEARTBEAT,
+    CONSUMER_GROUP_DESCRIBE,
     CREATE_TOPICS,
     DELETE_TOPICS,
     CREATE_PARTITIONS,

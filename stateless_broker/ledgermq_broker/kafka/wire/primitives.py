@@ -27,6 +27,7 @@ fractions of a second.
 VARINT_BYTES_MAX = 5
 NO_TAGS = b"\x00"
 
+_BYTE = struct.Struct(">b")
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 
@@ -159,6 +160,12 @@ class Reader:
         count = self._count(flexible, nullable, least_bytes)
         return None if count is None else [read(self, version) for _ in range(count)]
 
+    def structure_or_none(self, read: Read[T], version: int, nullable: bool) -> T | None:
+        """Read a structure that a byte precedes where it may be null."""
+        if nullable and self.fixed(_BYTE)[0] < 0:
+            return None
+        return read(self, version)
+
     def tags(self) -> Iterator[tuple[int, Self]]:
         """Yield tagged fields, each with a reader of its value."""
         before = -1
@@ -258,6 +265,16 @@ def put_array(put: Put, values: Sequence[Written] | None, version: int, flexible
     assert values is not None
     put(_length(len(values), flexible))
     for value in values:
+        value.write(put, version)
+
+
+def put_structure(put: Put, value: Written | None, version: int, nullable: bool) -> None:
+    """Write a structure that may be null. Raises ValueError for null in a version that has none."""
+    if value is None and not nullable:
+        raise ValueError("null in a version of a message that has none")
+    if nullable:
+        put(_BYTE.pack(-1 if value is None else 1))
+    if value is not None:
         value.write(put, version)
 
 

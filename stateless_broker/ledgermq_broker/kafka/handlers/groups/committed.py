@@ -27,8 +27,8 @@ from ledgermq_offsets.limits import METADATA_BYTES_MAX
 
 PARTITIONS_PER_CALL = 10_000
 NOTHING = -1
-GROUPS_FROM, UNSTABLE_FROM = 8, 7
-"""Versions of OffsetFetch: with several groups; whose clients know the code of a pending offset."""
+GROUPS_FROM, UNSTABLE_FROM, MEMBERS_FROM = 8, 7, 9
+"""Versions of OffsetFetch: with several groups; whose clients know the code of a pending offset; with members."""
 
 
 P = TypeVar("P")
@@ -63,7 +63,7 @@ async def commit(asked: Asked) -> offset_commit_response.OffsetCommitResponse:
         for part in _cut(sent) or [[]]:
             answer = await asked.api.commit_for_generation(_commit_request(message, [places[at] for at in part]))
             for at, result in zip(part, answer.results, strict=True):
-                codes[at] = result_code(result)
+                codes[at] = _of_member(result_code(result))
     except LedgerMQError as error:
         codes = [group_code(error)] * len(places)
     left = iter(codes)
@@ -81,6 +81,13 @@ async def commit(asked: Asked) -> offset_commit_response.OffsetCommitResponse:
             for topic in message.topics
         ]
     )
+
+
+def _of_member(code: Code) -> Code:
+    """Return the code of a partition that the coordinator gave to another member, or later, as KIP-848 says it: the
+    member sends a heartbeat, and commits again. A generation is judged for all partitions at once.
+    """
+    return Code.STALE_MEMBER_EPOCH if code is Code.ILLEGAL_GENERATION else code
 
 
 def unfit(one: Any) -> Code:
@@ -119,11 +126,11 @@ async def fetch(asked: Asked) -> offset_fetch_response.OffsetFetchResponse:
     message = asked.message
     stable = message.require_stable
     if asked.version < GROUPS_FROM:
-        code, topics = await _fetch_group(asked, message.group_id, message.topics, stable)
+        code, topics = await _fetch_group(asked, message, stable)
         return offset_fetch_response.OffsetFetchResponse(error_code=code, topics=_old_topics(topics))
     groups = []
     for group in message.groups:
-        code, topics = await _fetch_group(asked, group.group_id, group.topics, stable)
+        code, topics = await _fetch_group(asked, group, stable)
         groups.append(
             offset_fetch_response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=code, topics=topics)
         )
@@ -131,9 +138,10 @@ async def fetch(asked: Asked) -> offset_fetch_response.OffsetFetchResponse:
 
 
 async def _fetch_group(
-    asked: Asked, group: str, topics: Any, stable: bool
+    asked: Asked, group: Any, stable: bool
 ) -> tuple[Code, list[offset_fetch_response.OffsetFetchResponseTopics]]:
-    """Return the committed offsets of a group. `topics`: None for all that it has committed."""
+    """Return the committed offsets of a group. Its `topics` are None for all that it has committed."""
+    topics = group.topics
     wanted = [
         pb.TopicPartition(topic=topic.name, partition=number)
         for topic in topics or ()
@@ -144,7 +152,7 @@ async def _fetch_group(
         found: list[pb.CommittedPartition] = []
         if wanted or topics is None:
             for part in _cut(wanted) or [[]]:
-                request = pb.FetchCommittedRequest(group=inside(group), partitions=part, without_staged=not stable)
+                request = _fetch_request(asked, group, part, stable)
                 found += (await asked.api.fetch_committed(request)).partitions
     except LedgerMQError as error:
         code = group_code(error)
@@ -161,6 +169,15 @@ async def _fetch_group(
     return Code.NONE, [
         offset_fetch_response.OffsetFetchResponseTopics(name=name, partitions=parts) for name, parts in by_topic.items()
     ]
+
+
+def _fetch_request(
+    asked: Asked, group: Any, part: Sequence[pb.TopicPartition], stable: bool
+) -> pb.FetchCommittedRequest:
+    request = pb.FetchCommittedRequest(group=inside(group.group_id), partitions=part, without_staged=not stable)
+    if asked.version >= MEMBERS_FROM and group.member_id and group.member_epoch >= 0:
+        request.member_id, request.generation = group.member_id, group.member_epoch
+    return request
 
 
 def _committed(one: pb.CommittedPartition, version: int) -> offset_fetch_response.OffsetFetchResponsePartitions:
@@ -247,4 +264,6 @@ def _subscribed(info: pb.GroupInfo) -> set[str]:
     """Return the topics whose offsets members still use."""
     if info.classic.protocol_type == PROTOCOL_TYPE:
         return {topic for member in info.classic.members for topic in subscribed_topics(member.metadata)}
-    return {given.topic for member in info.members for given in member.owned}
+    return {given.topic for member in info.members for given in member.owned} | {
+        topic for member in info.members for topic in member.subscription.topics
+    }

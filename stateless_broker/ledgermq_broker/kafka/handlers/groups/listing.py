@@ -21,6 +21,8 @@ from ledgermq_offsets.classic.consumer_protocol import PROTOCOL_TYPE, assignment
 
 NOT_FOUND_FROM = 6
 """Version of DescribeGroups that says so of a group which does not exist; before it is shown as dead."""
+TYPES_FROM = 5
+"""Version of ListGroups whose clients know types of groups, with their states."""
 STATES = {pb.EMPTY: "Empty", pb.STABLE: "Stable", pb.RECONCILING: "PreparingRebalance"}
 CLASSIC, CONSUMER = "classic", "consumer"
 
@@ -55,8 +57,10 @@ async def _described(asked: Asked, name: str) -> describe_groups_response.Descri
     return found
 
 
-def _state(info: pb.GroupInfo) -> str:
-    return info.classic.state if info.HasField("classic") else STATES[info.state]
+def _state(info: pb.GroupInfo, version: int = 0) -> str:
+    if info.HasField("classic"):
+        return str(info.classic.state)
+    return "Reconciling" if info.state == pb.RECONCILING and version >= TYPES_FROM else STATES[info.state]
 
 
 def _protocol_type(info: pb.GroupInfo) -> str:
@@ -86,7 +90,7 @@ def _members(info: pb.GroupInfo) -> list[describe_groups_response.DescribedGroup
             by_topic.setdefault(given.topic, []).append(given.partition)
         found.append(
             describe_groups_response.DescribedGroupMember(
-                member_id=one.member_id,
+                member_id=outside(one.member_id),
                 group_instance_id=one.subscription.instance_id or None,
                 client_id=one.subscription.client_id,
                 client_host="",
@@ -104,16 +108,20 @@ async def list_groups(asked: Asked) -> list_groups_response.ListGroupsResponse:
         groups = await all_here(lambda partition: _groups_of(asked.api, partition))
     except LedgerMQError as error:
         return list_groups_response.ListGroupsResponse(error_code=group_code(error))
+    listed = [
+        list_groups_response.ListedGroup(
+            group_id=outside(info.group),
+            protocol_type=_protocol_type(info),
+            group_state=_state(info, asked.version),
+            group_type=_kind(info),
+        )
+        for info in groups
+    ]
     return list_groups_response.ListGroupsResponse(
         groups=[
-            list_groups_response.ListedGroup(
-                group_id=outside(info.group),
-                protocol_type=_protocol_type(info),
-                group_state=_state(info),
-                group_type=_kind(info),
-            )
-            for info in groups
-            if (not states or _state(info).lower() in states) and (not types or _kind(info) in types)
+            one
+            for one in listed
+            if (not states or one.group_state.lower() in states) and (not types or one.group_type in types)
         ]
     )
 

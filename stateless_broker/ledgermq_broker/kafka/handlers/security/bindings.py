@@ -27,7 +27,8 @@ from ledgermq.errors import InvalidGroupName, InvalidRequest
 from ledgermq.protocol.naming.names import is_name
 from ledgermq_broker.access.state.rules import EVERYONE, TOPIC_OPERATIONS, Rule, checked_rule
 from ledgermq_broker.access.state.rules import Operation as Ours
-from ledgermq_broker.kafka.handlers.groups.names import PREFIX, inside, outside
+from ledgermq_broker.kafka.handlers.groups.names import inside, outside
+from ledgermq_offsets.names import KAFKA_PREFIX
 
 CLUSTER_NAME = "kafka-cluster"
 WILDCARD = "*"
@@ -277,10 +278,10 @@ def _name(acl: Acl) -> tuple[str, bool]:
         return name, is_prefix
     if not is_prefix:
         return _inside(name), False
-    if not is_name(name) or name.startswith(PREFIX) or PREFIX.startswith(name):
+    if not is_name(name) or name.startswith(KAFKA_PREFIX) or KAFKA_PREFIX.startswith(name):
         raise InvalidRequest(
             f"prefix {name[:100]!r}: a prefix of groups or transactional ids has letters, digits, '.', '_' and '-',"
-            f" and is no beginning of {PREFIX!r}. Name single ones, or use * for all"
+            f" and is no beginning of {KAFKA_PREFIX!r}. Name single ones, or use * for all"
         )
     if acl.permission == DENY:
         raise InvalidRequest(

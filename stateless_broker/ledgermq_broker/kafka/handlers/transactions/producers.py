@@ -188,7 +188,8 @@ async def commit_offsets(asked: Asked) -> txn_offset_commit_response.TxnOffsetCo
         except LedgerMQError as error:
             if isinstance(error, Unauthenticated):
                 raise
-            codes = [code_of(error, Area.GROUP)] * len(places)
+            code = code_of(error, Area.GROUP)
+            codes = [Code.ILLEGAL_GENERATION if code is Code.STALE_MEMBER_EPOCH else code] * len(places)  # as Kafka
     if failed := [code for code in codes if code]:
         codes = [code or failed[0] for code in codes]  # nothing is staged
     left = iter(codes)
