@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -26,7 +27,7 @@ from ledgermq_broker.kafka.wire.generated import describe_acls_request as ds
 from ledgermq_broker.kafka.wire.messages import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, Api
 from tests.broker.access import RULES, change, token
 from tests.broker.kafka_world import KafkaClient, KafkaCluster, batch_of, in_kafka_cluster
-from tests.broker.test_kafka_identity import proven, topic
+from tests.broker.test_kafka_identity import plain, prove, proven, topic
 
 Line = tuple[int, str, int, str, int, int]
 """Resource, name, pattern, principal, operation, permission."""
@@ -275,3 +276,41 @@ async def test_a_change_that_fails_is_reported_for_each_acl(cluster: KafkaCluste
     [result] = answer.filter_results
     assert [one.error_code for one in result.matching_acls] == [failed]
     assert len(await rules(cluster)) == 1
+
+
+async def repeated(change: Callable[[], Awaitable[list[Code]]]) -> None:
+    """As Java's client does: what may have happened is sent again."""
+    while (codes := set(await change())) != {Code.NONE}:
+        assert codes <= {Code.NONE, Code.REQUEST_TIMED_OUT, Code.THROTTLING_QUOTA_EXCEEDED}
+
+
+@in_kafka_cluster("a:1", "b:1", "c:1", **RULES)
+async def test_two_administrators_at_once_while_the_controller_is_killed(cluster: KafkaCluster) -> None:
+    controller = await cluster.owner_of("__metadata", 0)
+    secret = (await token(cluster, "root")).text
+    left = [address for address in cluster.brokers if address != controller]
+    roots = [cluster.connect(address) for address in left]
+    for root in roots:
+        assert (await prove(root, plain(secret))).error_code == Code.NONE
+
+    async def add(root: KafkaClient, name: str, count: int) -> None:
+        for n in range(count):
+            wanted = [entry(Resource.TOPIC, each, f"{name}{n}") for each in (Operation.READ, Operation.WRITE)]
+            shared = entry(Resource.TOPIC, Operation.READ, f"shared{n}")
+            await asyncio.sleep(0.1)
+            await repeated(lambda wanted=wanted, shared=shared: create(root, *wanted, shared))  # type: ignore[misc]
+
+    async def kill() -> None:
+        await asyncio.sleep(0.35)
+        await cluster.stop(controller, graceful=False)
+
+    async with asyncio.TaskGroup() as group:
+        for root, name in zip(roots, "xy", strict=True):
+            group.create_task(add(root, name, 8))
+        group.create_task(kill())
+    found = [f"allow user:ann {what} {name}{n}" for name in "xy" for what in ("consume", "produce") for n in range(8)]
+    assert await rules(cluster) == sorted([*found, *(f"allow user:ann consume shared{n}" for n in range(8))])
+    assert await shown(roots[0]) == await shown(roots[1])
+    removed = await asyncio.gather(*(delete(root, {"operation": Operation.READ}) for root in roots))
+    assert len(removed[0][0]) + len(removed[1][0]) >= 24, "each was removed by one of them"
+    assert await rules(cluster) == sorted(line for line in found if "produce" in line)
