@@ -16,7 +16,6 @@ standstill at the beginning of a flood decides it.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import subprocess
 import sys
@@ -34,9 +33,6 @@ from bench.attacker import KINDS, OWN, OWN_TOPIC
 from bench.measures import Results
 from bench.ours import Cluster, stop_client, wait_until_warm
 from bench.percentiles import at, latencies_within
-from ledgermq.runtime.ports.turns import Turns
-from ledgermq_broker.ports.grpc_server import AT_ONCE_MAX, FREE_PER_S, QUIET_TURNS, TURN_S_MAX
-from ledgermq_broker.process.run import loop_factory
 from tests.attacks.kafka_flood import OWN as OWN_OF_KAFKA
 from tests.e2e.admin_port import ADMIN, AdminPort
 from tests.e2e.processes import BrokerProcess
@@ -76,8 +72,6 @@ assert len(ALL) == len(FLOODS) + len(KAFKA_FLOODS) + len(HTTP_FLOODS), "two floo
 P99_HTTP = "p99 of a record by the gateway at 20/s"
 HTTP_RATE, HTTP_CONNECTIONS = 20.0, 500
 P99, MEMORY = "p99 of an acknowledgement at 100/s", "memory beside a flood"
-TURN, FEW, MANY = "turn of a call that waits for no other one", f"at most {FREE_PER_S} calls a second", "more calls"
-TURNS = 200_000
 RATE, PARTITIONS, SECONDS, SETTLE_S = 100.0, 4, 6.0, 1.0
 
 
@@ -88,8 +82,6 @@ class Attacked:
     def run(self) -> None:
         """Each flood has its own root, so that none leaves anything to the next one."""
         for _ in range(self._rounds):
-            for name, free_per_s in ((FEW, 2 * TURNS), (MANY, FREE_PER_S)):
-                self._results.add(ROW, TURN, name, "µs", turn_us(free_per_s))
             for kind in ("", *ALL):
                 self._beside(kind)
 
@@ -138,28 +130,6 @@ class Attacked:
             command = ["bench.attacker", kind, broker.address, *options]
         command = [sys.executable, "-m", *command]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def turn_us(free_per_s: int) -> float:
-    """Return how long the turn of a call takes a broker, in microseconds: from its admission until its handler goes on,
-    and what follows in the event loop. Each call comes in a turn of the event loop of its own, as from gRPC, and the
-    time of these is taken off. `free_per_s`: so many calls of a caller in a second do not wait.
-    """
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return 1e6 * (runner.run(_seconds_of_calls(free_per_s)) - runner.run(_seconds_of_calls(None))) / TURNS
-
-
-async def _seconds_of_calls(free_per_s: int | None) -> float:
-    """Return what `TURNS` calls take, one after the other. `free_per_s`: None for calls without turns."""
-    turns = Turns(at_once_max=AT_ONCE_MAX, free_per_s=free_per_s or 0, quiet_turns=QUIET_TURNS)
-    begun_s = time.perf_counter()
-    for _ in range(TURNS):
-        if free_per_s is not None:
-            turns.came("user:calm")
-            if not turns.at_once("user:calm", is_new=True):
-                await turns.begin("user:calm", wait_s=TURN_S_MAX, is_new=True)
-        await asyncio.sleep(0)
-    return time.perf_counter() - begun_s
 
 
 class _Most:

@@ -46,6 +46,7 @@ UNBOUND = {
     "T4": "counts requests",
     "X1": "compared with the same work without security",
     "X3": "compared with the same principal alone",
+    "X4": "processor time of the broker's own code",
 }
 """Rows whose values no limit of the machine bounds, and why."""
 

@@ -44,6 +44,7 @@ from bench.takeover import HISTORY_MB, Takeover
 from bench.throughput import Throughput
 from bench.timed import Beside, Delivery, Idle, Precision, Sending, Waiting
 from bench.transactions import Transactions
+from bench.turns import Turned
 from bench.visibility import Visibility
 
 ROUNDS, QUICK_ROUNDS, QUICK_SCALE = 5, 1, 0.2
@@ -81,6 +82,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "X1": Secured(results, rounds, scale).run,
         "X2": Fair(results, rounds, scale).run,
         "X3": Attacked(results, rounds, scale).run,
+        "X4": Turned(results, rounds, scale).run,
     }
 
 

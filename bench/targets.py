@@ -25,6 +25,7 @@ from bench import (
     takeover,
     timed,
     transactions,
+    turns,
     visibility,
 )
 from bench.measures import Results
@@ -194,7 +195,7 @@ TARGETS = (
     ),
     _most(fairness.ROW, fairness.P99, fairness.BESIDE, fairness.ALONE, 10.0),
     _most(fairness.ROW, fairness.P99, fairness.BESIDE_QUOTA, fairness.ALONE, 3.0),
-    *(Target(attacks.ROW, attacks.TURN, name, None, 1.0, most=True) for name in (attacks.FEW, attacks.MANY)),
+    *(Target(turns.ROW, turns.TURN, name, None, 1.0, most=True) for name in (turns.FEW, turns.MANY)),
     *(_most(attacks.ROW, attacks.P99, name, attacks.ALONE, 3.0) for name in attacks.ALL.values()),
     *(_most(attacks.ROW, attacks.P99_HTTP, name, attacks.ALONE, 3.0) for name in attacks.HTTP_FLOODS.values()),
     Target(fairness.ROW, fairness.SHARE, fairness.ONE_CONNECTION, None, 0.4),

@@ -32,6 +32,8 @@ that did not begin here, which must not starve them.
 PASSED_MAX = 200
 """What waits begins after so many turns of the event loop, even if calls have come all the time."""
 ACTIVE_S = 10.0
+AGAIN_S = 0.1
+"""While one caller calls alone, the time of its last call is as exact as this."""
 Line = tuple[bool, str]
 """Calls that wait, of one caller: new ones, or parts of calls."""
 
@@ -59,10 +61,12 @@ class Turns:
         """Places that are taken."""
         self._at_once_max = at_once_max
         self._free_per_s = free_per_s
-        self._free: Counter[str] = Counter()
+        self._free: dict[str, int] = {}
         """Calls in the second that has begun at `_second_s`."""
         self._seen: dict[str, float] = {}
         """When callers have last called, the latest at the end. Kept only for calls that are noted."""
+        self._latest = ""
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._quiet_turns = self._quiet = quiet_turns
         self._passed = 0
         """Turns of the event loop that have passed because they were not quiet, since a call began."""
@@ -115,8 +119,9 @@ class Turns:
         """
         if places and not self._has_places(caller, places):
             return False
-        if self._free_per_s and self._is_free(caller) and (is_new, caller) not in self._waiting:
-            self._count(caller, places)
+        if self._free_per_s and self._is_free(caller) and not (self._waiting and (is_new, caller) in self._waiting):
+            if places:
+                self._count(caller, places)
             return True
         if self._waiting or self._is_due or (is_new and self._is_shared()):
             return False
@@ -140,10 +145,12 @@ class Turns:
     def came(self, caller: str) -> None:
         """Note that a call has come: others may be behind it."""
         self._quiet = 0
-        now_s = asyncio.get_running_loop().time()
+        now_s = (self._loop or self._begin()).time()
         seen = self._seen
+        if caller == self._latest and now_s - seen[caller] < AGAIN_S:
+            return
         seen.pop(caller, None)
-        seen[caller] = now_s
+        seen[caller], self._latest = now_s, caller
         while now_s - seen[first := next(iter(seen))] > ACTIVE_S:
             del seen[first]
 
@@ -168,26 +175,31 @@ class Turns:
         return not is_above_share(self._own[caller], places, self.places - self.under_way)
 
     def _is_free(self, caller: str) -> bool:
-        now_s = asyncio.get_running_loop().time()
+        now_s = (self._loop or self._begin()).time()
         if now_s - self._second_s >= 1:
             self._second_s = now_s
             self._free.clear()
-        self._free[caller] += 1
-        return self._free[caller] <= self._free_per_s
+        made = self._free[caller] = self._free.get(caller, 0) + 1
+        return made <= self._free_per_s
+
+    def _begin(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop, which is known from the first call on."""
+        self._loop = asyncio.get_running_loop()
+        return self._loop
 
     def _take(self, caller: str, places: int) -> None:
-        self._count(caller, places)
+        if places:
+            self._count(caller, places)
         self._look_soon()
 
     def _count(self, caller: str, places: int) -> None:
-        if places:
-            self.under_way += places
-            self._own[caller] += places
+        self.under_way += places
+        self._own[caller] += places
 
     def _look_soon(self) -> None:
         if not self._is_due:
             self._is_due = True
-            loop = asyncio.get_running_loop()
+            loop = self._loop or self._begin()
             self._due_s = loop.time()
             loop.call_soon(self._look)
 
