@@ -175,8 +175,7 @@ def altered(
 ) -> Topic:
     """Return the changed topic. `partitions` 0 = unchanged. `nonce`: of the call, the same in all its attempts; a
     topic that has it was changed by an earlier attempt, and nothing of it changes, for other calls may have changed
-    it since. `topic_id`: of the topic that is meant; 0: the one that has the name now.
-    `let_go`: as in `with_generation`.
+    it since. `topic_id`: of the topic that is meant; 0: the one that has the name now. `let_go`: see `with_generation`.
 
     Raises UnknownTopic, TopicBeingDeleted, InvalidTopicName, InvalidConfig, InvalidRequest.
     """
