@@ -114,6 +114,12 @@ TWINS = (
         "Administration of queue groups, as `client.queues`. Every call ends within the client's `timeout_s`.",
     ),
     Twin(
+        "Schemas",
+        "schemas.admin",
+        "generated.schemas",
+        "The methods of `client.schemas`. Every call ends within the client's `timeout_s`.",
+    ),
+    Twin(
         "TableAdmin",
         "tables.admin",
         "generated.table_admin",

@@ -93,6 +93,9 @@ if TYPE_CHECKING:
     from ledgermq.client.queues.message import QueueMessage, Reply
     from ledgermq.client.queues.queue import Queue
     from ledgermq.client.queues.runner import QueueHandler
+    from ledgermq.client.schemas.admin import Schemas
+    from ledgermq.client.schemas.descriptions import SchemaDescription, SchemaField, SubjectDescription
+    from ledgermq.client.schemas.serializer import SchemaSerializer
     from ledgermq.client.settings.serializers import Serializer
     from ledgermq.client.settings.spill import Spill, SpillState
     from ledgermq.client.settings.tls import Tls
@@ -203,6 +206,10 @@ __all__ = [
     "Reply",
     "Retry",
     "RetryCopies",
+    "SchemaDescription",
+    "SchemaField",
+    "SchemaSerializer",
+    "Schemas",
     "Search",
     "SendResult",
     "SentOnce",
@@ -215,6 +222,7 @@ __all__ = [
     "StagedTransaction",
     "StoredBy",
     "StoredOffset",
+    "SubjectDescription",
     "Table",
     "TableAdmin",
     "TableDescription",
@@ -316,6 +324,9 @@ _MODULES = {
     "client.messages.record": ("Outgoing", "Record"),
     "client.settings.serializers": ("Serializer",),
     "client.settings.spill": ("Spill", "SpillState"),
+    "client.schemas.admin": ("Schemas",),
+    "client.schemas.descriptions": ("SchemaDescription", "SchemaField", "SubjectDescription"),
+    "client.schemas.serializer": ("SchemaSerializer",),
     "client.tables.admin": ("TableAdmin", "TableDescription", "TablePartition", "TableSummary"),
     "client.tables.rows": ("Change",),
     "client.tables.table": ("Table",),

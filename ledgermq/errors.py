@@ -1,7 +1,6 @@
 """Every error that LedgerMQ raises or sends, as one small tree.
 
-Owns the names, the stable wire codes and whether a caller may simply try again. Independent of
-gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
+Independent of gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
 
     LedgerMQError
     ├── InvalidRequest            fix the input; the same call fails again
@@ -18,7 +17,7 @@ gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
     │   ├── PartitionBusy         something keeps the partition in its bundle, so it cannot move now
     │   ├── Closed                the client, or the object of it, is closed: make another one
     │   ├── UsedElsewhere         the client belongs to another process or event loop
-    │   └── InvalidGroupName, UnknownGroup, GroupNotEmpty, CommitGoesBack
+    │   └── InvalidGroupName, UnknownGroup, GroupNotEmpty, CommitGoesBack, UnknownSchema, IncompatibleSchema
     ├── RetriableError            the same call may succeed later (retry_after_ms says when)
     │   ├── NotOwner              send the request to the broker at `owner` instead
     │   ├── Unavailable           no broker, or no store, answers at present
@@ -209,6 +208,14 @@ class UnknownGroup(InvalidRequest):
     code = "UNKNOWN_GROUP"
 
 
+class UnknownSchema(InvalidRequest):
+    code = "UNKNOWN_SCHEMA"
+
+
+class IncompatibleSchema(InvalidRequest):
+    code = "INCOMPATIBLE_SCHEMA"
+
+
 class GroupNotEmpty(InvalidRequest):
     code = "GROUP_NOT_EMPTY"
 
@@ -381,10 +388,7 @@ class StoreUnusable(StoreError):
 
 
 def _tree(root: type[LedgerMQError]) -> dict[str, type[LedgerMQError]]:
-    found = {root.code: root}
-    for child in root.__subclasses__():
-        found |= _tree(child)
-    return found
+    return {root.code: root} | {code: kind for child in root.__subclasses__() for code, kind in _tree(child).items()}
 
 
 BY_CODE: dict[str, type[LedgerMQError]] = _tree(LedgerMQError)

@@ -45,6 +45,7 @@ class Place(NamedTuple):
 COMMANDS: dict[str, Place] = {
     "topic": Place(MESSAGES, "admin.topic", "Create, list, describe, alter and delete topics."),
     "table": Place(MESSAGES, "tables.commands", "Show, rebuild and drop tables of topics, which other programs read."),
+    "schema": Place(MESSAGES, "schemas.commands", "Register, check, show, list and delete schemas of values."),
     "produce": Place(MESSAGES, "messages.produce", "Send records: lines, JSON lines, rows of CSV, or whole records."),
     "consume": Place(MESSAGES, "messages.consume", "Print messages, to the end of the topic, or as they come."),
     "message": Place(MESSAGES, "messages.message", "Find messages by key, show one by its id, trace where it went."),

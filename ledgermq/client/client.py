@@ -40,6 +40,7 @@ from ledgermq.client.queues.admin import QueueAdmin
 from ledgermq.client.queues.leases.leasing import QueueLeasing
 from ledgermq.client.queues.queue import Queue
 from ledgermq.client.requests import Requests
+from ledgermq.client.schemas.admin import Schemas
 from ledgermq.client.settings.values import (
     ClientSettings,
 )
@@ -90,6 +91,8 @@ class Client(MakingProducers, Handling, LookingUp, ClusterAdmin, TopicNames):
         self._leasing = QueueLeasing(self._queue)
         self.queues = QueueAdmin(context, admin, self._leasing)
         """Queue groups: list, describe, reset, delete; lease messages and answer without a member."""
+        self.schemas = Schemas(context)
+        """Schemas of values: put, check, list, describe, delete."""
         self.tables = TableAdmin(context, admin)
         """Tables of topics, which other programs read: list, describe, rebuild, drop."""
         self.dead_letters = DeadLetterAdmin(context, admin, self.transactions, self.groups, self.queues)

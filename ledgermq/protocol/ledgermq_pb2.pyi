@@ -2510,6 +2510,138 @@ class DropTableResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class PutSchemaRequest(_message.Message):
+    __slots__ = ("subject", "kind", "text", "compatibility", "dry_run", "forwarded", "created_by")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    COMPATIBILITY_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    kind: str
+    text: str
+    compatibility: str
+    dry_run: bool
+    forwarded: bool
+    created_by: str
+    def __init__(self, subject: _Optional[str] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., compatibility: _Optional[str] = ..., dry_run: _Optional[bool] = ..., forwarded: _Optional[bool] = ..., created_by: _Optional[str] = ...) -> None: ...
+
+class PutSchemaResponse(_message.Message):
+    __slots__ = ("schema", "compatibility")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    COMPATIBILITY_FIELD_NUMBER: _ClassVar[int]
+    schema: SchemaInfo
+    compatibility: str
+    def __init__(self, schema: _Optional[_Union[SchemaInfo, _Mapping]] = ..., compatibility: _Optional[str] = ...) -> None: ...
+
+class DescribeSchemaRequest(_message.Message):
+    __slots__ = ("id", "subject", "version", "kind", "text", "deleted")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    subject: str
+    version: int
+    kind: str
+    text: str
+    deleted: bool
+    def __init__(self, id: _Optional[int] = ..., subject: _Optional[str] = ..., version: _Optional[int] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., deleted: _Optional[bool] = ...) -> None: ...
+
+class DescribeSchemaResponse(_message.Message):
+    __slots__ = ("schema", "subjects", "compatibility")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    SUBJECTS_FIELD_NUMBER: _ClassVar[int]
+    COMPATIBILITY_FIELD_NUMBER: _ClassVar[int]
+    schema: SchemaInfo
+    subjects: _containers.RepeatedScalarFieldContainer[str]
+    compatibility: str
+    def __init__(self, schema: _Optional[_Union[SchemaInfo, _Mapping]] = ..., subjects: _Optional[_Iterable[str]] = ..., compatibility: _Optional[str] = ...) -> None: ...
+
+class ListSchemasRequest(_message.Message):
+    __slots__ = ("prefix", "deleted")
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    prefix: str
+    deleted: bool
+    def __init__(self, prefix: _Optional[str] = ..., deleted: _Optional[bool] = ...) -> None: ...
+
+class ListSchemasResponse(_message.Message):
+    __slots__ = ("subjects",)
+    SUBJECTS_FIELD_NUMBER: _ClassVar[int]
+    subjects: _containers.RepeatedCompositeFieldContainer[SchemaSubject]
+    def __init__(self, subjects: _Optional[_Iterable[_Union[SchemaSubject, _Mapping]]] = ...) -> None: ...
+
+class SchemaSubject(_message.Message):
+    __slots__ = ("subject", "compatibility", "versions", "trouble")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    COMPATIBILITY_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    compatibility: str
+    versions: _containers.RepeatedCompositeFieldContainer[SchemaInfo]
+    trouble: str
+    def __init__(self, subject: _Optional[str] = ..., compatibility: _Optional[str] = ..., versions: _Optional[_Iterable[_Union[SchemaInfo, _Mapping]]] = ..., trouble: _Optional[str] = ...) -> None: ...
+
+class DeleteSchemaRequest(_message.Message):
+    __slots__ = ("subject", "version", "for_good", "nonce", "forwarded")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    FOR_GOOD_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    version: int
+    for_good: bool
+    nonce: bytes
+    forwarded: bool
+    def __init__(self, subject: _Optional[str] = ..., version: _Optional[int] = ..., for_good: _Optional[bool] = ..., nonce: _Optional[bytes] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class DeleteSchemaResponse(_message.Message):
+    __slots__ = ("versions",)
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    versions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, versions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SchemaInfo(_message.Message):
+    __slots__ = ("id", "subject", "version", "kind", "text", "fields", "created_ms", "created_by", "deleted")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    subject: str
+    version: int
+    kind: str
+    text: str
+    fields: _containers.RepeatedCompositeFieldContainer[SchemaField]
+    created_ms: int
+    created_by: str
+    deleted: bool
+    def __init__(self, id: _Optional[int] = ..., subject: _Optional[str] = ..., version: _Optional[int] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., fields: _Optional[_Iterable[_Union[SchemaField, _Mapping]]] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ..., deleted: _Optional[bool] = ...) -> None: ...
+
+class SchemaField(_message.Message):
+    __slots__ = ("id", "path", "type", "removed")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    path: str
+    type: str
+    removed: bool
+    def __init__(self, id: _Optional[int] = ..., path: _Optional[str] = ..., type: _Optional[str] = ..., removed: _Optional[bool] = ...) -> None: ...
+
 class DescribedTablePartition(_message.Message):
     __slots__ = ("start", "end", "files", "rows", "size_bytes", "parquet_end", "stopped")
     START_FIELD_NUMBER: _ClassVar[int]

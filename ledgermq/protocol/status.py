@@ -57,6 +57,8 @@ _CODES: dict[type[LedgerMQError], grpc.StatusCode] = {
     errors.TransactionUnknown: grpc.StatusCode.NOT_FOUND,
     errors.TransactionOutcomeUnknown: grpc.StatusCode.UNKNOWN,
     errors.UnknownGroup: grpc.StatusCode.NOT_FOUND,
+    errors.UnknownSchema: grpc.StatusCode.NOT_FOUND,
+    errors.IncompatibleSchema: grpc.StatusCode.FAILED_PRECONDITION,
     errors.GroupNotEmpty: grpc.StatusCode.FAILED_PRECONDITION,
     errors.CommitGoesBack: grpc.StatusCode.FAILED_PRECONDITION,
     errors.GroupError: grpc.StatusCode.ABORTED,

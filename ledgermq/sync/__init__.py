@@ -21,6 +21,7 @@ from ledgermq.sync.finding import Search
 from ledgermq.sync.generated.half_messages import HalfMessage
 from ledgermq.sync.generated.operating import DeadLetterAdmin, UnresolvedAdmin
 from ledgermq.sync.generated.queues import QueueAdmin
+from ledgermq.sync.generated.schemas import Schemas
 from ledgermq.sync.generated.table_admin import TableAdmin
 from ledgermq.sync.generated.topics import TopicAdmin
 from ledgermq.sync.listening import Listener
@@ -43,6 +44,7 @@ __all__ = [
     "Producer",
     "Queue",
     "QueueAdmin",
+    "Schemas",
     "Search",
     "Table",
     "TableAdmin",

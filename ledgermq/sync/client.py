@@ -45,6 +45,7 @@ from ledgermq.sync.background import Background, Callers, as_coroutine, in_threa
 from ledgermq.sync.generated.client import ClientCalls
 from ledgermq.sync.generated.operating import DeadLetterAdmin, UnresolvedAdmin
 from ledgermq.sync.generated.queues import QueueAdmin
+from ledgermq.sync.generated.schemas import Schemas
 from ledgermq.sync.generated.table_admin import TableAdmin
 from ledgermq.sync.generated.topics import TopicAdmin
 from ledgermq.sync.listening import Listener, run_until
@@ -91,6 +92,8 @@ class Client(ClientCalls):
         """Quotas of principals and client ids: set, unset, list."""
         self.transactions = TransactionClient(background, inner.transactions, sources)
         """Transactions: records of any topics, and offsets of groups, all or nothing."""
+        self.schemas = Schemas(background, inner.schemas)
+        """Schemas of values: put, check, list, describe, delete."""
         self.tables = TableAdmin(background, inner.tables)
         """Tables of topics, which other programs read: describe, rebuild, drop."""
         self.dead_letters = DeadLetterAdmin(background, inner.dead_letters)

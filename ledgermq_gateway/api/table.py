@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ledgermq_gateway.api.operating import operating_routes
+from ledgermq_gateway.api.registry import registry_routes
 from ledgermq_gateway.api.route import Body, Parameter, Route
 from ledgermq_gateway.http.call import ARROW, EVENTS, JSON, NDJSON, OCTETS
 from ledgermq_gateway.records import downloads, events, reading, transactions, writing
@@ -55,7 +56,7 @@ def table(is_ready: Callable[[], bool], version: str) -> tuple[Route, ...]:
         *_bulk(),
         *_groups(),
         *_lookup(),
-        *operating_routes(),
+        *(*operating_routes(), *registry_routes()),
         *(replace(route, by_cookie=not route.changes) for route in _access()),
         Route(
             "GET",

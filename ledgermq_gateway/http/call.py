@@ -17,6 +17,7 @@ NDJSON = "application/x-ndjson"
 OCTETS = "application/octet-stream"
 ARROW = "application/vnd.apache.arrow.stream"
 EVENTS = "text/event-stream"
+SCHEMA_JSON = "application/vnd.schemaregistry.v1+json"
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 

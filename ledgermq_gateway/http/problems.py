@@ -26,6 +26,8 @@ STATUSES: dict[type[LedgerMQError], int] = {
     errors.UnknownTopic: 404,
     errors.UnknownPartition: 404,
     errors.UnknownGroup: 404,
+    errors.UnknownSchema: 404,
+    errors.IncompatibleSchema: 409,
     errors.MessageTooLarge: 413,
     errors.OffsetOutOfRange: 416,
     errors.TopicExists: 409,

@@ -32,7 +32,7 @@ from ledgermq_gateway.callers import Callers
 from ledgermq_gateway.connections import SAFE, Connections, Pieces, bounds_of
 from ledgermq_gateway.http import problems
 from ledgermq_gateway.http.bodies import read_body, too_large
-from ledgermq_gateway.http.call import JSON, NDJSON, Answer, BrokenAnswer, Call, Stream
+from ledgermq_gateway.http.call import JSON, NDJSON, SCHEMA_JSON, Answer, BrokenAnswer, Call, Stream
 from ledgermq_gateway.http.metrics import Metrics
 from ledgermq_gateway.http.problems import Problem, problem_of
 from ledgermq_gateway.http.requests import (
@@ -237,7 +237,7 @@ class HttpServer:
         body = b""
         if has_body:
             body = await self._body(request, headers, share)
-            if content_type in (JSON, NDJSON):
+            if content_type in (JSON, NDJSON, SCHEMA_JSON):
                 share.take((PARSED_TIMES - 1) * len(body))
         call = Call(
             self.service,

@@ -47,6 +47,7 @@ from ledgermq_broker.paths.fetching.giving_way import GivingWay
 from ledgermq_broker.paths.produce_path import ProducePath
 from ledgermq_broker.paths.received_batches import BatchChecks
 from ledgermq_broker.queues.shares import QUEUES
+from ledgermq_broker.schemas.path import SchemaPath
 from ledgermq_broker.service import BrokerService, ClusterPath, service_of
 from ledgermq_broker.settings.brokers import BrokerSettings
 from ledgermq_broker.settings.by_store import giving_way_share, shared_within_s
@@ -233,7 +234,8 @@ class Composition:
         )
         ledger = self.context.ledger(keys.METADATA_BUNDLE)
         cluster_path = ClusterPath(ledger, self.version, self.membership, self.directory, self.ownership)
-        return service_of(parts, cluster_path, self._fetch_path, rule_path, quota_path)
+        schema_path = SchemaPath(self.controller, at_controller, self.metadata, self.context.sources, run_blocking)
+        return service_of(parts, cluster_path, self._fetch_path, rule_path, quota_path, schema_path)
 
     def _new_fetch_path(self) -> FetchPath:
         settings, root_url = self.settings, self.context.store.url

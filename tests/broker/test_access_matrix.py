@@ -157,6 +157,13 @@ SAMPLES: dict[str, Sample] = {
     "drop_table": Sample(lambda: pb.DropTableRequest(topic=TOPIC), ("alter orders",)),
     "describe_lake": Sample(pb.DescribeLakeRequest, ("cluster",)),
     "describe_table": Sample(lambda: pb.DescribeTableRequest(topic=TOPIC), ("describe orders",)),
+    "put_schema": Sample(
+        lambda: pb.PutSchemaRequest(subject=f"{TOPIC}-value", kind="json", text="{}", compatibility="full"),
+        ("produce orders", "alter orders"),
+    ),
+    "describe_schema": Sample(lambda: pb.DescribeSchemaRequest(subject=f"{TOPIC}-value"), ("describe orders",)),
+    "list_schemas": Sample(pb.ListSchemasRequest, ()),
+    "delete_schema": Sample(lambda: pb.DeleteSchemaRequest(subject=f"{TOPIC}-value"), ("delete orders",)),
     "drain_broker": Sample(lambda: pb.DrainBrokerRequest(address="another:1"), ("cluster",)),
     "slowest_commits": Sample(pb.SlowestCommitsRequest, FROM_A_BROKER),
     "hold_partitions": Sample(
@@ -267,6 +274,8 @@ def _forwarded() -> list[tuple[str, Any]]:
         "change_quota": pb.ChangeQuotaRequest(forwarded=True),
         "add_bundles": pb.AddBundlesRequest(bundles=9, forwarded=True),
         "move_partition": pb.MovePartitionRequest(topic=TOPIC, bundle=1, forwarded=True),
+        "put_schema": pb.PutSchemaRequest(subject=TOPIC, kind="json", text="{}", forwarded=True),
+        "delete_schema": pb.DeleteSchemaRequest(subject=TOPIC, forwarded=True),
     }
     return list(kinds.items())
 

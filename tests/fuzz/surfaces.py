@@ -16,6 +16,7 @@ from tests.fuzz import (
     rights_surfaces,
     root_surfaces,
     round_trip_surfaces,
+    schema_surfaces,
     service_surfaces,
     share_surfaces,
     timer_call_surfaces,
@@ -53,5 +54,6 @@ def all_surfaces() -> dict[str, Surface]:
         group_surfaces,
         root_surfaces,
         round_trip_surfaces,
+        schema_surfaces,
     )
     return {surface.name: surface for module in modules for surface in module.surfaces()}

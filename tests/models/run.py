@@ -21,6 +21,7 @@ from tests.models.tables.model import TABLES
 from tests.models.timed.model import TIMED
 from tests.models.transactions.late_decisions import LATE_DECISIONS
 from tests.models.transactions.model import TRANSACTIONS
+from tests.models.typed import TYPED
 from tests.models.undelete import UNDELETE
 from tests.models.walk import Model, Violation
 
@@ -39,6 +40,7 @@ MODELS = {
         UNDELETE,
         TABLES,
         KEYED_TABLES,
+        TYPED,
     )
 }
 MUTANT_SEEDS = 1000

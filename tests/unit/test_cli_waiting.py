@@ -35,6 +35,11 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "topic list": (),
     "topic describe": ("t",),
     "topic holders": ("t",),
+    "schema put": ("t", "--compatibility", "full"),
+    "schema check": ("t", "SCHEMA"),
+    "schema list": (),
+    "schema show": ("t",),
+    "schema delete": ("t", "--yes"),
     "table describe": ("t",),
     "table rebuild": ("t", "--yes"),
     "table drop": ("t", "--yes"),
@@ -159,7 +164,9 @@ def test_a_command_ends_within_its_time_limit(words: str, silent: str, tmp_path:
     file.write_text(OFFSETS)
     topics = tmp_path / "topics.json"
     topics.write_text('{"topics": [{"name": "t"}]}')
-    files = {"FILE": str(file), "TOPICS": str(topics)}
+    schema = tmp_path / "schema.avsc"
+    schema.write_text('"int"')
+    files = {"FILE": str(file), "TOPICS": str(topics), "SCHEMA": str(schema)}
     given = [files.get(each, each) for each in ARGUMENTS[words]]
     begun = time.monotonic()
     result = run(*words.split(), *given, "--target", silent, "--timeout", str(TIMEOUT_S))

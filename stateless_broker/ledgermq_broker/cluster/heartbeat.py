@@ -48,6 +48,8 @@ KAFKA_TRANSACTIONS = "transactions of the Kafka protocol"
 """Reads what these store besides our own transactions, and counts what a bundle has staged of one."""
 TABLES = "tables of topics"
 """Deletes no file that a version of a topic's table names, and keeps these tables."""
+SCHEMAS = "schemas"
+"""Serves the schemas in the catalog, and gives the next ids. Earlier releases keep the records, and pass over them."""
 COMMON = (
     RULES,
     QUOTAS,
@@ -59,6 +61,7 @@ COMMON = (
     KAFKA_MEMBERS,
     KAFKA_TRANSACTIONS,
     TABLES,
+    SCHEMAS,
 )
 """What a broker of this release has and earlier ones lack, besides the features of internal topics, which their
 declarations name (`ledgermq_broker.features`). The controller puts into the catalog what needs a feature only when

@@ -1,5 +1,5 @@
-"""Run changes of topics, rules, tokens, quotas and bundles at the controller: in this broker, or forwarded once
-to the broker that is the controller.
+"""Run changes of topics, rules, tokens, quotas, schemas and bundles at the controller: in this broker, or forwarded
+once to the broker that is the controller.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ R = TypeVar(
     pb.ChangeQuotaRequest,
     pb.AddBundlesRequest,
     pb.MovePartitionRequest,
+    pb.PutSchemaRequest,
+    pb.DeleteSchemaRequest,
 )
 A = TypeVar("A")
 

@@ -45,7 +45,7 @@ def declared_guard(method: Method) -> Guard:
     lists = [(operation, path) for operation, path in paths if path != [""] and fields[path[0]].is_repeated]
     assert len(lists) <= 1, f"{method.name}: a guard judges one list"
     assert single or lists or declared.cluster, f"{method.name}: a guard judges something"
-    serve: Guard = _signed if "created_by" in fields else _serve
+    serve: Guard = signed if "created_by" in fields else _serve
     if lists:
         [(operation, (field, name))] = lists
         serve = (
@@ -118,7 +118,7 @@ async def _serve(may: Permissions, request: Any, call: Call) -> Any:
     return await call(request)
 
 
-async def _signed(may: Permissions, request: Any, call: Call) -> Any:
+async def signed(may: Permissions, request: Any, call: Call) -> Any:
     """Let the request say who made it; a broker that forwards one has said so."""
     if may.principal.is_broker:
         return await call(request)

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledgermq.errors import Unauthorized
+from ledgermq.errors import Unauthorized, UnknownSchema
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import Frame, ShareFetchFrame
 from ledgermq.protocol.status import error_to_proto
-from ledgermq_broker.access.guards.declared import each_guard
-from ledgermq_broker.access.permissions import Permissions
+from ledgermq_broker.access.guards.declared import each_guard, signed
+from ledgermq_broker.access.permissions import Permissions, refuse_forwarded
 from ledgermq_broker.access.state.rule_set import literal_prefix
 from ledgermq_broker.access.state.rules import Operation
 from ledgermq_broker.access.waiting_calls import Call, Guard
@@ -235,6 +235,64 @@ async def _list_shares(may: Permissions, request: pb.ListSharesRequest, call: Ca
     )
 
 
+# Schemas
+
+
+def topic_of(subject: str) -> str:
+    """Return the topic whose rules say what may be done to a subject."""
+    for suffix in ("-value", "-key"):
+        if subject.endswith(suffix):
+            return subject.removesuffix(suffix)
+    return subject
+
+
+async def _put_schema(may: Permissions, request: pb.PutSchemaRequest, call: Call) -> Any:
+    refuse_forwarded(may, forwarded=request.forwarded)
+    topic = topic_of(request.subject)
+    if request.dry_run:
+        may.require(Operation.DESCRIBE, topic)
+    else:
+        if request.kind or request.text:
+            may.changes(Operation.PRODUCE, topic)
+        if request.compatibility or not (request.kind or request.text):
+            may.changes(Operation.ALTER, topic)
+    return await signed(may, request, call)
+
+
+async def _describe_schema(may: Permissions, request: pb.DescribeSchemaRequest, call: Call) -> Any:
+    """An id names no subject: one of those that have it has to be visible, or it is as though there were none."""
+    if not request.id:
+        may.require(Operation.DESCRIBE, topic_of(request.subject))
+        return await call(request)
+    answer: pb.DescribeSchemaResponse = await call(request)
+    shown = [each for each in answer.subjects if may.may(Operation.DESCRIBE, topic_of(each))]
+    if not shown:
+        raise UnknownSchema(f"there is no schema with the id {request.id}")
+    found = pb.DescribeSchemaResponse()
+    found.CopyFrom(answer)
+    del found.subjects[:]
+    found.subjects.extend(shown)
+    if found.schema.subject not in shown:
+        found.schema.subject, found.schema.version = shown[0], 0
+        found.ClearField("compatibility")
+        del found.schema.fields[:]
+    return found
+
+
+async def _list_schemas(may: Permissions, request: pb.ListSchemasRequest, call: Call) -> Any:
+    answer: pb.ListSchemasResponse = await call(request)
+    refused = await may.refusals(Operation.DESCRIBE, (topic_of(each.subject) for each in answer.subjects))
+    return pb.ListSchemasResponse(
+        subjects=[each for each, text in zip(answer.subjects, refused, strict=True) if not text]
+    )
+
+
+async def _delete_schema(may: Permissions, request: pb.DeleteSchemaRequest, call: Call) -> Any:
+    refuse_forwarded(may, forwarded=request.forwarded)
+    may.changes(Operation.DELETE, topic_of(request.subject))
+    return await call(request)
+
+
 # The cluster, rules, tokens and quotas
 
 
@@ -264,5 +322,9 @@ OWN_GUARDS: dict[str, Guard] = {
     "share_fetch": _share_fetch,
     "list_shares": _list_shares,
     "test_rules": _test_rules,
+    "put_schema": _put_schema,
+    "describe_schema": _describe_schema,
+    "list_schemas": _list_schemas,
+    "delete_schema": _delete_schema,
 }
 """By the attribute of the method."""

@@ -1,0 +1,1 @@
+"""The schema registry: schemas of subjects as records of `__metadata`."""

@@ -1,0 +1,1 @@
+"""Decide about schemas. Pure: no clock, no network, nothing of the broker."""
