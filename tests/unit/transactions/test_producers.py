@@ -24,6 +24,8 @@ from ledgermq_broker.transactions.state.records import encode
 from ledgermq_broker.transactions.state.types import Kind, Part, State, Stream, Transaction
 from tests.unit.transactions.desks import DAY, NOW, OTHER, PART, STREAM, Desk, nxt
 
+TOO_MANY = TransactionLimits().batches_max + 1
+
 # Identity
 
 
@@ -138,7 +140,7 @@ def test_what_is_over_is_fenced_and_what_is_far_ahead_refused(desk: Desk) -> Non
     [
         (Transaction("t", 5, b"\x01" * 16, 1, 1), State.UNRESOLVED, []),
         (Transaction("t", 5, b"\x01" * 16, 1, 1), State.COMMITTED, [PART, PART]),
-        (Transaction("t", 5, b"\x01" * 16, 1, 1), State.COMMITTED, [Part(2, {STREAM: 10_001})]),
+        (Transaction("t", 5, b"\x01" * 16, 1, 1), State.COMMITTED, [Part(2, {STREAM: TOO_MANY})]),
         (Transaction("t", 5, b"\x01" * 16, 1, 1), State.COMMITTED, [Part(2, {Stream(b"x" * 33, 7, 0): 1})]),
         (Transaction("t", 5, b"\x01" * 16, 1, 1), State.COMMITTED, [Part(2, {}, ("a/b",))]),
         (Transaction("t", 5, b"\x01" * 16, 1, 0), State.COMMITTED, []),
