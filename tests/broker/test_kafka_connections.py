@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ledgermq_broker.admission.connections import LISTED_MS, TEXT_MAX, ConnectedCaller
+from ledgermq_broker.admission.connections import LISTED_MS, TEXT_MAX, ConnectedCaller, Connections
+from ledgermq_broker.kafka.identity import ListedClient
 from ledgermq_broker.kafka.wire.generated import api_versions_request as v
 from ledgermq_broker.kafka.wire.generated import sasl_authenticate_request as sa
 from ledgermq_broker.kafka.wire.generated import sasl_handshake_request as sh
@@ -52,6 +53,14 @@ async def test_what_a_client_says_is_bounded(cluster: KafkaCluster) -> None:
     await introduce(client, "x" * 10_000, "1")
     await client.metadata()
     assert len(listed(client)[0].client) == TEXT_MAX
+
+
+def test_what_a_client_says_is_not_kept_whole() -> None:
+    """A frame may have 100 MiB, and a connection lasts for days."""
+    said = ListedClient(Connections(), "kafka:10.0.0.7:1")
+    said.introduce(v.ApiVersionsRequest(client_software_name="x" * 1_000_000, client_software_version="1" * 1_000_000))
+    kept = sum(len(text) for text in vars(said).values() if isinstance(text, str))
+    assert kept < 4 * TEXT_MAX
 
 
 @in_kafka_cluster("a:1", **RULES)

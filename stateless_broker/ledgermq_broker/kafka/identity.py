@@ -23,7 +23,7 @@ from ledgermq.protocol.naming.client_ids import check_client_id
 from ledgermq.protocol.naming.tokens import BEARER
 from ledgermq.sources import Sources
 from ledgermq_broker.access.door import Admitted, Door
-from ledgermq_broker.admission.connections import Connections
+from ledgermq_broker.admission.connections import TEXT_MAX, Connections
 from ledgermq_broker.kafka.handlers.produce import NO_OFFSET, NO_OFFSET_OF_JAVA
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import sasl_authenticate_response, sasl_handshake_response
@@ -32,9 +32,9 @@ from ledgermq_broker.kafka.wire.sasl import MECHANISMS, claim
 
 FAILED_S = 0.1
 AGAIN_S = 1.0
+"""A broker that does not know the newest rules yet, or a new signing key, does so a moment later."""
 JAVA = "apache-kafka-java"
 """The name by which Java clients introduce themselves."""
-"""A broker that does not know the newest rules yet, or a new signing key, does so a moment later."""
 REFUSED = "authentication failed: the token is wrong, has expired or was revoked"
 
 
@@ -119,11 +119,14 @@ class ListedClient:
     def __init__(self, connections: Connections, peer: str) -> None:
         self._connections = connections
         self._peer = peer
-        self._software = self._version = ""
+        self._software = self._client = ""
 
     def introduce(self, message: Any) -> None:
-        """Note what ApiVersions says of the software; requests before version 3 say nothing."""
-        self._software, self._version = message.client_software_name, message.client_software_version
+        """Note what ApiVersions says of the software; requests before version 3 say nothing. It may be as long as a
+        frame, and stays as long as the connection: only its beginning is kept.
+        """
+        self._software = message.client_software_name[:TEXT_MAX]
+        self._client = f"{self._software} {message.client_software_version[:TEXT_MAX]}".strip()
 
     @property
     def no_offset(self) -> int:
@@ -132,8 +135,7 @@ class ListedClient:
 
     def note(self, principal: str, client_id: str, api: Api, message: Any) -> None:
         """Note a request, and which topics it writes or reads."""
-        client = f"{self._software} {self._version}".strip()
-        found = self._connections.begin_call(self._peer, principal, client_id, client)
+        found = self._connections.begin_call(self._peer, principal, client_id, self._client)
         if api is PRODUCE:
             found.note_written(topic.name for topic in message.topic_data)
         elif api is FETCH:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -78,3 +80,37 @@ def test_a_principal_hides_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None
         ("user:bob", ""),
         *(("user:mallory", f"made-up-{number}") for number in (17, 18, 19)),
     ]
+
+
+def test_more_callers_than_are_listed_cost_little_more_each() -> None:
+    """Kafka clients have a connection to each broker: where there are more than the list takes, each request of one
+    that was dropped puts it in again. A look through the whole list took 100 times as long as a call of one that is in.
+    """
+    known = Connections(Clock())
+
+    def took_s(first: int) -> float:
+        begun_s = process_time()
+        for number in range(first, first + 500):
+            known.begin_call(f"kafka:10.0.0.1:{number}", "anonymous", "", "").end_call(0)
+        return process_time() - begun_s
+
+    for first in range(0, connections.CALLERS_MAX, 500):
+        took_s(first)
+    listed_s = min(took_s(0) for _ in range(5))
+    dropped_s = min(took_s(10_000 + 500 * turn) for turn in range(5))
+    assert dropped_s < 30 * listed_s
+
+
+def test_principals_that_have_no_caller_left_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "CALLERS_MAX", 3)
+    clock = Clock()
+    known = Connections(clock)
+    for number in range(9):
+        known.begin_call("ipv4:10.0.0.1:7", f"user:u{number}", "", "").end_call(clock.now_ms)
+    known.begin_call("ipv4:10.0.0.1:7", "user:u6", "", "").end_call(clock.now_ms)
+    known.begin_call("ipv4:10.0.0.1:7", "user:u9", "", "").end_call(clock.now_ms)
+    assert [each.principal for each in known.page(0, 10)[0]] == ["user:u6", "user:u8", "user:u9"]
+    assert len(known) == len(known._callers) == 3
+    clock.now_ms += LISTED_MS + 1
+    assert known.page(0, 10) == ([], False)
+    assert len(known) == len(known._callers) == 0
