@@ -78,8 +78,8 @@ test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included
 test-kafka: $(STAMP) ## Real clients of the Kafka protocol: Python, Java's tools, Streams, Connect, Spark, Go, Node
 	$(PYTHON) -m pytest -m kafka tests/kafka
 
-test-languages: $(STAMP) ## Clients with planted faults against brokers that fail
-	$(PYTHON) -m pytest -m languages tests/conformance
+test-languages: $(STAMP) ## The clients of examples/protocol in Go, Java and TypeScript, and clients with planted faults, against brokers that fail
+	$(PYTHON) -m pytest -m languages tests/languages tests/conformance
 
 console: ## Build the console again from console/ into ledgermq_gateway/static/; needs Node
 	cd console && npm ci --ignore-scripts --no-audit --no-fund && npx tsc -p . && node build.mjs
