@@ -138,7 +138,13 @@ def exists_taken_as_won(patch: Patch) -> None:
     _without_read_back(patch, PutOutcome.WON)
 
 
-@mutant("ledger")
+def _refuses_often(seed: int) -> bool:
+    """Return whether the store refuses so often that it cannot be told who has won a slot."""
+    faults = plan_of(seed).faults
+    return faults.before + faults.throttle > 0.1
+
+
+@mutant("ledger", likely=_refuses_often)
 def unknown_taken_as_won(patch: Patch) -> None:
     """A put whose outcome cannot be told is acknowledged."""
     real = settle.settle_put
