@@ -149,7 +149,7 @@ async def test_topics_are_listed_found_created_and_hidden(cluster: KafkaCluster)
     uuid = (await client.metadata("one")).topics[0].topic_id
     from ledgermq_broker.kafka.wire.generated import metadata_request as m
 
-    asked = [m.MetadataRequestTopic(topic_id=uuid, name=None), m.MetadataRequestTopic(topic_id=b"x" * 16, name=None)]
+    asked = [m.MetadataRequestTopic(topic_id=uuid, name=None), m.MetadataRequestTopic(topic_id=b"x" * 16, name="")]
     by_id = await client.call(METADATA, 12, m.MetadataRequest(topics=asked))
     assert {topic.topic_id: topic.error_code for topic in by_id.topics} == {
         uuid: Code.NONE,

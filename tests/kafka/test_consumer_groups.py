@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import ledgermq
+from infra import java, maven
 from ledgermq_broker.node import Node
 from tests.kafka.java import TOOLS, command, running, tool
 from tests.kafka.nodes import served, start
@@ -222,13 +223,12 @@ def test_the_console_consumer_and_tools_of_groups(at: str, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_java_takes_in_topics_by_a_pattern(at: str, tmp_path: Path) -> None:
+def test_java_takes_in_topics_by_a_pattern_that_the_broker_matches(at: str, tmp_path: Path) -> None:
     fill(at, "java-pattern-1", 2)
-    group = ("--bootstrap-server", at, "--group", "java-pattern")
-    console = command(
-        f"{TOOLS}.consumer.ConsoleConsumer", *group, "--include", "java-pattern-.*", "--from-beginning", *JAVA
-    )  # fmt: skip
-    with running(console, log := tmp_path / "consumer.log"):
+    command("ByPattern")  # skips where there is no Java
+    java.compile_source(Path(__file__).parent / "programs" / "ByPattern.java", tmp_path, maven.jars("kafka"))
+    program = command("ByPattern", at, "java-pattern", "java-pattern-.*", classes=tmp_path)
+    with running(program, log := tmp_path / "consumer.log"):
         wait_until(lambda: len(_lines(log)) >= 2)
         values = fill(at, "java-pattern-2", 2)
         wait_until(lambda: _lines(log) >= {value.decode() for value in values})

@@ -65,8 +65,8 @@ class MetadataHandler:
         if wanted is None or (version == 0 and not wanted):
             found = await api.describe_topics(pb.DescribeTopicsRequest())
             return [self._topic(info) for info in found.topics]
-        by_id = {topic.topic_id for topic in wanted if topic.name is None}
-        names = [topic.name for topic in wanted if topic.name is not None]
+        by_id = {topic.topic_id for topic in wanted if _has_no_name(topic)}
+        names = [topic.name or "" for topic in wanted if not _has_no_name(topic)]
         topics = await self._named(api, names, auto_create=request.allow_auto_topic_creation)
         return topics + (await self._by_id(api, by_id) if by_id else [])
 
@@ -116,6 +116,11 @@ class MetadataHandler:
             replica_nodes=replicas,
             isr_nodes=list(replicas),
         )
+
+
+def _has_no_name(topic: asked.MetadataRequestTopic) -> bool:
+    """Return whether a topic is asked for by its id; Java's name is empty then, not null."""
+    return topic.name is None or (not topic.name and topic.topic_id != NO_TOPIC)
 
 
 def topic_code(error: LedgerMQError) -> Code:
