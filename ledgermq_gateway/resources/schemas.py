@@ -21,6 +21,8 @@ NO_SUBJECT, NO_VERSION, NO_SCHEMA, NO_MODE, INVALID_SCHEMA = 40401, 40402, 40403
 KINDS = {"AVRO": "avro", "JSON": "json", "PROTOBUF": "protobuf"}
 TYPES = {kind: type_ for type_, kind in KINDS.items()}
 VERSION_MAX = 2**31 - 1
+SWITCHES = ("normalize", "deleted", "permanent", "verbose", "defaultToGlobal")
+"""Parameters that are true or false, in either case: some clients send True."""
 
 
 class SchemaIn(Struct, kw_only=True, rename="camel"):
@@ -71,6 +73,9 @@ def in_their_words(code: int) -> Callable[[Handler], Handler]:
     def decorator(handler: Handler) -> Handler:
         @wraps(handler)
         async def handle(call: Call) -> Any:
+            for name in SWITCHES:
+                if call.query.get(name, "true").lower() not in ("true", "false"):
+                    raise Problem("INVALID_REQUEST", f"the parameter {name} is true or false")
             try:
                 return await handler(call)
             except UnknownSchema as error:

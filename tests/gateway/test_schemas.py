@@ -148,6 +148,9 @@ async def test_refusals_in_their_words() -> None:
             assert (answer.status_code, answer.json()["error_code"]) == (422, 42201)
             assert match in answer.json()["message"]
         assert (await at.http.get(f"{versions}/zero")).status_code == 422
+        for switch in ("deleted=", "deleted=1"):
+            assert (await at.http.get(f"/registry/subjects?{switch}")).status_code == 400
+        assert (await at.http.get("/registry/subjects?deleted=True")).json() == []
 
 
 async def test_the_callers_rights_count() -> None:
