@@ -121,7 +121,7 @@ function App(): JSX.Element {
     document.title = `${name ?? PAGES.find((each) => each.path === page)?.name ?? ""} – LedgerMQ`;
     scrollTo(0, 0);
     document.querySelector("header nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
-  }, [page, name]);
+  }, [page, name, begun]);
   if (!begun) return <main />;
   const who = session.value;
   if (!who) return <SignIn />;

@@ -29,10 +29,10 @@ export function Lake(): JSX.Element {
       <Trouble error={found.error} />
       {found.data && <Table label="Tables" rows={rows} keyOf={(table) => table.topic} sorted={sort} onSort={(by) => set({ sort: by })} empty={after ? "No table comes after this one." : "No topic has a table: the setting table.format=delta gives it one."} columns={[
         { name: "Topic", sort: (table) => table.topic, show: (table) => <a data-row href={link(["topics", table.topic])} title={visible(table.folder)}>{visible(table.topic)}</a> },
+        { name: "State", sort: (table) => table.missing, show: (table) => <span class={state(table).bad ? "told bad" : "told"}>{visible(state(table).text)}</span> },
         { name: "Format", show: (table) => visible(table.format) || "–" },
         { name: "Version", right: true, sort: (table) => table.version ?? -1, show: (table) => (table.version === null ? "–" : count(table.version)) },
         { name: "Changed", sort: (table) => table.changed ?? "", show: (table) => <When at={table.changed} /> },
-        { name: "State", sort: (table) => table.missing, show: (table) => <span class={state(table).bad ? "bad wrap" : "wrap"}>{visible(state(table).text)}</span> },
         { name: "Records", right: true, sort: (table) => table.rows, show: (table) => count(table.rows) },
         { name: "Files", right: true, sort: (table) => table.files, show: (table) => count(table.files) },
         { name: "Size", right: true, sort: (table) => table.size_bytes, show: (table) => bytes(table.size_bytes) },
