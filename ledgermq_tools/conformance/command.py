@@ -5,6 +5,7 @@ Exit code: 0 it passes every check, 1 it fails one.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,6 +63,9 @@ async def conformance(
     """
     from ledgermq_tools.conformance.checks import check_client, chosen  # late: it needs a broker
     from ledgermq_tools.conformance.program import Program
+
+    if not debug:
+        logging.getLogger().addHandler(logging.NullHandler())  # brokers log the troubles that checks plan
 
     def note(result: Result) -> None:
         notes().print(f"level {result.level}, {result.check}: {'passed' if result.passed else 'FAILED'}", markup=False)

@@ -98,6 +98,7 @@ def test_the_command_fails_with_its_client() -> None:
     done = conformance("--check", "produce", "--", sys.executable, "-c", "raise SystemExit('no such task')")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "produce ended with status 1: no such task" in " ".join(done.stdout.split())
+    assert done.stderr == "level 1, produce: FAILED\n"  # and nothing that brokers log
 
 
 def test_the_command_names_what_is_not_there() -> None:
