@@ -59,12 +59,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer that goes on. When it ends, or its reader has left, the server closes `chunks`, and then `held`."""
+    """An answer that goes on. When it ends, or its reader has left, the server closes `chunks`, and then `held`.
+    `is_file`: its reader has to see whether its end is the true one.
+    """
 
     chunks: AsyncGenerator[bytes, None]
     held: AsyncExitStack
     content_type: str = EVENTS
     headers: tuple[tuple[str, str], ...] = ()
+    is_file: bool = False
 
 
 class BrokenAnswer(Exception):

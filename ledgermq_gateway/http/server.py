@@ -20,7 +20,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import http_parser, web
+from aiohttp import HttpVersion11, http_parser, web
 
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.protocol.naming.tokens import BEARER
@@ -29,7 +29,7 @@ from ledgermq.runtime.ports.turns import Place
 from ledgermq.runtime.process.log import get_log
 from ledgermq_gateway.api.route import Route, Routes, check_query, check_type
 from ledgermq_gateway.callers import Callers
-from ledgermq_gateway.connections import SAFE, Connections, Pieces, bounds_of
+from ledgermq_gateway.connections import SAFE, STREAM_BUFFER_BYTES, Connections, Pieces, bounds_of
 from ledgermq_gateway.http import problems
 from ledgermq_gateway.http.bodies import read_body, too_large
 from ledgermq_gateway.http.call import JSON, NDJSON, SCHEMA_JSON, Answer, BrokenAnswer, Call, Stream
@@ -56,6 +56,10 @@ PARSED_TIMES = 4
 """A body of JSON takes so many times its bytes while it is decoded."""
 _log = get_log("ledgermq.gateway")
 _requests = get_log("ledgermq.gateway.requests")
+_NEEDS_1_1 = (
+    "a file needs HTTP/1.1, for over HTTP/1.0 a part of it looks like the whole: if a proxy has sent this request, let"
+    " it speak 1.1 to the gateway (nginx: proxy_http_version 1.1)"
+)
 
 
 def check_parser() -> None:
@@ -306,10 +310,13 @@ class HttpServer:
         self._common(response, seen)
         response.force_close()
         async with stream.held, aclosing(stream.chunks) as chunks:
+            if stream.is_file and request.version < HttpVersion11:
+                raise Problem("INVALID_REQUEST", _NEEDS_1_1)
             await response.prepare(request)
             try:
                 async for chunk in chunks:
-                    await self._taken(request, response.write(chunk))
+                    for at in range(0, len(chunk), STREAM_BUFFER_BYTES):
+                        await self._taken(request, response.write(chunk[at : at + STREAM_BUFFER_BYTES]))
             except BrokenAnswer as broken:
                 if request.transport is not None:
                     request.transport.abort()

@@ -1,7 +1,8 @@
 """A range of a topic as a file: GET /v1/topics/{topic}/download.
 
 The range is fixed when the download begins. It is sent as it is read, so it may be larger than the gateway's memory. A
-download that cannot go on breaks its connection: a browser, or curl, then says that the file is incomplete.
+download that cannot go on breaks its connection: a browser, or curl, then says that the file is incomplete. Over
+HTTP/1.0 nobody could tell, so that is refused.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ async def get_download(call: Call) -> Stream:
         chunks = _arrow(consumer, limit) if kind == "arrow" else _lines(consumer, limit, form)
         name = ("Content-Disposition", f'attachment; filename="{topic.name}.{kind}"')
         content_type = ARROW if kind == "arrow" else NDJSON
-        return Stream(_whole_or_broken(call, chunks), held.pop_all(), content_type, (name, _SAFE))
+        return Stream(_whole_or_broken(call, chunks), held.pop_all(), content_type, (name, _SAFE), is_file=True)
 
 
 def _place(call: Call, name: str, default: str, partitions: list[int] | None) -> Any:

@@ -10,10 +10,12 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import pytest
+from aiohttp import web
 
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.errors import Unavailable
-from tests.gateway.world import World, world
+from ledgermq_gateway.connections import STREAM_BUFFER_BYTES
+from tests.gateway.world import World, raw, status_of, world
 
 PATH = "/v1/topics/orders/download"
 
@@ -118,6 +120,35 @@ async def test_a_part_is_never_taken_for_the_whole(kind: str, monkeypatch: pytes
             await at.http.get(f"{PATH}?format={kind}")
         monkeypatch.setattr(Consumer, name, true)
         assert len(await lines(at, "?limit=12000")) == 12_000
+
+
+async def test_http_1_0_is_refused_because_it_shows_no_end() -> None:
+    async with world() as at:
+        await fill(at, 1)
+        answer = await raw(at.port, f"GET {PATH} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+        assert status_of(answer) == 400, answer
+        assert b"HTTP/1.1" in answer.split(b"\r\n\r\n")[1]
+        assert (at.gateway.service.streams.count, at.gateway.service.memory.held_bytes) == (0, 0)
+
+
+async def test_a_slow_reader_has_its_time_for_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk may have megabytes: a reader that takes some of it all the time loses nothing."""
+    sizes, true = list[int](), web.StreamResponse.write
+
+    async def write(self: web.StreamResponse, data: bytes) -> None:
+        sizes.append(len(data))
+        await true(self, data)
+
+    async with world() as at:
+        await fill(at, 1, 1)
+        for _ in range(2):
+            body = {"records": [{"value": "x" * 400_000}]}
+            assert (await at.http.post("/v1/topics/orders/records", json=body)).status_code == 200
+        monkeypatch.setattr(web.StreamResponse, "write", write)
+        found = await lines(at)
+    assert [len(each["value"]) for each in found] == [1, 400_000, 400_000]
+    assert sum(sizes) > 800_000
+    assert max(sizes) <= STREAM_BUFFER_BYTES
 
 
 async def test_a_reader_that_takes_nothing_holds_little_and_loses_its_download() -> None:
