@@ -2,7 +2,7 @@
 
 The range is fixed when the download begins. It is sent as it is read, so it may be larger than the gateway's memory. A
 download that cannot go on breaks its connection: a browser, or curl, then says that the file is incomplete. Over
-HTTP/1.0 nobody could tell, so that is refused.
+HTTP/1.0 no reader could tell, so that is refused.
 """
 
 from __future__ import annotations

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
 from ledgermq.errors import InvalidRequest, Unauthorized
 from ledgermq_ledger.delta.names import commit_name
+from ledgermq_ledger.object_store.contract import ObjectInfo
+from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.access import RULES, token
 from tests.broker.cluster import cluster_of
 from tests.broker.test_tables import AGES, FOLDER, TABLE, a_cluster, make_round, put
@@ -56,6 +59,29 @@ async def test_pages_over_several_brokers() -> None:
         for limit in (0, 101):
             with pytest.raises(InvalidRequest, match="limit"):
                 await client.tables.list(limit=limit)
+
+
+@virtual
+async def test_a_page_reads_the_checkpoint_of_each_bundle_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was read for each partition: a page of 50 topics with 8 partitions listed and read the store 400 times."""
+    looks, true = list[str](), MemoryStore.list
+
+    def noted(self: MemoryStore, prefix: str, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        looks.append(prefix)
+        return true(self, prefix, start_after)
+
+    async with a_cluster() as (cluster, client):
+        names = [f"t{number}" for number in range(5)]
+        for name in names:
+            await client.create_topic(name, 4, TABLE)
+            await put(client, "a", topic=name)
+        await make_round(cluster)
+        await asyncio.sleep(5)
+        monkeypatch.setattr(MemoryStore, "list", noted)
+        found = await client.tables.list()
+        read = [prefix for prefix in looks if prefix.endswith("/checkpoints/")]
+    assert [(each.topic, each.rows, each.missing) for each in found] == [(name, 1, 0) for name in names]
+    assert 1 <= len(read) == len(set(read)), read
 
 
 @virtual

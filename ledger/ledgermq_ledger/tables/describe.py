@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ledgermq.sources import Sources
@@ -10,7 +13,12 @@ from ledgermq_ledger.delta import versions
 from ledgermq_ledger.delta.actions import decode_path
 from ledgermq_ledger.delta.table import Table
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.chains.checkpoint import checkpoint_in_charge, partition_of
+from ledgermq_ledger.log.chains.checkpoint import (
+    checkpoint_in_charge,
+    newest_checkpoint,
+    partition_of,
+    partitions_by_key,
+)
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.files.columns import SCHEMA
 from ledgermq_ledger.tables.table_log import TableLog
@@ -46,7 +54,28 @@ class TableFacts:
     partitions: list[PartitionFacts]
 
 
-async def describe_table(store: ObjectStore, cluster_id: str, topic: Topic) -> TableFacts:
+class ParquetEnds:
+    """How far Parquet is, by the newest checkpoint of each bundle, which is read once: make one for descriptions that
+    are made together. It is no help for partitions that have moved: one bundle's checkpoint sends to the next one's.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._known: dict[int, Mapping[PartitionId, int]] = {}
+        self._locks = defaultdict[int, asyncio.Lock](asyncio.Lock)
+
+    async def of(self, bundle: int, place: PartitionId) -> int:
+        """Raises DataDamaged, FormatNotSupported, the store's errors."""
+        async with self._locks[bundle]:
+            if bundle not in self._known:
+                checkpoint = await newest_checkpoint(self._store, bundle)
+                self._known[bundle] = {key: p.parquet_end for key, p in partitions_by_key(checkpoint).items()}
+        return self._known[bundle].get(place, 0)
+
+
+async def describe_table(
+    store: ObjectStore, cluster_id: str, topic: Topic, ends: ParquetEnds | None = None
+) -> TableFacts:
     """Return what is stored of a topic's table; a version of another topic that had the name counts, its files do not.
 
     Raises DataDamaged (also if another program or cluster made the table), FormatNotSupported, Unavailable, the
@@ -57,8 +86,12 @@ async def describe_table(store: ObjectStore, cluster_id: str, topic: Topic) -> T
     table, oldest, version_ms = await TableLog(store, of.folder, Sources()).read_dated(settings.table_keep_ms)
     is_current = versions.generation_of(table, of) == of.generation
     partitions = _partitions(table, of)
+    ends = ends or ParquetEnds(store)
     for number, facts in enumerate(partitions):
         place = PartitionId(topic.id, number)
+        if number not in topic.moves:
+            facts.parquet_end = await ends.of(topic.bundles[number], place)
+            continue
         checkpoint = await checkpoint_in_charge(store, bundle_before(topic, number), place)
         if checkpoint is not None:
             facts.parquet_end = partition_of(checkpoint, *place).parquet_end

@@ -11,7 +11,7 @@ from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_ledger.rounds.runner import bring_facts_into_force
-from ledgermq_ledger.tables.describe import PartitionFacts, TableFacts, describe_table
+from ledgermq_ledger.tables.describe import ParquetEnds, PartitionFacts, TableFacts, describe_table
 from ledgermq_ledger.tables.drop import empty_table
 from ledgermq_ledger.tables.follower import TableState
 from ledgermq_ledger.topics.tables import check_has_table
@@ -35,11 +35,14 @@ class TablePath:
         """Raises UnknownTopic, InvalidRequest (the topic has no table), NotOwner, Unavailable, DataDamaged,
         FormatNotSupported, the store's errors.
         """
-        topic, bundle = await self._metadata.lookup().partition(request.topic, 0)
+        return await self._described(request.topic, None)
+
+    async def _described(self, name: str, ends: ParquetEnds | None) -> pb.DescribeTableResponse:
+        topic, bundle = await self._metadata.lookup().partition(name, 0)
         check_has_table(topic)
         await self._ownership.owner(bundle)
         context = self._context
-        facts = await describe_table(context.store, context.cluster.cluster_id, topic)
+        facts = await describe_table(context.store, context.cluster.cluster_id, topic, ends)
         root = f"{context.store.url.rstrip('/')}/" if context.store.url else ""
         return _answer(topic, root, facts, context.tables.get((bundle, topic.name)))
 
@@ -51,12 +54,13 @@ class TablePath:
             for name, topic in self._context.catalog().topics_by_name.items()
             if name > request.after and _is_kept(topic) and topic.bundles[0] in self._ownership.opened
         )
-        tables = await all_of(map(self._lake_table, topics[:limit]), TABLES_AT_ONCE)
+        ends = ParquetEnds(self._context.store)
+        tables = await all_of((self._lake_table(topic, ends) for topic in topics[:limit]), TABLES_AT_ONCE)
         return pb.DescribeLakeResponse(tables=tables, more=len(topics) > limit)
 
-    async def _lake_table(self, topic: str) -> pb.LakeTable:
+    async def _lake_table(self, topic: str, ends: ParquetEnds) -> pb.LakeTable:
         try:
-            found = await self.describe_table(pb.DescribeTableRequest(topic=topic))
+            found = await self._described(topic, ends)
         except LedgerMQError as error:
             return pb.LakeTable(topic=topic, trouble=error.message)
         stopped = [each.stopped for each in found.partitions if each.stopped]
