@@ -164,6 +164,13 @@ class ConsumerLife(GroupLife):
     def kafka_heartbeat(self, number: int, is_lost: bool) -> None:
         self.beat_kafka(self.kafka[number], is_lost=is_lost and self.kafka[number].epoch > 0)
 
+    @rule(number=which, other=which)
+    def kafka_is_slow_to_take_what_it_was_given(self, number: int, other: int) -> None:
+        for _ in range(2):
+            self.beat_kafka(self.kafka[number])
+        self.beat_kafka(self.kafka[other])
+        self.kafka[other].begin_with_what_was_given()
+
     @rule(number=which)
     def kafka_takes_what_it_was_given(self, number: int) -> None:
         self.kafka[number].begin_with_what_was_given()
