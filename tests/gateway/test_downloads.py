@@ -122,6 +122,23 @@ async def test_a_part_is_never_taken_for_the_whole(kind: str, monkeypatch: pytes
         assert len(await lines(at, "?limit=12000")) == 12_000
 
 
+@pytest.mark.parametrize("kind", ["ndjson", "arrow"])
+async def test_a_batch_that_decodes_to_much_takes_of_the_budget(kind: str) -> None:
+    """A slow reader holds it for as long as it likes: 20 downloads of batches of 256 MiB would end the gateway."""
+    async with world(memory_bytes=10 * 1024 * 1024) as at:
+        await fill(at, 1, 1)
+        rows = pa.table({"value": [b"x" * 100_000] * 150})
+        async with at.client() as client, client.producer(batch_bytes_max=2**24, request_bytes_max=2**24) as producer:
+            await (await producer.send_batch("orders", rows))
+        for limit in (1000, 2):  # a large chunk; a small one of a large batch
+            with pytest.raises(httpx.RemoteProtocolError):
+                await at.http.get(f"{PATH}?format={kind}&limit={limit}")
+        async with asyncio.timeout(30):  # the connection breaks before the rest ends
+            while at.gateway.service.memory.held_bytes:
+                await asyncio.sleep(0.01)
+        assert len(await lines(at, "?to=1&partitions=0")) == 1
+
+
 async def test_http_1_0_is_refused_because_it_shows_no_end() -> None:
     async with world() as at:
         await fill(at, 1)

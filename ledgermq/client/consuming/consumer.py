@@ -386,3 +386,9 @@ class Consumer(Generic[V]):
 
 def _is_over(reading: Reading) -> bool:
     return reading.end is not None and reading.position >= reading.end
+
+
+def decoded_bytes_of(consumer: Consumer) -> int:
+    """Return what the decoded batch takes in memory from which a consumer returns messages now."""
+    run = consumer._reader.run
+    return 0 if run is None else run.held_bytes

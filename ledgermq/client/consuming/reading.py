@@ -165,6 +165,10 @@ class Reports:
     skipped: Passed | None = None
 
 
+MESSAGE_BYTES = 200
+"""What a message takes besides its data, about."""
+
+
 class DecodedRun(Generic[M]):
     """A batch that the program is reading; the reading's position says how much of it was taken.
 
@@ -195,6 +199,13 @@ class DecodedRun(Generic[M]):
     @property
     def spent(self) -> bool:
         return self._taken >= self._count
+
+    @property
+    def held_bytes(self) -> int:
+        """Return what it has in memory: the whole batch, also what was taken, and the messages that were made of it."""
+        made = 0 if self._messages is None else self._rows.nbytes + MESSAGE_BYTES * len(self._messages)
+        batch: int = self._rows.get_total_buffer_size()
+        return batch + made
 
     def _decoded(self) -> list[M]:
         """Return the messages. Rows that were taken before, as a table, are left out."""
