@@ -142,9 +142,11 @@ async def test_a_new_call_waits_for_one_of_those_that_are_woken(kind: Callable[[
     calls = [called(turns, "mallory", lambda number=number: held.wait(number), order) for number in range(FLOOD)]  # type: ignore[misc]
     await asyncio.sleep(0.5)
     await held.wake()
+    for _ in range(4):
+        await asyncio.sleep(0)
     turns.came("victim")
     await turns.begin("victim", is_new=True)
-    assert len(order) <= 5
+    assert len(order) <= 10, "without turns all of them"
     await asyncio.gather(*calls)
 
 
