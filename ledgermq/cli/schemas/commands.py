@@ -37,7 +37,7 @@ File = Annotated[
     ),
 ]
 Kind = Annotated[
-    str, typer.Option("--kind", "-k", help="avro, json or protobuf; not given: as FILE is named.", show_default=False)
+    str, typer.Option("--kind", help="avro, json or protobuf; not given: as FILE is named.", show_default=False)
 ]
 Compatibility = Annotated[
     str,
