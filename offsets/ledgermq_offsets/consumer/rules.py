@@ -111,7 +111,8 @@ def _withdrawn(member: Member) -> list[PartitionId]:
 
 def _may_be_taking(member: Member, partition: PartitionId, seen: int) -> bool:
     """Return whether the member knows that it was given the partition, and not that it has to let it go."""
-    return member.held[partition].epoch <= seen < member.withdrawn_in.get(partition, 0)
+    held = member.held[partition]
+    return held.epoch <= seen < held.withdrawn_in
 
 
 def _let_go(group: Group, member: Member, gone: Sequence[PartitionId]) -> None:

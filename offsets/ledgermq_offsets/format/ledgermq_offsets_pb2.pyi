@@ -71,18 +71,20 @@ class Member(_message.Message):
     def __init__(self, version: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., assignor: _Optional[str] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., client_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., away: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[HeldTopic, _Mapping]]] = ..., filter: _Optional[str] = ..., kafka_host: _Optional[str] = ...) -> None: ...
 
 class HeldTopic(_message.Message):
-    __slots__ = ("topic_id", "topic", "partitions", "epochs", "withdrawn")
+    __slots__ = ("topic_id", "topic", "partitions", "epochs", "withdrawn", "withdrawn_in")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_IN_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     topic: str
     partitions: _containers.RepeatedScalarFieldContainer[int]
     epochs: _containers.RepeatedScalarFieldContainer[int]
     withdrawn: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., epochs: _Optional[_Iterable[int]] = ..., withdrawn: _Optional[_Iterable[int]] = ...) -> None: ...
+    withdrawn_in: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., epochs: _Optional[_Iterable[int]] = ..., withdrawn: _Optional[_Iterable[int]] = ..., withdrawn_in: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Offset(_message.Message):
     __slots__ = ("version", "offset", "metadata", "commit_ms", "epoch", "counter", "topic")

@@ -43,7 +43,7 @@ class Member:
     """`held`, `away` and `subscription` are persisted; the rest starts again with each coordinator.
 
     `heard_s`: time of the last heartbeat. `letting_go_s`: since when the member holds withdrawn
-    partitions. `seen_epoch`: the epoch that it last reported. `withdrawn_in`: epochs of withdrawals, of this term.
+    partitions. `seen_epoch`: the epoch that it last reported.
     """
 
     def __init__(self, member_id: str, subscription: Subscription, heard_s: float, changed_epoch: int) -> None:
@@ -52,7 +52,6 @@ class Member:
         self.away = False
         self.held: dict[PartitionId, Held] = {}
         self.withdrawn = 0
-        self.withdrawn_in: dict[PartitionId, int] = {}
         self.heard_s = heard_s
         self.letting_go_s: float | None = None
         self.changed_epoch = changed_epoch
@@ -210,17 +209,15 @@ class Group:
         held = member.held[partition]
         if held.withdrawn:
             return
-        member.held[partition] = Held(held.epoch, True)
+        member.held[partition] = Held(held.epoch, True, self.draw())
         member.withdrawn += 1
         if member.letting_go_s is None:
             member.letting_go_s = now_s
-        member.withdrawn_in[partition] = self.draw()
         self._changed(member)
 
     def release(self, member: Member, partition: PartitionId) -> None:
         """Release a partition: the member no longer holds it."""
         held = member.held.pop(partition)
-        member.withdrawn_in.pop(partition, None)
         del self.holders[partition]
         if held.withdrawn:
             self._one_less_withdrawn(member)
@@ -231,7 +228,7 @@ class Group:
         """Renew a partition's epoch, so that work that began under the former epoch can no longer
         commit.
         """
-        member.held[partition] = Held(self.draw(), member.held[partition].withdrawn)
+        member.held[partition] = member.held[partition]._replace(epoch=self.draw())
         self._changed(member)
 
     def keep_names(self) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import NamedTuple
 
 from ledgermq.errors import DataDamaged
@@ -32,11 +33,13 @@ from ledgermq_offsets.limits import OFFSET_BYTES
 class Held(NamedTuple):
     """`epoch`: the epoch under which it was given.
 
-    `withdrawn`: the member has to release it, and may commit it until it confirms that.
+    `withdrawn`: the member has to release it, and may commit it until it confirms that. `withdrawn_in`: the epoch of
+    that; 0: it is not known, because an earlier release has written it.
     """
 
     epoch: int
     withdrawn: bool
+    withdrawn_in: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +316,10 @@ def _member_to(value: MemberValue) -> fmt.Member:
         topic.epochs.append(held.epoch)
         if held.withdrawn:
             topic.withdrawn.append(partition)
+            topic.withdrawn_in.append(held.withdrawn_in)
+    for topic in by_topic.values():
+        if not any(topic.withdrawn_in):
+            del topic.withdrawn_in[:]
     member.away = value.away
     return member
 
@@ -341,9 +348,9 @@ def _member_of(data: bytes) -> MemberValue:
             raise DataDamaged(
                 f"topic {topic.topic!r}: {len(topic.partitions)} partitions, but {len(topic.epochs)} epochs"
             )
-        withdrawn = set(topic.withdrawn)
+        withdrawn = dict(zip_longest(topic.withdrawn, topic.withdrawn_in[: len(topic.withdrawn)], fillvalue=0))
         held |= {
-            PartitionId(topic.topic_id, p): Held(epoch, p in withdrawn)
+            PartitionId(topic.topic_id, p): Held(epoch, p in withdrawn, withdrawn.get(p, 0))
             for p, epoch in zip(topic.partitions, topic.epochs, strict=True)
         }
     subscription = Subscription(
