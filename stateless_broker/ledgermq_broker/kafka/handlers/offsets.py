@@ -9,6 +9,7 @@ Nothing that a client has read is ever cut off, so every epoch ends where the lo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -36,7 +37,13 @@ class OffsetsHandler:
     async def list_offsets(
         self, api: BrokerApi, request: asked.ListOffsetsRequest, version: int
     ) -> answered.ListOffsetsResponse:
-        wanted = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
+        times = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
+        wanted = [
+            (topic.name, partition)
+            for topic in request.topics
+            for partition in topic.partitions
+            if times[topic.name, partition.partition_index] == 1
+        ]
         queries = [_query(name, one, settled=request.isolation_level == UNCOMMITTED) for name, one in wanted]
         found = await ask(api, [query for query in queries if query is not None])
         ends = iter(await ask(api, [_end(name, one) for name, one in wanted if one.timestamp >= 0]))
@@ -45,6 +52,13 @@ class OffsetsHandler:
         for topic in request.topics:
             partitions = []
             for one in topic.partitions:
+                if times[topic.name, one.partition_index] > 1:  # as Kafka does: each may cost a search
+                    partitions.append(
+                        answered.ListOffsetsPartitionResponse(
+                            partition_index=one.partition_index, error_code=Code.INVALID_REQUEST
+                        )
+                    )
+                    continue
                 if one.timestamp == MAX_TIMESTAMP and one.partition_index >= 0:
                     partitions.append(await _of_largest_time(api, topic.name, one.partition_index))
                     continue

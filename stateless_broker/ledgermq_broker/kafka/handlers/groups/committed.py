@@ -6,6 +6,7 @@ Requests of more partitions than one call takes are cut.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -129,8 +130,11 @@ async def fetch(asked: Asked) -> offset_fetch_response.OffsetFetchResponse:
         code, topics = await _fetch_group(asked, message, stable)
         return offset_fetch_response.OffsetFetchResponse(error_code=code, topics=_old_topics(topics))
     groups = []
+    times = Counter(group.group_id for group in message.groups)
     for group in message.groups:
-        code, topics = await _fetch_group(asked, group, stable)
+        code, topics = Code.INVALID_REQUEST, []
+        if times[group.group_id] == 1:  # otherwise a small request could ask for all of a large group many times
+            code, topics = await _fetch_group(asked, group, stable)
         groups.append(
             offset_fetch_response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=code, topics=topics)
         )

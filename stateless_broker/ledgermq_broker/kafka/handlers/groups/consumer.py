@@ -106,7 +106,7 @@ class ConsumerHandler:
 
     async def describe(self, asked: Asked) -> described.ConsumerGroupDescribeResponse:
         return described.ConsumerGroupDescribeResponse(
-            groups=[await self._described(asked, name) for name in asked.message.group_ids]
+            groups=[await self._described(asked, name) for name in dict.fromkeys(asked.message.group_ids)]
         )
 
     async def _described(self, asked: Asked, name: str) -> described.DescribedGroup:

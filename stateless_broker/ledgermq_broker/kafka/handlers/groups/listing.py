@@ -33,7 +33,7 @@ def answers() -> Mapping[Api, Handler]:
 
 async def describe(asked: Asked) -> describe_groups_response.DescribeGroupsResponse:
     return describe_groups_response.DescribeGroupsResponse(
-        groups=[await _described(asked, name) for name in asked.message.groups]
+        groups=[await _described(asked, name) for name in dict.fromkeys(asked.message.groups)]
     )
 
 
