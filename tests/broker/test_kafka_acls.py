@@ -261,6 +261,22 @@ async def test_what_another_program_revoked_meanwhile_does_not_come_back(cluster
 
 
 @in_kafka_cluster("a:1", **RULES)
+async def test_what_is_left_of_one_rule_stays_if_another_one_was_revoked_meanwhile(cluster: KafkaCluster) -> None:
+    gone, *_ = await change(cluster, grant=["deny * produce,consume orders", "deny * produce,create orders"])
+    filters = [chosen(da.DeleteAclsFilter, operation=one) for one in (Operation.READ, Operation.CREATE)]
+    await served(cluster, DELETE_ACLS, da.DeleteAclsRequest(filters), lambda: change(cluster, revoke=[gone]))
+    assert await rules(cluster) == ["deny * produce orders"]
+
+
+@in_kafka_cluster("a:1", **RULES)
+async def test_one_filter_removes_a_part_of_more_rules_than_a_call_changes(cluster: KafkaCluster) -> None:
+    await change(cluster, grant=[f"allow user:ann produce,consume t{number}" for number in range(600)])
+    root = await proven(cluster, "root")
+    assert await delete(root, {"operation": Operation.READ}) == [[Operation.READ] * 600]
+    assert {line.split()[2] for line in await rules(cluster)} == {"produce"}
+
+
+@in_kafka_cluster("a:1", **RULES)
 async def test_a_change_that_fails_is_reported_for_each_acl(cluster: KafkaCluster) -> None:
     await change(cluster, grant=["allow user:ann produce orders"])
 

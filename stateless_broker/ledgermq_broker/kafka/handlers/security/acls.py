@@ -32,6 +32,9 @@ TIMEOUT_MS = 20_000
 ENTRIES_MAX = CHANGES_MAX
 """ACLs or filters in a request."""
 
+REVOKED_AT_ONCE = CHANGES_MAX // 2
+"""Rules that one call revokes: it may grant as many, what is left of them."""
+
 Refusal = tuple[Code, str]
 
 
@@ -150,17 +153,17 @@ async def _revoke(
 ) -> None:
     """Revoke these ACLs of rules, and put what became of them into the results."""
     ids = list(gone)
-    for at in range(0, len(ids), CHANGES_MAX):
-        part = ids[at : at + CHANGES_MAX]
+    for at in range(0, len(ids), REVOKED_AT_ONCE):
+        part = ids[at : at + REVOKED_AT_ONCE]
         rests = {one: left_of(rules[one], [acl for _, acl in gone[one]]) for one in part}
         outcome: tuple[int, str | None] = (Code.NONE, None)
         try:
             revoked = await _change(api, [rest for rest in rests.values() if rest is not None], part, sources)
             # another program has revoked these meanwhile, so nothing of them may come back
-            back = [rest.id for one, rest in rests.items() if rest is not None and one not in revoked]
-            back = [one for one in back if one not in rules]
+            back = {rest.id for one, rest in rests.items() if rest is not None and one not in revoked}
+            back -= {*rules, *(rest.id for one, rest in rests.items() if rest is not None and one in revoked)}
             if back:
-                await _change(api, [], back, sources)
+                await _change(api, [], sorted(back), sources)
         except LedgerMQError as error:
             outcome = refusal_of(error)
         for one in part:
