@@ -21,7 +21,7 @@ from ledgermq_offsets.consumer.values import FencedEpoch, InvalidPattern, StaleE
 from ledgermq_offsets.limits import GroupLimits
 from ledgermq_offsets.membership.members import member_of, owned_by
 from ledgermq_offsets.membership.reconcile import give_free
-from ledgermq_offsets.membership.subscriptions import any_subscription, compile_pattern
+from ledgermq_offsets.membership.subscriptions import any_subscription, check_pattern
 from ledgermq_offsets.names import kept_name, kept_text
 from ledgermq_offsets.state.group import Group, Member
 from ledgermq_offsets.state.records import Subscription
@@ -82,7 +82,7 @@ def wished(request: pb.GroupHeartbeatRequest, known: Subscription | None, limits
         )
     if asked.topic_pattern and kafka.pattern:
         try:
-            compile_pattern(asked.topic_pattern, limits)
+            check_pattern(asked.topic_pattern, limits)
         except InvalidRequest as error:
             raise InvalidPattern(error.message) from error
     return any_subscription(asked, limits)

@@ -1,8 +1,8 @@
 """Check subscriptions, and find the topics that each one means now.
 
 Patterns are RE2 (google-re2): matching takes time linear in the name, whatever the pattern. A
-pattern that needs too much memory is refused when it is compiled, so no member can block a
-coordinator.
+pattern that needs too much memory is refused when it is compiled, and one with a long program when
+a member names it, so no member can block a coordinator.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ FILTER_CHARS_MAX = 2 * CHARS_MAX
 """Longest text of a filter in a subscription: written uniformly, it may be longer than the program's."""
 PATTERN_BYTES_MAX = 1024 * 1024
 """Memory that one compiled pattern may take."""
+PATTERN_PROGRAM_MAX = 2_000
+"""Steps of a compiled pattern. With some 5,000, RE2 has no room for its automaton, and a name takes it milliseconds."""
 
 
 def read_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subscription:
@@ -41,7 +43,7 @@ def any_subscription(asked: pb.GroupSubscription, limits: GroupLimits) -> Subscr
             " pattern for more"
         )
     if asked.topic_pattern:
-        compile_pattern(asked.topic_pattern, limits)
+        check_pattern(asked.topic_pattern, limits)
     if asked.assignor and asked.assignor not in ASSIGNORS:
         raise InvalidRequest(f"there is no assignor {asked.assignor[:100]!r}; choose one of {', '.join(ASSIGNORS)}")
     if asked.instance_id:
@@ -84,6 +86,15 @@ def _within(what: str, value_ms: int, low_ms: int, high_ms: int) -> int:
     if not low_ms <= value_ms <= high_ms:
         raise InvalidRequest(f"the {what} has to be from {low_ms} to {high_ms} ms, not {value_ms}")
     return value_ms
+
+
+def check_pattern(pattern: str, limits: GroupLimits) -> None:
+    """Check a pattern that a member names. Raises InvalidRequest."""
+    if (steps := compile_pattern(pattern, limits).programsize) > PATTERN_PROGRAM_MAX:
+        raise InvalidRequest(
+            f"topic pattern {pattern[:100]!r} takes {steps} steps, and at most {PATTERN_PROGRAM_MAX} are allowed: name"
+            " fewer repetitions"
+        )
 
 
 def compile_pattern(pattern: str, limits: GroupLimits) -> re2._Regexp:

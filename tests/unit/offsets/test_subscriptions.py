@@ -46,12 +46,20 @@ def test_legal_group_names(name: str) -> None:
         pb.GroupSubscription(topic_pattern="("),
         pb.GroupSubscription(topic_pattern="x" * 1001),
         pb.GroupSubscription(topic_pattern=r"(a)\1"),
+        pb.GroupSubscription(topic_pattern="(?:((a|[a-z0-9.-])?.?){250}){4}Q"),
         pb.GroupSubscription(topic_pattern="((((x{30}){30}){30}){30}){30}"),
     ],
 )
 def test_requests_that_a_member_may_not_make(asked: pb.GroupSubscription) -> None:
     with pytest.raises(InvalidRequest):
         read_subscription(asked, LIMITS)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["|".join(f"orders-{number:03}" for number in range(90)), ".*".join("abcdefghijklmnopqrstuvwxyz" * 4)]
+)
+def test_patterns_that_a_member_may_name(pattern: str) -> None:
+    assert read_subscription(pb.GroupSubscription(topic_pattern=pattern), LIMITS).topic_pattern == pattern
 
 
 def test_an_illegal_topic_name_is_named() -> None:
