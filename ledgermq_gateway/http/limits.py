@@ -5,12 +5,14 @@ is under way is ended.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ledgermq_gateway.http.problems import Problem
 
 RETRY_MS = 1000
+ROWS_AT_FIRST = 16
+"""Records of a stream's first chunk, before it is known how large they are."""
 
 
 class Memory:
@@ -63,6 +65,38 @@ class Share:
             del memory.held_by[self._principal]
         self.held_bytes = 0
         assert memory.held_bytes >= 0, "no call gives back more than it took"
+
+
+class Room:
+    """What a stream of records holds of the budget, of which its call has taken `taken_bytes`. A batch of a few bytes
+    may decode to 256 MiB, which are held as long as the reader takes for it. `decoded_bytes`: of the batch that records
+    are taken from now. `read_ahead_bytes`: held besides. `chunk_bytes`: how large a chunk shall be.
+    """
+
+    def __init__(
+        self,
+        share: Share,
+        decoded_bytes: Callable[[], int],
+        *,
+        taken_bytes: int,
+        read_ahead_bytes: int,
+        chunk_bytes: int,
+    ) -> None:
+        self._share, self._decoded_bytes = share, decoded_bytes
+        self._taken_bytes = taken_bytes
+        self._read_ahead_bytes = read_ahead_bytes
+        self._chunk_bytes = chunk_bytes
+        self.rows = ROWS_AT_FIRST
+        """How many records the next chunk may have: records may be large."""
+
+    def hold(self, chunk: bytes, rows_max: int) -> bytes:
+        """Return the chunk, when there is room for it and for the batch that it comes from. Raises Problem (503)."""
+        self.rows = max(1, min(rows_max, 2 * self.rows, self.rows * self._chunk_bytes // (len(chunk) + 1)))
+        wanted = self._read_ahead_bytes + self._decoded_bytes() + len(chunk)
+        if wanted > self._taken_bytes:
+            self._share.take(wanted - self._taken_bytes)
+            self._taken_bytes = wanted
+        return chunk
 
 
 class Streams:

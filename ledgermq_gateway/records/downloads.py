@@ -11,6 +11,7 @@ import asyncio
 import io
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq.runtime.process.log import get_log
 from ledgermq_gateway.http.call import ARROW, NDJSON, BrokenAnswer, Call, Stream
-from ledgermq_gateway.http.limits import Share
+from ledgermq_gateway.http.limits import Room
 from ledgermq_gateway.http.problems import Problem
 from ledgermq_gateway.records.forms import FORMS, record_json
 from ledgermq_gateway.records.reading import filter_of, partitions_of
@@ -31,7 +32,7 @@ RECORDS, RECORDS_MAX = 100_000, 100_000_000
 PREFETCH_BYTES = 1024 * 1024
 HELD_BYTES = 4 * PREFETCH_BYTES
 """What a download takes of the budget of memory."""
-AT_ONCE, ROWS_AT_ONCE, ROWS_AT_FIRST = 500, 5_000, 16
+AT_ONCE, ROWS_AT_ONCE = 500, 5_000
 POLL_S = 1.0
 _SCHEMA = pa.schema([field for field in TABLE_SCHEMA if field.name != "timestampType"])
 _SAFE = ("Content-Security-Policy", "sandbox; default-src 'none'")
@@ -67,7 +68,13 @@ async def get_download(call: Call) -> Stream:
             raise Problem(error.code, error.message, status=400) from None
         await held.enter_async_context(consumer)
         await consumer.wait_ready()
-        room = _Room(call.share, consumer)
+        room = Room(
+            call.share,
+            partial(decoded_bytes_of, consumer),
+            taken_bytes=HELD_BYTES,
+            read_ahead_bytes=PREFETCH_BYTES,
+            chunk_bytes=PREFETCH_BYTES,
+        )
         chunks = _arrow(consumer, limit, room) if kind == "arrow" else _lines(consumer, limit, form, room)
         name = ("Content-Disposition", f'attachment; filename="{topic.name}.{kind}"')
         content_type = ARROW if kind == "arrow" else NDJSON
@@ -84,33 +91,7 @@ def _place(call: Call, name: str, default: str, partitions: list[int] | None) ->
     return {partitions[0]: found}
 
 
-class _Room:
-    """What a download holds of the budget of memory. A batch of a few bytes may decode to 256 MiB, which are held as
-    long as its reader takes for it.
-    """
-
-    def __init__(self, share: Share, consumer: Consumer) -> None:
-        self._share, self._consumer = share, consumer
-        self._taken = HELD_BYTES
-        self.rows = ROWS_AT_FIRST
-        """How many records the next chunk may have: records may be large."""
-
-    def hold(self, chunk: bytes, most: int) -> bytes:
-        """Return the chunk, when there is room for it and for the batch that it comes from. `most`: records of a chunk.
-        Raises BrokenAnswer.
-        """
-        self.rows = max(1, min(most, 2 * self.rows, self.rows * PREFETCH_BYTES // (len(chunk) + 1)))
-        wanted = PREFETCH_BYTES + decoded_bytes_of(self._consumer) + len(chunk)
-        if wanted > self._taken:
-            try:
-                self._share.take(wanted - self._taken)
-            except Problem as error:
-                raise BrokenAnswer(error.detail) from None
-            self._taken = wanted
-        return chunk
-
-
-async def _lines(consumer: Consumer, left: int, form: str, room: _Room) -> AsyncGenerator[bytes, None]:
+async def _lines(consumer: Consumer, left: int, form: str, room: Room) -> AsyncGenerator[bytes, None]:
     while left and not consumer.at_end:
         messages = await consumer.fetch(min(left, room.rows), timeout=POLL_S)
         left -= len(messages)
@@ -118,7 +99,7 @@ async def _lines(consumer: Consumer, left: int, form: str, room: _Room) -> Async
             yield room.hold(b"".join(record_json(message, form) + b"\n" for message in messages), AT_ONCE)
 
 
-async def _arrow(consumer: Consumer, left: int, room: _Room) -> AsyncGenerator[bytes, None]:
+async def _arrow(consumer: Consumer, left: int, room: Room) -> AsyncGenerator[bytes, None]:
     sink = _Pieces()
     with pa.ipc.new_stream(pa.PythonFile(sink, "w"), _SCHEMA) as writer:
         yield sink.taken()
@@ -167,5 +148,8 @@ async def _whole_or_broken(call: Call, chunks: AsyncGenerator[bytes, None]) -> A
     except LedgerMQError as error:
         _log.warning("a download was broken off: %s", error.message)
         raise BrokenAnswer(error.message) from None
+    except Problem as error:
+        _log.warning("a download was broken off: %s", error.detail)
+        raise BrokenAnswer(error.detail) from None
     finally:
         await chunks.aclose()

@@ -13,15 +13,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from ledgermq.client.consuming.consumer import Consumer
+from ledgermq.client.consuming.consumer import Consumer, decoded_bytes_of
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange
 from ledgermq_gateway.http.call import Call, Stream
+from ledgermq_gateway.http.limits import Room
 from ledgermq_gateway.http.problems import Problem, problem_of
 from ledgermq_gateway.records.cursors import PARTITIONS_MAX, cursor_of, offsets_at
 from ledgermq_gateway.records.forms import FORMS, record_json
@@ -95,6 +97,13 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     loop, stopping = asyncio.get_running_loop(), call.service.stopping
     until_s = float("inf")
+    room = Room(
+        call.share,
+        partial(decoded_bytes_of, consumer),
+        taken_bytes=PREFETCH_BYTES,
+        read_ahead_bytes=0,
+        chunk_bytes=PREFETCH_BYTES,
+    )
     try:
         yield b"retry: %d\n%s\n" % (RETRY_MS_MIN, _id(topic, consumer))
         sent_s = loop.time()
@@ -102,7 +111,7 @@ async def _events(
             if stopping.is_set() and until_s == float("inf"):
                 until_s = loop.time() + _ends_in_s(call)
             try:
-                messages = await consumer.fetch(RECORDS_AT_ONCE, timeout=min(POLL_S, max(0.0, until_s - loop.time())))
+                messages = await consumer.fetch(room.rows, timeout=min(POLL_S, max(0.0, until_s - loop.time())))
             except OffsetOutOfRange:
                 if not skips:
                     raise
@@ -110,7 +119,7 @@ async def _events(
                     yield chunk
                 continue
             if messages:
-                yield _data(messages, form) + _id(topic, consumer) + b"\n"
+                yield room.hold(_data(messages, form) + _id(topic, consumer) + b"\n", RECORDS_AT_ONCE)
                 sent_s = loop.time()
             elif loop.time() - sent_s >= KEEP_ALIVE_S:
                 yield _id(topic, consumer) + b"\n"
@@ -122,7 +131,13 @@ async def _events(
         if isinstance(error, OffsetOutOfRange):
             found = out_of_range(topic, _places_of(consumer), await bounds_of(call, topic.name))
             more = {} if found is None else found.more
-        yield b"event: problem\ndata: " + problem_of(error, more).document(call.request_id) + b"\n\n"
+        yield _problem(call, problem_of(error, more))
+    except Problem as error:
+        yield _problem(call, error)
+
+
+def _problem(call: Call, problem: Problem) -> bytes:
+    return b"event: problem\ndata: " + problem.document(call.request_id) + b"\n\n"
 
 
 def _ends_in_s(call: Call) -> float:

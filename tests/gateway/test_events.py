@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 
 from ledgermq_gateway.records import events
@@ -184,6 +185,23 @@ async def test_streams_are_bounded_and_a_reader_that_leaves_makes_room() -> None
         async with asyncio.timeout(30):
             while at.gateway.service.streams.count or at.gateway.service.memory.held_bytes:
                 await asyncio.sleep(0.05)
+
+
+async def test_a_batch_that_decodes_to_much_takes_of_the_budget() -> None:
+    """A slow reader holds it for as long as it likes. One for which there is no room is told so, and loses nothing."""
+    async with world(memory_bytes=10 * 1024 * 1024) as at:
+        assert (await at.http.post("/v1/topics", json={"name": "orders", "partitions": 1})).status_code == 201
+        assert (await at.http.post("/v1/topics/orders/records", json={"records": [{"value": "x"}]})).status_code == 200
+        rows = pa.table({"value": [b"x" * 100_000] * 150})
+        async with at.client() as client, client.producer(batch_bytes_max=2**24, request_bytes_max=2**24) as producer:
+            await (await producer.send_batch("orders", rows))
+        async with listening(at, "/v1/topics/orders/events?from=earliest") as stream:
+            found = [event async for event in stream]
+        assert (found[-1].name, found[-1].data["code"]) == ("problem", "OVERLOADED")
+        assert {event.last_id for event in found if event.last_id} == {found[0].last_id}, "it comes back to this place"
+        async with asyncio.timeout(30):
+            while at.gateway.service.memory.held_bytes:
+                await asyncio.sleep(0.01)
 
 
 async def test_a_stop_ends_open_streams_with_a_time_to_come_back() -> None:
