@@ -39,7 +39,7 @@ FAULTS = {
 
 FAULTS_OF_MEMBERS = {
     "StaysOn": ("member", "did not leave the group"),
-    "ForgetsEpochs": ("member", "seen_epoch is the group_epoch of the last answer"),
+    "ForgetsEpochs": ("two members", "seen_epoch is the group_epoch of the last answer"),
     "CommitsFirst": ("two members", "the counter of commits has to grow"),
     "CommitsNothing": ("member", "are not committed"),
     "BeginsAnew": ("committed", "printed, though nobody asked for it"),

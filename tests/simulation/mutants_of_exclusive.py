@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,7 +115,9 @@ def renewed_by_a_former_owner(patch: Patch) -> None:
 @mutant("exclusive")
 def holder_change_ends_with_its_caller(patch: Patch) -> None:
     """A change counts as durable when the call that asked for it is given up."""
-    patch.setattr("ledgermq_broker.exclusive.partition.asyncio.shield", lambda task: task)
+    unshielded = SimpleNamespace(**vars(asyncio))
+    unshielded.shield = lambda task: task
+    patch.setattr("ledgermq_broker.exclusive.partition.asyncio", unshielded)  # the module alone: others keep theirs
 
 
 @mutant("exclusive")

@@ -93,7 +93,7 @@ async def test_a_long_poll_above_the_end_waits_until_its_offset_is_there(context
             assert not poll.done()
         await produce(owner, batch(b"2"))
         await poll
-        assert owner._ledger.waiters._waiting == {}
+        assert owner._ledger.waiters.places == []
 
 
 async def test_latest_looks_for_a_foreign_claim_first(context: BundleContext) -> None:

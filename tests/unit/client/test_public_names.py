@@ -29,10 +29,10 @@ def test_every_public_type_is_in_a_signature_of_another_one() -> None:
     unused = [
         name for name in ledgermq.__all__ if name not in NOT_MADE_BY_CALLS and not re.search(rf"\b{name}\b", signatures)
     ]
-    # What `connect`, awaiting, `client.access`, `client.groups`, `client.queues`, `client.quotas`, `client.tables`,
-    # `client.topics`, `client.dead_letters`, `client.unresolved` and `client.transactions` give, and calling the last
-    # one; what programs make for a reset, in a handler, and as a setting, what checks of half messages and filter
-    # functions get, and the kinds of results by which they notice that a record was spilled.
+    # What `connect`, awaiting, `client.access`, `client.groups`, `client.queues`, `client.quotas`, `client.schemas`,
+    # `client.tables`, `client.topics`, `client.dead_letters`, `client.unresolved` and `client.transactions` give, and
+    # calling the last one; what programs make for a reset, in a handler, and as a setting, what checks of half messages
+    # and filter functions get, and the kinds of results by which they notice that a record was spilled.
     assert unused == [
         "Access",
         "BatchResult",
@@ -46,6 +46,7 @@ def test_every_public_type_is_in_a_signature_of_another_one() -> None:
         "QueueAdmin",
         "Quotas",
         "Retry",
+        "Schemas",
         "Shift",
         "Spill",
         "Spilled",

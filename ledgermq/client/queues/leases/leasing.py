@@ -55,7 +55,7 @@ class OneCall(Queue[bytes]):
         return found
 
     async def leave(self) -> None:
-        """Return what polls under way still lease, then close. Leases of messages that were taken stay."""
+        """Give back what polls under way still lease, then close. Leases of messages that were taken stay."""
         self._held.clear()
         self.draining = True
         if self._returning is not None:
