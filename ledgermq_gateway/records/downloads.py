@@ -11,20 +11,19 @@ import asyncio
 import io
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from ledgermq.client.consuming.consumer import Consumer, decoded_bytes_of
+from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import TABLE_SCHEMA
-from ledgermq.errors import InvalidConfig, LedgerMQError
+from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.process.log import get_log
 from ledgermq_gateway.http.call import ARROW, NDJSON, BrokenAnswer, Call, Stream
 from ledgermq_gateway.http.limits import Room
 from ledgermq_gateway.http.problems import Problem
 from ledgermq_gateway.records.forms import FORMS, record_json
-from ledgermq_gateway.records.reading import filter_of, partitions_of
+from ledgermq_gateway.records.reading import filter_of, partitions_of, streaming
 from ledgermq_gateway.resources.parameters import choice, position, whole
 
 FORMATS = ("ndjson", "arrow")
@@ -52,28 +51,19 @@ async def get_download(call: Call) -> Stream:
     wanted = filter_of(call)
     async with AsyncExitStack() as held:
         held.enter_context(call.waiting())
-        call.share.take(HELD_BYTES)
-        try:
-            consumer: Consumer = call.caller.client.consumer(
+        consumer, room = await held.enter_async_context(
+            streaming(
+                call,
                 topic.name,
                 partitions,
                 start,
+                taken_bytes=HELD_BYTES,
+                prefetch_bytes=PREFETCH_BYTES,
+                read_ahead_bytes=PREFETCH_BYTES,
                 end=end,
                 filter=wanted,
                 deliver_expired=True,
-                prefetch_bytes_max=PREFETCH_BYTES,
-                fetch_bytes_max=PREFETCH_BYTES,
             )
-        except InvalidConfig as error:
-            raise Problem(error.code, error.message, status=400) from None
-        await held.enter_async_context(consumer)
-        await consumer.wait_ready()
-        room = Room(
-            call.share,
-            partial(decoded_bytes_of, consumer),
-            taken_bytes=HELD_BYTES,
-            read_ahead_bytes=PREFETCH_BYTES,
-            chunk_bytes=PREFETCH_BYTES,
         )
         chunks = _arrow(consumer, limit, room) if kind == "arrow" else _lines(consumer, limit, form, room)
         name = ("Content-Disposition", f'attachment; filename="{topic.name}.{kind}"')

@@ -11,14 +11,13 @@ browser's EventSource.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
 
-from ledgermq.client.consuming.consumer import Consumer, decoded_bytes_of
+from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.errors import InvalidConfig, LedgerMQError, OffsetOutOfRange
@@ -33,6 +32,7 @@ from ledgermq_gateway.records.reading import (
     gone,
     out_of_range,
     partitions_of,
+    streaming,
 )
 from ledgermq_gateway.resources.parameters import choice, position
 
@@ -50,35 +50,23 @@ async def get_events(call: Call) -> Stream:
     async with AsyncExitStack() as held:
         held.enter_context(call.waiting())
         start = _start(call, topic, partitions)
-        consumer = await held.enter_async_context(_reading(call, topic, partitions, start))
+        wanted = filter_of(call)
+        consumer, room = await held.enter_async_context(
+            streaming(
+                call,
+                topic.name,
+                partitions,
+                start,
+                taken_bytes=PREFETCH_BYTES,
+                prefetch_bytes=PREFETCH_BYTES,
+                filter=wanted,
+            )
+        )
         if not skips:
             places, bounds = _places_of(consumer), await bounds_of(call, topic.name)
             if problem := out_of_range(topic, places, bounds):
                 raise problem
-        return Stream(_events(call, consumer, topic, form, skips=skips), held.pop_all())
-
-
-@asynccontextmanager
-async def _reading(
-    call: Call, topic: TopicDescription, partitions: list[int] | None, start: Any
-) -> AsyncIterator[Consumer]:
-    """Yield a consumer at its first positions, with the filter of the call. Raises Problem."""
-    wanted = filter_of(call)
-    call.share.take(PREFETCH_BYTES)
-    try:
-        made: Consumer = call.caller.client.consumer(
-            topic.name,
-            partitions,
-            start,
-            filter=wanted,
-            prefetch_bytes_max=PREFETCH_BYTES,
-            fetch_bytes_max=PREFETCH_BYTES,
-        )
-    except InvalidConfig as error:
-        raise Problem(error.code, error.message, status=400) from None
-    async with made:
-        await made.wait_ready()
-        yield made
+        return Stream(_events(call, consumer, room, topic, form, skips=skips), held.pop_all())
 
 
 def _start(call: Call, topic: TopicDescription, partitions: list[int] | None) -> Any:
@@ -93,17 +81,10 @@ def _start(call: Call, topic: TopicDescription, partitions: list[int] | None) ->
 
 
 async def _events(
-    call: Call, consumer: Consumer, topic: TopicDescription, form: str, *, skips: bool
+    call: Call, consumer: Consumer, room: Room, topic: TopicDescription, form: str, *, skips: bool
 ) -> AsyncGenerator[bytes, None]:
     loop, stopping = asyncio.get_running_loop(), call.service.stopping
     until_s = float("inf")
-    room = Room(
-        call.share,
-        partial(decoded_bytes_of, consumer),
-        taken_bytes=PREFETCH_BYTES,
-        read_ahead_bytes=0,
-        chunk_bytes=PREFETCH_BYTES,
-    )
     try:
         yield b"retry: %d\n%s\n" % (RETRY_MS_MIN, _id(topic, consumer))
         sent_s = loop.time()

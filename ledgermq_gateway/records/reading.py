@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from msgspec import Struct
 
+from ledgermq.client.consuming.consumer import Consumer, decoded_bytes_of
 from ledgermq.client.consuming.message import TABLE_SCHEMA, Message
 from ledgermq.client.consuming.start import Position
 from ledgermq.client.messages.descriptions import TopicDescription
@@ -17,6 +19,7 @@ from ledgermq.client.paging.pages import RECORDS_MAX, Page
 from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition
 from ledgermq.runtime.tasks import end
 from ledgermq_gateway.http.call import ARROW, JSON, NDJSON, OCTETS, Answer, Call
+from ledgermq_gateway.http.limits import Room
 from ledgermq_gateway.http.problems import Problem
 from ledgermq_gateway.http.requests import accepted
 from ledgermq_gateway.records.cursors import PARTITIONS_MAX, cursor_of, offsets_at
@@ -161,6 +164,43 @@ async def _read(call: Call, topic: TopicDescription, partitions: list[int] | Non
             raise out_of_range(topic, places, await bounds_of(call, topic.name)) or error from None
     call.share.take(2 * sum(map(size_of, page.messages)))
     return page
+
+
+@asynccontextmanager
+async def streaming(
+    call: Call,
+    topic: str,
+    partitions: list[int] | None,
+    start: Any,
+    *,
+    taken_bytes: int,
+    prefetch_bytes: int,
+    read_ahead_bytes: int = 0,
+    **settings: Any,
+) -> AsyncIterator[tuple[Consumer, Room]]:
+    """Yield a consumer at its first positions, and its room in the budget of memory, of which `taken_bytes` are taken
+    at once. `prefetch_bytes`: what it asks for at once, and the size of a chunk. `settings`: others of the consumer.
+    Raises Problem.
+    """
+    call.share.take(taken_bytes)
+    try:
+        consumer: Consumer = call.caller.client.consumer(
+            topic, partitions, start, prefetch_bytes_max=prefetch_bytes, fetch_bytes_max=prefetch_bytes, **settings
+        )
+    except InvalidConfig as error:
+        raise Problem(error.code, error.message, status=400) from None
+    async with consumer:
+        await consumer.wait_ready()
+        yield (
+            consumer,
+            Room(
+                call.share,
+                partial(decoded_bytes_of, consumer),
+                taken_bytes=taken_bytes,
+                read_ahead_bytes=read_ahead_bytes,
+                chunk_bytes=prefetch_bytes,
+            ),
+        )
 
 
 async def unless_stopping(call: Call, read: Callable[[float], Coroutine[Any, Any, R]], wait_s: float) -> R:
