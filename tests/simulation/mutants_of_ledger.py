@@ -139,7 +139,7 @@ def exists_taken_as_won(patch: Patch) -> None:
 
 
 def _refuses_often(seed: int) -> bool:
-    """Return whether the store refuses so often that it cannot be told who has won a slot."""
+    """Return whether the store refuses so often that nothing shows who has won a slot."""
     faults = plan_of(seed).faults
     return faults.before + faults.throttle > 0.1
 

@@ -184,7 +184,7 @@ TABLE: Sequence[Served] = (
         DESCRIBE_ACLS,
         1,
         3,
-        "The access rules of `ledgermq acl`, as far as Kafka's words can say them. Error 54 with `security = open`",
+        "Those access rules of `ledgermq acl` that Kafka's words can express. Error 54 with `security = open`",
     ),
     Served(
         CREATE_ACLS,
@@ -197,7 +197,7 @@ TABLE: Sequence[Served] = (
         DESCRIBE_CLIENT_QUOTAS,
         0,
         1,
-        "The quotas of `ledgermq quota`, as far as Kafka has such limits. A client id belongs to a user",
+        "Those quotas of `ledgermq quota` for which Kafka has a limit. A client id belongs to a user",
     ),
     Served(
         ALTER_CLIENT_QUOTAS,

@@ -52,7 +52,7 @@ async def _describe(asked: Asked, brokers: Brokers) -> described.DescribeLogDirs
 
 
 async def _infos(asked: Asked, names: list[str] | None) -> list[pb.TopicInfo]:
-    """Return these topics, as far as they exist and the caller may see them. None: all."""
+    """Return those of these topics that exist and that the caller may see. None: all that it may see."""
     if names is None:
         return list((await asked.api.describe_topics(pb.DescribeTopicsRequest())).topics)
     found: list[pb.TopicInfo] = []
