@@ -150,9 +150,8 @@ class Sender(Generic[In, S]):
         id: Bytes | None = None,
         priority: int | None = None,
         on_delivery: OnDelivery | None = None,
-        expect_end: int | None = None,
-        *,
         timeout: float | timedelta | None = None,
+        expect_end: int | None = None,
     ) -> Delivery:
         """Queue one record. Raises InvalidRecord, and TransactionError for a delay in a transaction; the delivery's
         `result()` raises all other errors, or returns them with raise_on_error=False. `on_delivery` runs in the

@@ -106,9 +106,15 @@ subscriptions = st.builds(
 )
 
 
+#: the epoch of a withdrawal is kept for what is withdrawn, and for nothing else
+helds = st.builds(Held, epoch=u64, withdrawn=st.just(False), withdrawn_in=st.just(0)) | st.builds(
+    Held, epoch=u64, withdrawn=st.just(True), withdrawn_in=u64
+)
+
+
 @st.composite
 def members(draw: st.DrawFn) -> MemberValue:
-    held = draw(st.dictionaries(st.tuples(u64, u32), st.builds(Held, epoch=u64, withdrawn=st.booleans()), max_size=6))
+    held = draw(st.dictionaries(st.tuples(u64, u32), helds, max_size=6))
     return MemberValue(
         draw(subscriptions),
         draw(st.booleans()),

@@ -43,7 +43,6 @@ class TransactionRecords(Generic[S]):
         id: Bytes | None = None,  # noqa: A002  as `Producer.send`
         priority: int | None = None,
         on_delivery: OnDelivery | None = None,
-        *,
         timeout: float | timedelta | None = None,
     ) -> Delivery:
         """Queue one record, as `Producer.send`. The delivery is done when the record is staged. Its
