@@ -31,6 +31,7 @@ from tests.simulation.history import FinalLog, Outcome, Partition
 from tests.simulation.hostile_run import HostileRun
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Network
+from tests.simulation.quitters import Quitter, quits
 from tests.simulation.world import World
 
 TOPIC = "main"
@@ -186,10 +187,13 @@ class ExclusiveRun(HostileRun):
         self.truth = ExclusiveTruth(self.world, self.own.lease_s)
         self.network.on_call = self._arrived
         self._late = random.Random(f"late doubles {seed}")
+        self._quitter = Quitter(self.world, self.network, TOPIC, self._owner_of) if quits(seed) else None
         self._writers: dict[str, Writer] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def _arrived(self, address: str, method: Method, request: Any) -> Callable[[Any], None]:
+        if method is HOLD_PARTITIONS and self._quitter is not None:
+            self._quitter.arrived(request)
         if method is HOLD_PARTITIONS and not self.world.healed and self._late.random() < LATE_DOUBLES:
             self.world.loop.in_world(self._arrive_again(address, request))
         return self.truth.arrived(method, request, lambda topic, number: self._bundle_of(address, topic, number))
@@ -207,6 +211,15 @@ class ExclusiveRun(HostileRun):
         found = None if served is None else served.metadata.catalog.topics_by_name.get(topic)
         return None if found is None or number >= found.partitions else found.bundles[number]
 
+    def _owner_of(self, number: int) -> str | None:
+        """Return the address of the broker that serves a partition of the topic; None: no broker does now."""
+        for address, served in sorted(self.brokers.items()):
+            if served.process.alive and served.broker is not None:
+                bundle = self._bundle_of(address, TOPIC, number)
+                if bundle is not None and bundle in served.broker.ownership.opened:
+                    return address
+        return None
+
     def bundle_known(self, number: int) -> int | None:
         """Return the bundle of a partition of the topic; None: no broker knows it now."""
         found = [self._bundle_of(address, TOPIC, number) for address in sorted(self.brokers)]
@@ -222,6 +235,8 @@ class ExclusiveRun(HostileRun):
         ]
         if self.own.outlives:
             world.loop.in_world(self._outlive_terms())
+        if self._quitter is not None:
+            world.loop.in_world(self._quitter.run())
         for number in range(self.own.writers):
             self._start(f"w{number}")
         return [client.start() for client in self._clients] + self._start_hostile()
