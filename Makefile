@@ -12,7 +12,7 @@ WORKERS ?= 4
 # Some machines forbid Python to keep compiled modules: each of the hundreds of processes that tests start would compile all of them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup lint format proto kafka-messages pages quick test test-fast test-spark test-slow test-real test-kafka test-languages console test-console test-nightly test-pythons test-kubernetes compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit release-check clean
+.PHONY: help setup lint format proto kafka-messages pages docs quick test test-fast test-spark test-slow test-real test-kafka test-languages console test-console test-nightly test-pythons test-kubernetes compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit release-check clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md, the 
 	$(PYTHON) -m ledgermq_broker.kafka.page > docs/kafka.md
 	$(PYTHON) -m infra.grafana.dashboard > infra/grafana/ledgermq.json
 	cp infra/prometheus/alerts.yml infra/kubernetes/ledgermq/files/alerts.yml
+
+docs: $(STAMP) ## Build the documentation site into build/site/, to be read with or without a server; checks links and spelling
+	@$(PYTHON) -m infra.site.build
 
 quick: $(STAMP) ## Unit and property tests of what differs from main, for at most two minutes (BASE=HEAD~3 for another commit)
 	@$(PYTHON) -m infra.quick
