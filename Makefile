@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 BIN := .venv/bin
 STAMP := .venv/.complete
-PROTOS := ledgermq/protocol/ledgermq.proto ledger/ledgermq_ledger/format/ledgermq_format.proto offsets/ledgermq_offsets/format/ledgermq_offsets.proto stateless_broker/ledgermq_broker/transactions/state/format/ledgermq_transactions.proto stateless_broker/ledgermq_broker/timed/state/format/ledgermq_timers.proto stateless_broker/ledgermq_broker/queues/state/format/ledgermq_shares.proto stateless_broker/ledgermq_broker/exclusive/state/format/ledgermq_holders.proto stateless_broker/ledgermq_broker/access/state/format/ledgermq_security.proto stateless_broker/ledgermq_broker/schemas/state/format/ledgermq_schemas.proto
+PROTOS := ledgermq/protocol/ledgermq.proto ledger/ledgermq_ledger/format/ledgermq_format.proto offsets/ledgermq_offsets/format/ledgermq_offsets.proto stateless_broker/ledgermq_broker/transactions/state/format/ledgermq_transactions.proto stateless_broker/ledgermq_broker/timed/state/format/ledgermq_timers.proto stateless_broker/ledgermq_broker/queues/state/format/ledgermq_shares.proto stateless_broker/ledgermq_broker/exclusive/state/format/ledgermq_holders.proto stateless_broker/ledgermq_broker/access/state/format/ledgermq_security.proto ledger/ledgermq_ledger/schemas/format/ledgermq_schemas.proto
 # Processes that tests run side by side: two more than cores, as tests of whole processes wait as much as they work. Spark tests share one
 # session and run alone.
 WORKERS ?= 4

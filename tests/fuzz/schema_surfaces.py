@@ -8,10 +8,10 @@ import random
 
 from google.protobuf import struct_pb2, wrappers_pb2
 
-from ledgermq_broker.schemas.state.fields import numbered
 from ledgermq_broker.schemas.state.kinds.parsed import Parsed
-from ledgermq_broker.schemas.state.records import Counts, Subject, encode_counts, encode_subject, schema_key
 from ledgermq_broker.schemas.state.registry import KINDS, Registry, parsed, put, registry_of
+from ledgermq_ledger.schemas.fields import numbered
+from ledgermq_ledger.schemas.records import Counts, Subject, encode_counts, encode_subject, schema_key
 from tests.fuzz.lake_surfaces import spoil_value
 from tests.fuzz.surface import Surface, Untyped
 from tests.worlds.batches import mutate

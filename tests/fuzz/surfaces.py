@@ -25,6 +25,7 @@ from tests.fuzz import (
     token_surfaces,
     transaction_call_surfaces,
     transaction_surfaces,
+    typed_surfaces,
     wire_surfaces,
 )
 from tests.fuzz.surface import Surface
@@ -55,5 +56,6 @@ def all_surfaces() -> dict[str, Surface]:
         root_surfaces,
         round_trip_surfaces,
         schema_surfaces,
+        typed_surfaces,
     )
     return {surface.name: surface for module in modules for surface in module.surfaces()}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from ledgermq.errors import DataDamaged
@@ -100,6 +101,49 @@ def new_table(
     ]
 
 
+def merged(table: Sequence[Action], files: Iterable[pa.Schema]) -> list[Action]:
+    """Return actions whose metadata has the columns of files, too. Raises ValueError if one name has two types."""
+    return [_with_columns(action, files) if isinstance(action, MetaData) else action for action in table]
+
+
+def grown(metadata: MetaData, files: Iterable[pa.Schema]) -> MetaData | None:
+    """Return a table's metadata with the columns of these files as well; None if it has them all. Raises ValueError if
+    one name has two types.
+    """
+    found = _with_columns(metadata, files)
+    return None if found.schema_string == metadata.schema_string else found
+
+
+def _with_columns(metadata: MetaData, files: Iterable[pa.Schema]) -> MetaData:
+    whole = json.loads(metadata.schema_string)
+    for schema in files:
+        whole = _union(whole, _struct(list(schema)), "")
+    return msgspec.structs.replace(metadata, schema_string=json.dumps(whole, separators=(",", ":")))
+
+
+def _union(one: Any, other: Any, path: str) -> Any:
+    """Return a type with the fields of both, those of `one` first."""
+    if one == other:
+        return one
+    kind = one.get("type") if isinstance(one, dict) else None
+    if kind is None or not isinstance(other, dict) or other.get("type") != kind:
+        raise ValueError(f"the column {path} has two types: {_named(one)} and {_named(other)}")
+    if kind == "array":
+        return {**one, "elementType": _union(one["elementType"], other["elementType"], f"{path}.element")}
+    if kind == "map":
+        return {**one, "valueType": _union(one["valueType"], other["valueType"], f"{path}.value")}
+    fields = {each["name"]: each for each in one["fields"]}
+    for each in other["fields"]:
+        name = each["name"]
+        at = f"{path}.{name}".lstrip(".")
+        fields[name] = {**each, "type": _union(fields[name]["type"], each["type"], at)} if name in fields else each
+    return {**one, "fields": list(fields.values())}
+
+
+def _named(kind: Any) -> str:
+    return str(kind["type"] if isinstance(kind, dict) else kind)
+
+
 def _table_id(name: str) -> str:
     """Return the UUID, of the version for ids that are made in another way, that follows from a name."""
     digest = bytearray(hashlib.sha256(name.encode()).digest()[:16])
@@ -117,6 +161,7 @@ _PRIMITIVES = {
     pa.int64(): "long",
     pa.float64(): "double",
     pa.timestamp("us", tz="UTC"): "timestamp",
+    pa.date32(): "date",
 }
 
 
@@ -141,6 +186,10 @@ def _type(kind: pa.DataType) -> str | dict[str, Any]:
         return _struct([kind.field(i) for i in range(kind.num_fields)])
     if pa.types.is_list(kind):
         return {"type": "array", "elementType": _type(kind.value_type), "containsNull": True}
+    if pa.types.is_map(kind):
+        return {"type": "map", "keyType": "string", "valueType": _type(kind.item_type), "valueContainsNull": True}
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
     if kind not in _PRIMITIVES:
         raise AssertionError(f"Delta has no type for {kind}")
     return _PRIMITIVES[kind]

@@ -8,14 +8,14 @@ which is the log start up to which files have been removed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from ledgermq.errors import DataDamaged
 from ledgermq_ledger import keys
-from ledgermq_ledger.delta.actions import Action, Add, Remove, Txn, decode_path, encode_path
-from ledgermq_ledger.delta.table import Table, new_table
+from ledgermq_ledger.delta.actions import Action, Add, MetaData, Remove, Txn, decode_path, encode_path
+from ledgermq_ledger.delta.table import Table, grown, merged, new_table
 
 ACTIONS_MAX = 5000
 """Files that one version adds or removes, but for a rebuild, which replaces all at once."""
@@ -43,7 +43,9 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file of a partition's list. `end`: the offset after its last one; `stats`: as in `Add`."""
+    """A file of a partition's list. `end`: the offset after its last one; `stats`: as in `Add`. `typed`: it has columns
+    of typed values, which its footer names.
+    """
 
     key: str
     first: int
@@ -51,6 +53,7 @@ class ListedFile:
     size: int
     modified_ms: int
     stats: str
+    typed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,31 @@ def _add(topic: Topic, file: ListedFile) -> Add:
 
 def _remove(add: Add, now_ms: int) -> Remove:
     return Remove(add.path, now_ms, extended_file_metadata=True, partition_values={}, size=add.size)
+
+
+def typed_files(draft: Draft, topic: Topic, lists: Mapping[int, Listed]) -> list[str]:
+    """Return the keys of the files with columns of typed values that a draft adds."""
+    added = {topic.folder + decode_path(action.path) for action in draft.actions if isinstance(action, Add)}
+    files = (file for listed in lists.values() for file in listed.files)
+    return [file.key for file in files if file.typed and file.key in added]
+
+
+def with_columns(draft: Draft, table: Table, schemas: Sequence[pa.Schema]) -> Draft:
+    """Return a draft whose version names the columns of these files, in the same version that names the files (design
+    Z5). If one name has two types, nothing is said of any partition that would get files.
+    """
+    try:
+        if any(isinstance(action, MetaData) for action in draft.actions):
+            return replace(draft, actions=merged(draft.actions, schemas))
+        assert table.metadata is not None
+        found = grown(table.metadata, schemas)
+    except ValueError as error:
+        return Draft(stopped={partition: str(error) for partition in _partitions_of(draft)} | draft.stopped)
+    return draft if found is None else replace(draft, actions=[found, *draft.actions])
+
+
+def _partitions_of(draft: Draft) -> set[int]:
+    return {int(action.app_id.split("/")[-2]) for action in draft.actions if isinstance(action, Txn)}
 
 
 def draft_empty(table: Table, now_ms: int) -> Draft:

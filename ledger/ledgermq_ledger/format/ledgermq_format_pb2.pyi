@@ -362,7 +362,7 @@ class RemovedTopic(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., named_at_plan: _Optional[int] = ..., files_deleted: _Optional[bool] = ..., barrier_ms: _Optional[int] = ...) -> None: ...
 
 class CompactionPlan(_message.Message):
-    __slots__ = ("bundle", "number", "put_id", "created_ms", "checkpoint", "last_slot", "slots", "files", "lagging", "internal", "previous_snapshot", "trim_slot", "freezes", "takeovers")
+    __slots__ = ("bundle", "number", "put_id", "created_ms", "checkpoint", "last_slot", "slots", "files", "lagging", "internal", "previous_snapshot", "trim_slot", "freezes", "takeovers", "metadata_offset")
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     PUT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -377,6 +377,7 @@ class CompactionPlan(_message.Message):
     TRIM_SLOT_FIELD_NUMBER: _ClassVar[int]
     FREEZES_FIELD_NUMBER: _ClassVar[int]
     TAKEOVERS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
     bundle: int
     number: int
     put_id: bytes
@@ -391,7 +392,8 @@ class CompactionPlan(_message.Message):
     trim_slot: int
     freezes: _containers.RepeatedCompositeFieldContainer[PlannedFreeze]
     takeovers: _containers.RepeatedCompositeFieldContainer[PlannedTakeover]
-    def __init__(self, bundle: _Optional[int] = ..., number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., checkpoint: _Optional[int] = ..., last_slot: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[PlannedSlot, _Mapping]]] = ..., files: _Optional[_Iterable[_Union[PlannedFile, _Mapping]]] = ..., lagging: _Optional[_Iterable[_Union[PlannedSlot, _Mapping]]] = ..., internal: _Optional[_Iterable[_Union[PlannedInternal, _Mapping]]] = ..., previous_snapshot: _Optional[int] = ..., trim_slot: _Optional[int] = ..., freezes: _Optional[_Iterable[_Union[PlannedFreeze, _Mapping]]] = ..., takeovers: _Optional[_Iterable[_Union[PlannedTakeover, _Mapping]]] = ...) -> None: ...
+    metadata_offset: int
+    def __init__(self, bundle: _Optional[int] = ..., number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., checkpoint: _Optional[int] = ..., last_slot: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[PlannedSlot, _Mapping]]] = ..., files: _Optional[_Iterable[_Union[PlannedFile, _Mapping]]] = ..., lagging: _Optional[_Iterable[_Union[PlannedSlot, _Mapping]]] = ..., internal: _Optional[_Iterable[_Union[PlannedInternal, _Mapping]]] = ..., previous_snapshot: _Optional[int] = ..., trim_slot: _Optional[int] = ..., freezes: _Optional[_Iterable[_Union[PlannedFreeze, _Mapping]]] = ..., takeovers: _Optional[_Iterable[_Union[PlannedTakeover, _Mapping]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
 
 class PlannedSlot(_message.Message):
     __slots__ = ("slot", "put_id", "kind", "tail_length", "stored_ms")
@@ -408,7 +410,7 @@ class PlannedSlot(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., put_id: _Optional[bytes] = ..., kind: _Optional[_Union[SegmentKind, str]] = ..., tail_length: _Optional[int] = ..., stored_ms: _Optional[int] = ...) -> None: ...
 
 class PlannedFile(_message.Message):
-    __slots__ = ("topic_id", "topic", "partition", "first_offset", "last_offset", "key", "slots", "first_slot_after", "bloom_columns", "source_bytes", "lost", "has_appended", "appended_floor_us", "row_group_bytes")
+    __slots__ = ("topic_id", "topic", "partition", "first_offset", "last_offset", "key", "slots", "first_slot_after", "bloom_columns", "source_bytes", "lost", "has_appended", "appended_floor_us", "row_group_bytes", "schema")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -423,6 +425,7 @@ class PlannedFile(_message.Message):
     HAS_APPENDED_FIELD_NUMBER: _ClassVar[int]
     APPENDED_FLOOR_US_FIELD_NUMBER: _ClassVar[int]
     ROW_GROUP_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     topic: str
     partition: int
@@ -437,7 +440,20 @@ class PlannedFile(_message.Message):
     has_appended: bool
     appended_floor_us: int
     row_group_bytes: int
-    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., key: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., first_slot_after: _Optional[int] = ..., bloom_columns: _Optional[_Iterable[str]] = ..., source_bytes: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ..., has_appended: _Optional[bool] = ..., appended_floor_us: _Optional[int] = ..., row_group_bytes: _Optional[int] = ...) -> None: ...
+    schema: PlannedSchema
+    def __init__(self, topic_id: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., key: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., first_slot_after: _Optional[int] = ..., bloom_columns: _Optional[_Iterable[str]] = ..., source_bytes: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ..., has_appended: _Optional[bool] = ..., appended_floor_us: _Optional[int] = ..., row_group_bytes: _Optional[int] = ..., schema: _Optional[_Union[PlannedSchema, _Mapping]] = ...) -> None: ...
+
+class PlannedSchema(_message.Message):
+    __slots__ = ("subject", "framing", "version", "rules")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    FRAMING_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    framing: str
+    version: int
+    rules: int
+    def __init__(self, subject: _Optional[str] = ..., framing: _Optional[str] = ..., version: _Optional[int] = ..., rules: _Optional[int] = ...) -> None: ...
 
 class PlannedInternal(_message.Message):
     __slots__ = ("topic_id", "topic", "partition", "end", "slots")
@@ -498,7 +514,7 @@ class PartitionFiles(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., files: _Optional[_Iterable[_Union[ParquetFile, _Mapping]]] = ..., previous_page: _Optional[int] = ..., previous_count: _Optional[int] = ...) -> None: ...
 
 class ParquetFile(_message.Message):
-    __slots__ = ("key", "first_offset", "last_offset", "size", "timestamp_min_us", "timestamp_max_us", "plan", "committed_ms", "appended_min_us", "appended_max_us")
+    __slots__ = ("key", "first_offset", "last_offset", "size", "timestamp_min_us", "timestamp_max_us", "plan", "committed_ms", "appended_min_us", "appended_max_us", "typed")
     KEY_FIELD_NUMBER: _ClassVar[int]
     FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -509,6 +525,7 @@ class ParquetFile(_message.Message):
     COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
     APPENDED_MIN_US_FIELD_NUMBER: _ClassVar[int]
     APPENDED_MAX_US_FIELD_NUMBER: _ClassVar[int]
+    TYPED_FIELD_NUMBER: _ClassVar[int]
     key: str
     first_offset: int
     last_offset: int
@@ -519,7 +536,8 @@ class ParquetFile(_message.Message):
     committed_ms: int
     appended_min_us: int
     appended_max_us: int
-    def __init__(self, key: _Optional[str] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., size: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., plan: _Optional[int] = ..., committed_ms: _Optional[int] = ..., appended_min_us: _Optional[int] = ..., appended_max_us: _Optional[int] = ...) -> None: ...
+    typed: bool
+    def __init__(self, key: _Optional[str] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., size: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., plan: _Optional[int] = ..., committed_ms: _Optional[int] = ..., appended_min_us: _Optional[int] = ..., appended_max_us: _Optional[int] = ..., typed: _Optional[bool] = ...) -> None: ...
 
 class Snapshot(_message.Message):
     __slots__ = ("bundle", "plan", "put_id", "partitions")

@@ -167,6 +167,7 @@ def _listed(file: StoredFile, plan: fmt.CompactionPlan) -> fmt.ParquetFile:
         committed_ms=plan.created_ms,
         appended_min_us=file.appended_min_us,
         appended_max_us=file.appended_max_us,
+        typed=file.typed,
     )
 
 

@@ -9,8 +9,12 @@ the files below can be deleted (`ledgermq_ledger.garbage.gate`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
+from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.delta import versions
@@ -32,6 +36,7 @@ from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.files.columns import APPENDED, SCHEMA
+from ledgermq_ledger.parquet.files.stored_file import read_footer
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.tables.table_log import Committed, TableLog
 from ledgermq_ledger.topics.facts import fact_of
@@ -41,6 +46,7 @@ from ledgermq_ledger.topics.topic import Topic
 LOG_CHECKPOINT_EVERY = 100
 """Versions between two checkpoints of the table's log."""
 TURNS_MAX = 10_000
+FOOTERS_AT_ONCE = 8
 
 
 @dataclass(slots=True)
@@ -97,11 +103,18 @@ class Registrar:
         except _Unknown as error:
             return Turn(waits=str(error))
         draft = draft_version(table, self._topic, lists, now_ms)
+        if typed := versions.typed_files(draft, self._topic, lists):
+            draft = versions.with_columns(draft, table, await self._columns(typed))
         if not draft.operation:
             between = [partition for partition in range(self._topic.partitions) if partition not in lists]
             waits = f"partition {between[0]} is between two bundles" if between else ""
             return Turn(table.version, None, draft.stopped, waits)
         return Turn(table.version, await self._log.commit(table, draft, now_ms), draft.stopped)
+
+    async def _columns(self, files: Sequence[str]) -> list[pa.Schema]:
+        """Return the columns of files, by their footers."""
+        footers = await all_of((read_footer(self._store, key) for key in files), FOOTERS_AT_ONCE)
+        return list(dict.fromkeys(footer.schema.to_arrow_schema().remove_metadata() for footer in footers))
 
     async def raise_gates(self) -> int:
         """Raise each partition's `table_start` to the log start that every version says which a reader may have open
@@ -247,6 +260,6 @@ def _listed(file: fmt.ParquetFile, topic: str, partition: int) -> ListedFile:
         least, most = time_of_us(least_us), time_of_us(most_us)
         if (least_us or most_us) and least is not None and most is not None:
             found.least[name], found.most[name] = least, most
-    return ListedFile(
-        file.key, file.first_offset, file.last_offset + 1, file.size, file.committed_ms, encode_statistics(found)
-    )
+    stats = encode_statistics(found)
+    end = file.last_offset + 1
+    return ListedFile(file.key, file.first_offset, end, file.size, file.committed_ms, stats, file.typed)

@@ -17,9 +17,22 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.hints import did_you_mean
 from ledgermq.protocol.batches.record_rules import TIMESTAMP_AFTER_MS
 from ledgermq.protocol.levels import LEVELS_MAX
+from ledgermq.protocol.naming.schema_ids import CONFLUENT, FRAMINGS
 from ledgermq_ledger.cluster import BUNDLES_MAX
+from ledgermq_ledger.schemas.subjects import check_subject_name
 from ledgermq_ledger.topics.archive_location import check_archive_url
 from ledgermq_ledger.topics.deletion_times import ZONE, check_cron, check_zone
+from ledgermq_ledger.topics.parsers.values import (
+    BYTES,
+    MILLISECONDS,
+    held_bytes,
+    one_of,
+    policy,
+    share,
+    time_to_live,
+    truth,
+    whole,
+)
 
 PARQUET_TARGET_BYTES_MAX = 2**30
 ROW_GROUP_BYTES_MIN = 2**20
@@ -29,9 +42,6 @@ QUIET_LAG_MS = 24 * 60 * 60 * 1000
 """A file is built in memory and put in one request, of which S3 takes 5 GiB."""
 PARQUET_TARGET_BYTES_MAX_BEFORE = 2**34
 """The largest value that older versions accepted."""
-
-MILLISECONDS = "of milliseconds is needed, or a duration: 604800000 or 7d for seven days"
-BYTES = "of bytes is needed, such as 134217728 for 128 MiB"
 
 TABLE_KEEP_MS = 24 * 60 * 60 * 1000
 GRACE_MS_MAX = 366 * 24 * 60 * 60 * 1000
@@ -70,173 +80,129 @@ def _system_setting(default: Any, parse: Parser) -> Any:
     return field(default=default, metadata={"parse_stored": parse})
 
 
-def _whole(least: int, most: int, needed: str) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError(f"a whole number {needed}") from None
-        if not least <= value <= most:
-            raise ValueError(f"it has to be from {least} to {most}")
-        return value
-
-    return parse
-
-
-def _one_of(*allowed: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in allowed:
-            raise ValueError("it has to be one of " + ", ".join(allowed))
-        return text
-
-    return parse
-
-
-def _time_to_live(text: str) -> int:
-    value = _whole(-1, 2**62, MILLISECONDS)(text)
-    if value == 0:
-        raise ValueError("with 0 no message would ever be delivered; -1 sets no time to live")
-    return value
-
-
-def _held_bytes(text: str) -> int:
-    value = _whole(-1, 2**62, BYTES)(text)
-    if value == 0:
-        raise ValueError("with 0 the first file that retention removes would unset the table; -1 sets no bound")
-    return value
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise ValueError("it has to be a number from 0 to 1")
-    return value
-
-
-def _policy(text: str) -> str:
-    """Accept either order, as Kafka does."""
-    return _one_of("delete", "compact", "compact,delete")("compact,delete" if text == "delete,compact" else text)
-
-
-def _truth(text: str) -> bool:
-    return _one_of("true", "false")(text.lower()) == "true"
-
-
 def _file_size_of_any_version(text: str) -> int:
-    return min(PARQUET_TARGET_BYTES_MAX, _whole(1024, PARQUET_TARGET_BYTES_MAX_BEFORE, BYTES)(text))
+    return min(PARQUET_TARGET_BYTES_MAX, whole(1024, PARQUET_TARGET_BYTES_MAX_BEFORE, BYTES)(text))
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    retention_ms: int = _setting(-1, _whole(-1, 2**62, MILLISECONDS))
+    retention_ms: int = _setting(-1, whole(-1, 2**62, MILLISECONDS))
     """Age at which records may be deleted; -1 keeps them forever. 7d and the like are accepted."""
-    retention_bytes: int = _setting(-1, _whole(-1, 2**62, BYTES))
+    retention_bytes: int = _setting(-1, whole(-1, 2**62, BYTES))
     """Bytes of Parquet of one partition above which its oldest records may be deleted; -1 sets no
     bound.
     """
-    cleanup_policy: str = _setting("delete", _policy)
+    cleanup_policy: str = _setting("delete", policy)
     """delete, or compact to keep the latest record of each key, or compact,delete to also delete
     keys that were not written for `retention.ms`.
     """
-    min_cleanable_dirty_ratio: float = _setting(0.5, _share)
+    min_cleanable_dirty_ratio: float = _setting(0.5, share)
     """Keyed topics: share, from 0 to 1, of a partition's Parquet bytes that has to be uncleaned
     before cleaning starts. Lower it for less old data, raise it for less work.
     """
-    delete_retention_ms: int = _setting(24 * 60 * 60 * 1000, _whole(0, 2**62, MILLISECONDS))
+    delete_retention_ms: int = _setting(24 * 60 * 60 * 1000, whole(0, 2**62, MILLISECONDS))
     """Keyed topics: how long a tombstone is kept after it was first cleaned. Readers that are slower
     than this can miss a deletion.
     """
-    min_compaction_lag_ms: int = _setting(0, _whole(0, 2**62, MILLISECONDS))
+    min_compaction_lag_ms: int = _setting(0, whole(0, 2**62, MILLISECONDS))
     """Keyed topics: age below which records are not cleaned."""
-    compression_type: str = _setting("producer", _one_of("producer", "none", "lz4", "zstd"))
+    compression_type: str = _setting("producer", one_of("producer", "none", "lz4", "zstd"))
     """Codec that producers use: none, lz4, zstd, or producer to leave it to them."""
-    max_message_bytes: int = _setting(1024 * 1024, _whole(1, 32 * 1024 * 1024, BYTES))
+    max_message_bytes: int = _setting(1024 * 1024, whole(1, 32 * 1024 * 1024, BYTES))
     """Largest record, with key, value and headers. More than 33488896 counts as this number: with what else a
     request holds, a larger record does not fit into its 33554432 bytes.
     """
-    message_timestamp_type: str = _setting(CREATE_TIME, _one_of(CREATE_TIME, LOG_APPEND_TIME))
+    message_timestamp_type: str = _setting(CREATE_TIME, one_of(CREATE_TIME, LOG_APPEND_TIME))
     """Whose timestamp a record keeps: CreateTime, that of its producer; or LogAppendTime, the time at which the
     broker appended it, which never decreases within a partition.
     """
-    message_timestamp_after_max_ms: int = _setting(TIMESTAMP_AFTER_MS, _whole(-1, 2**63 - 1, MILLISECONDS))
+    message_timestamp_after_max_ms: int = _setting(TIMESTAMP_AFTER_MS, whole(-1, 2**63 - 1, MILLISECONDS))
     """How far a record's timestamp may be ahead of the time of its append: a batch with a later one is refused
     as a whole, because it would stop retention and cleaning of its partition until then. It does not apply to
     LogAppendTime and to delayed messages. -1 sets no bound.
     """
-    message_timestamp_before_max_ms: int = _setting(-1, _whole(-1, 2**63 - 1, MILLISECONDS))
+    message_timestamp_before_max_ms: int = _setting(-1, whole(-1, 2**63 - 1, MILLISECONDS))
     """How far a record's timestamp may be behind the time of its append: a batch with an earlier one is refused
     as a whole. It does not apply to LogAppendTime and to delayed messages. -1 sets no bound.
     """
-    message_ttl_ms: int | None = _setting(None, _time_to_live)
+    message_ttl_ms: int | None = _setting(None, time_to_live)
     """Time to live of messages without their own, counted from their timestamp: consumers skip those that
     are older. Not set: the broker's `message_ttl_ms`; -1: none.
     """
-    message_ttl_ms_max: int | None = _setting(None, _time_to_live)
+    message_ttl_ms_max: int | None = _setting(None, time_to_live)
     """Longest time to live of any message, counted from its timestamp; a longer one ends then. Not set: the
     broker's `message_ttl_ms_max`; -1: none.
     """
-    dedup_window_ms: int = _setting(0, _whole(0, DEDUP_WINDOW_MS_MAX, MILLISECONDS))
+    dedup_window_ms: int = _setting(0, whole(0, DEDUP_WINDOW_MS_MAX, MILLISECONDS))
     """How long the ids of messages (`send(…, id=…)`) are remembered after their append: a message with the same
     id is not stored again in its partition within this time. 0: messages are not deduplicated.
     """
-    priority_levels: int = _setting(1, _whole(1, LEVELS_MAX, "of levels is needed"))
+    priority_levels: int = _setting(1, whole(1, LEVELS_MAX, "of levels is needed"))
     """Levels of priority that producers may choose (`send(…, priority=…)`): partition p is of level p modulo this
     number, and consumers read more of higher levels. The topic needs at least as many partitions. 1: none.
     """
-    delayed_pending_max: int = _setting(-1, _whole(-1, 2**62, "of messages is needed"))
+    delayed_pending_max: int = _setting(-1, whole(-1, 2**62, "of messages is needed"))
     """Delayed messages of the topic that may wait at once; above it they are refused, and producers try again.
     Each bundle allows the share that its partitions are of the topic's. -1 sets no bound.
     """
-    accept_publish: bool = _setting(True, _truth)
+    accept_publish: bool = _setting(True, truth)
     """Set false to refuse produce requests."""
-    accept_subscribe: bool = _setting(True, _truth)
+    accept_subscribe: bool = _setting(True, truth)
     """Set false to refuse fetch requests."""
-    backlog_quota_bytes: int = _setting(-1, _whole(-1, 2**62, BYTES))
+    backlog_quota_bytes: int = _setting(-1, whole(-1, 2**62, BYTES))
     """Bytes of one partition behind its slowest group above which `backlog.quota.policy` applies; -1 sets no
     quota.
     """
-    backlog_quota_ms: int = _setting(-1, _whole(-1, 2**62, MILLISECONDS))
+    backlog_quota_ms: int = _setting(-1, whole(-1, 2**62, MILLISECONDS))
     """Age of the oldest record of a partition that its slowest group has not committed above which
     `backlog.quota.policy` applies; -1 sets no quota.
     """
-    backlog_quota_policy: str = _setting(PRODUCER_REQUEST_HOLD, _one_of(*BACKLOG_POLICIES))
+    backlog_quota_policy: str = _setting(PRODUCER_REQUEST_HOLD, one_of(*BACKLOG_POLICIES))
     """What happens above a backlog quota: producer_request_hold lets producers wait, producer_exception refuses
     their records, consumer_backlog_eviction deletes the oldest records.
     """
     parquet_target_bytes: int = _setting(
-        128 * 1024 * 1024, _whole(1024, PARQUET_TARGET_BYTES_MAX, BYTES), _file_size_of_any_version
+        128 * 1024 * 1024, whole(1024, PARQUET_TARGET_BYTES_MAX, BYTES), _file_size_of_any_version
     )
     """Size that a Parquet file should have; 1073741824 at most. Lower it for less memory during
     compaction.
     """
-    parquet_max_lag_ms: int = _setting(PARQUET_MAX_LAG_MS, _whole(0, 2**62, MILLISECONDS))
+    parquet_max_lag_ms: int = _setting(PARQUET_MAX_LAG_MS, whole(0, 2**62, MILLISECONDS))
     """Age at which a record has to be in Parquet, if the partition has `parquet.file.min.bytes` by then. Lower it
     for fresher tables, at the price of smaller files.
     """
-    parquet_file_min_bytes: int = _setting(4 * 1024 * 1024, _whole(0, PARQUET_TARGET_BYTES_MAX, BYTES))
+    parquet_file_min_bytes: int = _setting(4 * 1024 * 1024, whole(0, PARQUET_TARGET_BYTES_MAX, BYTES))
     """Bytes in segments below which a partition waits for `parquet.file.max.lag.ms`, so that quiet topics do not make
     many small files. 0: none waits. Keyed topics do not wait.
     """
-    parquet_file_max_lag_ms: int | None = _setting(None, _whole(0, 2**62, MILLISECONDS))
+    parquet_file_max_lag_ms: int | None = _setting(None, whole(0, 2**62, MILLISECONDS))
     """Age at which a record has to be in Parquet however small its file will be. Not set: a day; as
     `parquet.max.lag.ms` says if that is set; a quarter of `retention.ms` if that is shorter.
     """
     parquet_row_group_bytes: int = _setting(
-        16 * 1024 * 1024, _whole(ROW_GROUP_BYTES_MIN, PARQUET_TARGET_BYTES_MAX, BYTES)
+        16 * 1024 * 1024, whole(ROW_GROUP_BYTES_MIN, PARQUET_TARGET_BYTES_MAX, BYTES)
     )
     """Decoded bytes of a row group of a Parquet file, about; 1048576 at least. Readers skip whole row groups by
     their statistics: lower it for queries of a short time, raise it for slightly smaller files.
     """
-    parquet_appended: bool = _setting(True, _truth)
+    parquet_appended: bool = _setting(True, truth)
     """Write the column `appended`, the store's time of each record's append, into Parquet files. Set false while
     a reader cannot take files with and without it together.
     """
-    parquet_bloom_key: bool = _setting(False, _truth)
+    parquet_bloom_key: bool = _setting(False, truth)
     """Set true to write a Bloom filter of the key column, for queries by key."""
-    delete_action: str = _setting("delete", _one_of("delete", "archive"))
+    value_schema_subject: str = _setting("", check_subject_name)
+    """The subject whose schemas the topic's values have, such as orders-value: Parquet files get the columns
+    `value_typed`, the value as a struct, and `value_error`. Not set: they get none.
+    """
+    value_schema_framing: str = _setting(CONFLUENT, one_of(*FRAMINGS))
+    """How a value names its schema: confluent, five bytes in front of it; header, the id as a decimal number in the
+    header ledgermq.schema-id; none, all values are of `value.schema.version`.
+    """
+    value_schema_version: int = _setting(0, whole(0, 2**31 - 1, "of a version is needed"))
+    """The version of the subject that values without a frame have (`value.schema.framing=none`). 0: the newest one.
+    """
+    delete_action: str = _setting("delete", one_of("delete", "archive"))
     """What happens to records when retention removes them: delete, or archive to move them to
     `archive.url`.
     """
@@ -246,53 +212,53 @@ class TopicSettings:
     """Time zone in which `delete.when` is evaluated, such as Europe/Berlin."""
     archive_url: str = _setting("", check_archive_url)
     """Store URL of the archive; not set: the folder archive/ of the cluster's root."""
-    legal_hold: bool = _setting(False, _truth)
+    legal_hold: bool = _setting(False, truth)
     """Set true to keep every record: retention and cleaning delete nothing, and deletion of records
     or of the topic is refused.
     """
-    topic_delete_grace_ms: int | None = _setting(None, _whole(0, GRACE_MS_MAX, MILLISECONDS))
+    topic_delete_grace_ms: int | None = _setting(None, whole(0, GRACE_MS_MAX, MILLISECONDS))
     """How long the topic can be brought back after it was deleted (`ledgermq topic undelete`); until then it keeps
     its name and its storage. Not set: the brokers' `topic_delete_grace_ms`; 0: not at all.
     """
-    table_format: str = _setting("none", _one_of("none", DELTA))
+    table_format: str = _setting("none", one_of("none", DELTA))
     """delta to keep a Delta table of the topic's Parquet files up to date, which Delta readers open with a filter
     that prunes, and at a former version; none. Its log lies in the topic's folder: see `table.delta.place`.
     """
-    table_delta_place: str = _setting("", _one_of("", "topic"))
+    table_delta_place: str = _setting("", one_of("", "topic"))
     """Set topic to agree that the log of a Delta table lies in the topic's folder, where another program that tries
     to write to the table leaves files that plain readers take for records. Readers get credentials that cannot write.
     """
-    table_keep_ms: int = _setting(TABLE_KEEP_MS, _whole(60_000, 2**62, MILLISECONDS), _whole(0, 2**62, MILLISECONDS))
+    table_keep_ms: int = _setting(TABLE_KEEP_MS, whole(60_000, 2**62, MILLISECONDS), whole(0, 2**62, MILLISECONDS))
     """How long a version of the topic's table can be read after the next one came, and its files stay, whatever
     retention says; 60000 at least.
     """
-    table_hold_max_bytes: int = _setting(-1, _held_bytes)
+    table_hold_max_bytes: int = _setting(-1, held_bytes)
     """Bytes of Parquet files below the log start that the topic's table may keep from deletion. Above it the table
     is unset, as by `table.format=none`, and an alarm says so; -1 sets no bound. Set it where storage is scarcer than
     former versions are dear.
     """
-    internal_kind: str = _system_setting(COMPACTED, _one_of(COMPACTED, STAGED, HIDDEN, HOLDERS))
+    internal_kind: str = _system_setting(COMPACTED, one_of(COMPACTED, STAGED, HIDDEN, HOLDERS))
     """What an internal topic holds: compacted, the latest record of each key; staged, batches that
     wait in segments, and are dropped below the log start; hidden, data whose Parquet files only
     LedgerMQ reads.
     """
-    transaction_coordinators: int = _system_setting(0, _whole(1, 2**31 - 1, "of partitions is needed"))
+    transaction_coordinators: int = _system_setting(0, whole(1, 2**31 - 1, "of partitions is needed"))
     """Partitions over which transactional ids are spread; it never changes. 0: not set."""
-    cluster_bundles: int = _system_setting(0, _whole(2, BUNDLES_MAX, "of bundles is needed"))
+    cluster_bundles: int = _system_setting(0, whole(2, BUNDLES_MAX, "of bundles is needed"))
     """Of `__metadata` only: bundles of the cluster, bundle 0 included, since some were added; it never
     becomes less. 0: none were added.
     """
-    partitions_moved: bool = _system_setting(False, _truth)
+    partitions_moved: bool = _system_setting(False, truth)
     """Some partition moves between bundles, or has moved: the topic's record says which. A process that
     does not know moves refuses the catalog because of this name.
     """
 
-    table_generation: int = _system_setting(0, _whole(1, 2**63 - 1, "of a generation is needed"))
+    table_generation: int = _system_setting(0, whole(1, 2**63 - 1, "of a generation is needed"))
     """Of a topic with a table: it rises whenever a user sets one. 0: no table. A process that does not know tables
     refuses the catalog because of this name, and of `table.format`.
     """
 
-    table_let_go: int = _system_setting(0, _whole(1, 2**63 - 1, "of a generation is needed"))
+    table_let_go: int = _system_setting(0, whole(1, 2**63 - 1, "of a generation is needed"))
     """The generation of a table that was unset because of `table.hold.max.bytes`, until a user sets or unsets
     `table.format`. 0: none was.
     """
@@ -361,6 +327,14 @@ def check_together(settings: TopicSettings, partitions: int) -> TopicSettings:
             raise InvalidConfig(
                 "table.format=delta needs table.delta.place=topic: the table's log lies in the topic's folder, where a"
                 " program that tries to write to the table leaves files that plain readers take for records"
+            )
+    if settings.value_schema_subject:
+        if settings.keyed:
+            raise InvalidConfig("a keyed topic (cleanup.policy) cannot have typed values (value.schema.subject) yet")
+        if not settings.parquet_appended:
+            raise InvalidConfig(
+                "value.schema.subject needs parquet.appended=true: without it files have no field ids, by which typed"
+                " columns are found"
             )
     if settings.priority_levels > 1 and settings.keyed:
         raise InvalidConfig(

@@ -17,7 +17,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.wait import wait_for
 from ledgermq_broker.bundle.moving import LEAVING_S
 from ledgermq_broker.bundle.owner import BundleOwner
-from ledgermq_broker.cluster.heartbeat import ADDED_BUNDLES, MOVES, RULES, TABLES, UNDELETE, Heartbeat
+from ledgermq_broker.cluster.heartbeat import ADDED_BUNDLES, MOVES, RULES, SCHEMAS, TABLES, UNDELETE, Heartbeat
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.metadata.endings import Endings
@@ -309,6 +309,8 @@ class Controller(Endings):
         self.limits.check_archive(self._compaction.store.url, wish, before)
         if wish.settings.table_generation and (before is None or not before.settings.table_generation):
             self.require(TABLES)
+        if wish.settings.value_schema_subject and (before is None or not before.settings.value_schema_subject):
+            self.require(SCHEMAS)
 
     async def put_rules(self, decide: Decide, feature: str = RULES) -> int:
         """Write records of access rules, tokens and quotas; return the offset behind all that the decision builds

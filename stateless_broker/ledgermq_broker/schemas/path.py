@@ -17,7 +17,6 @@ from ledgermq_broker.metadata.at_controller import AtController
 from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_broker.schemas.state.kinds.parsed import Parsed
-from ledgermq_broker.schemas.state.records import Schema, schema_key, subject_key
 from ledgermq_broker.schemas.state.registry import (
     Record,
     Registry,
@@ -30,6 +29,7 @@ from ledgermq_broker.schemas.state.registry import (
     registry_of,
 )
 from ledgermq_ledger.blocking import RunBlocking
+from ledgermq_ledger.schemas.records import Schema, schema_key, subject_key
 from ledgermq_ledger.topics.catalog import Catalog
 
 ATTEMPTS_MAX = 10

@@ -20,8 +20,8 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import CHECKSUM, ClusterSettings, checksum_of, read_cluster
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import MOVES_VERSION, decode_checkpoint, encode_checkpoint
-from ledgermq_ledger.log.chains.envelope import FORMAT_VERSION, ObjectKind, seal, unseal
-from ledgermq_ledger.log.chains.plans import encode_plan
+from ledgermq_ledger.log.chains.envelope import ObjectKind, seal, unseal
+from ledgermq_ledger.log.chains.plans import HAND_OVER_VERSION, encode_plan
 from ledgermq_ledger.log.chains.snapshot import decode_snapshot, encode_snapshot
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.topics.settings import PARTITIONS_MOVED
@@ -124,6 +124,13 @@ def plan() -> fmt.CompactionPlan:
     return whole
 
 
+def plan_with_typed_values() -> fmt.CompactionPlan:
+    whole = plan()
+    whole.metadata_offset = 77
+    whole.files[0].schema.MergeFrom(fmt.PlannedSchema(subject="t-value", framing="confluent", version=2, rules=1))
+    return whole
+
+
 def page() -> fmt.FilePage:
     whole = fmt.FilePage(bundle=2, plan=3, put_id=b"p" * 16)
     files = whole.partitions.add(topic_id=7, partition=1, previous_page=1, previous_count=4)
@@ -148,6 +155,7 @@ KINDS: list[tuple[str, ObjectKind, Message]] = [
     ("checkpoint-v2.bin", ObjectKind.CHECKPOINT, checkpoint_with_moves()),
     ("checkpoint-files-v2.bin", ObjectKind.CHECKPOINT, checkpoint_with_files_handed_over()),
     ("compaction-plan-v2.bin", ObjectKind.COMPACTION_PLAN, plan_that_hands_over()),
+    ("compaction-plan-v3.bin", ObjectKind.COMPACTION_PLAN, plan_with_typed_values()),
     ("compaction-plan-v1.bin", ObjectKind.COMPACTION_PLAN, plan()),
     ("file-page-v1.bin", ObjectKind.FILE_PAGE, page()),
     ("snapshot-v1.bin", ObjectKind.SNAPSHOT, snapshot()),
@@ -160,7 +168,7 @@ def test_golden_files_are_readable_for_ever(name: str, kind: ObjectKind, message
 
 
 def version_of(name: str) -> int:
-    return MOVES_VERSION if name.endswith("-v2.bin") else FORMAT_VERSION
+    return int(name[-5])
 
 
 def test_a_checkpoint_with_moves_is_refused_by_releases_that_do_not_know_them() -> None:
@@ -178,6 +186,13 @@ def test_a_plan_that_hands_files_over_is_refused_by_releases_that_do_not_know_it
     assert encode_plan(plan()) == (GOLDEN / "compaction-plan-v1.bin").read_bytes()
     with pytest.raises(FormatNotSupported, match="format version 2, this software reads version 1"):
         unseal(ObjectKind.COMPACTION_PLAN, fmt.CompactionPlan(), data, "plan")
+
+
+def test_a_plan_with_typed_values_is_refused_by_releases_that_do_not_know_them() -> None:
+    data = encode_plan(plan_with_typed_values())
+    assert data == (GOLDEN / "compaction-plan-v3.bin").read_bytes()
+    with pytest.raises(FormatNotSupported, match="format version 3, this software reads version 2"):
+        unseal(ObjectKind.COMPACTION_PLAN, fmt.CompactionPlan(), data, "plan", HAND_OVER_VERSION)
 
 
 @pytest.mark.parametrize("kind", [ObjectKind.FILE_PAGE, ObjectKind.SNAPSHOT])

@@ -11,9 +11,9 @@ from google.protobuf import descriptor_pb2
 
 from ledgermq.errors import IncompatibleSchema, InvalidRequest
 from ledgermq_broker.schemas.state.bounds import TEXT_BYTES_MAX
-from ledgermq_broker.schemas.state.fields import FIELDS_MAX, FIRST_ID, numbered
 from ledgermq_broker.schemas.state.kinds import avro, json_schema, protobuf
 from ledgermq_broker.schemas.state.kinds.parsed import Parsed
+from ledgermq_ledger.schemas.fields import FIELDS_MAX, FIRST_ID, numbered
 
 Proto = descriptor_pb2.FieldDescriptorProto
 

@@ -9,9 +9,9 @@ import pytest
 
 from ledgermq.errors import DataDamaged, IncompatibleSchema, InvalidRequest, ResourceExhausted, UnknownSchema
 from ledgermq_broker.schemas.state import registry as rules
-from ledgermq_broker.schemas.state.format import ledgermq_schemas_pb2 as fmt
-from ledgermq_broker.schemas.state.records import SCHEMAS_KEY, schema_key, subject_key
 from ledgermq_broker.schemas.state.registry import Record, Registry, delete, judge, parsed, put, registry_of
+from ledgermq_ledger.schemas.format import ledgermq_schemas_pb2 as fmt
+from ledgermq_ledger.schemas.records import SCHEMAS_KEY, schema_key, subject_key
 
 
 class Log:

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.keys import ParquetName, is_internal
-from ledgermq_ledger.parquet.files.columns import APPENDED, SCHEMA, SCHEMA_BEFORE, FooterNote
+from ledgermq_ledger.parquet.files.columns import APPENDED, SCHEMA_BEFORE, FooterNote, schema_of
 from ledgermq_ledger.parquet.files.footer_checksum import check_whole
+from ledgermq_ledger.typed.shape import VALUE_ERROR, VALUE_TYPED
 
 
 def read_rows(data: bytes, key: str) -> pa.Table | str:
@@ -23,7 +24,8 @@ def read_rows(data: bytes, key: str) -> pa.Table | str:
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         return f"it cannot be read: {error}"
-    if table.schema.remove_metadata() not in (SCHEMA, SCHEMA_BEFORE):
+    typed = [each for each in table.schema if each.name in (VALUE_TYPED, VALUE_ERROR)]
+    if table.schema.remove_metadata() not in (schema_of(typed=typed), SCHEMA_BEFORE):
         return "its columns are not those of a Parquet file of LedgerMQ"
     return table
 
@@ -63,6 +65,8 @@ def find_wrong_rows(data: bytes, key: str, name: ParquetName) -> str | None:
         return "its offsets do not run without a gap from the first to the last offset in its name"
     if APPENDED in table.schema.names and not rises(table.column(APPENDED)):
         return "its times of appends fall, or are missing"
+    if VALUE_TYPED in table.schema.names and _has_both(table):
+        return "a row has a typed value, and the reason why it has none"
     topics = set(table.column("topic").unique().to_pylist())
     if name.topic is None and (len(topics) > 1 or any(topic is None or not is_internal(topic) for topic in topics)):
         return "it holds records of a topic that is not hidden"
@@ -71,6 +75,12 @@ def find_wrong_rows(data: bytes, key: str, name: ParquetName) -> str | None:
     if set(table.column("partition").unique().to_pylist()) - {name.partition}:
         return f"it holds records of a partition other than {name.partition}"
     return None
+
+
+def _has_both(table: pa.Table) -> bool:
+    compute: Any = pc
+    typed, error = (compute.is_valid(table.column(name)) for name in (VALUE_TYPED, VALUE_ERROR))
+    return bool(compute.any(compute.and_(typed, error)).as_py())
 
 
 def rises(times: pa.ChunkedArray) -> bool:

@@ -23,6 +23,8 @@ PlansByFence = dict[str, int]
 
 HAND_OVER_VERSION = 2
 """Of a plan that freezes or takes over file lists. A release that would commit it without them refuses it."""
+TYPED_VERSION = 3
+"""Of a plan with columns of typed values. A release that would leave them out refuses it."""
 
 
 class PlanOvertaken(RetriableError):
@@ -37,12 +39,14 @@ def fence_of(plan: fmt.CompactionPlan) -> str:
 
 def encode_plan(plan: fmt.CompactionPlan) -> bytes:
     version = HAND_OVER_VERSION if plan.freezes or plan.takeovers else FORMAT_VERSION
+    if any(file.HasField("schema") for file in plan.files):
+        version = TYPED_VERSION
     return seal(ObjectKind.COMPACTION_PLAN, plan, version)
 
 
 def decode_plan(data: bytes, key: str) -> fmt.CompactionPlan:
     """Decode a plan. Raises DataDamaged, FormatNotSupported, naming `key`."""
-    plan = unseal(ObjectKind.COMPACTION_PLAN, fmt.CompactionPlan(), data, key, HAND_OVER_VERSION)
+    plan = unseal(ObjectKind.COMPACTION_PLAN, fmt.CompactionPlan(), data, key, TYPED_VERSION)
     if key != keys.compaction(plan.bundle, plan.number):
         raise DataDamaged(f"{key}: it says bundle {plan.bundle}, plan {plan.number}", object_key=key)
     named = {slot.slot for slot in (*plan.slots, *plan.lagging)}

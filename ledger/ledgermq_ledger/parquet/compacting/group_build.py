@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +31,7 @@ from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.compacting.lost import decode_stored, is_lost, rows_in_place
 from ledgermq_ledger.parquet.compacting.plan import end_of
 from ledgermq_ledger.parquet.files.columns import ParquetBuilder
+from ledgermq_ledger.typed.column import TypedColumns
 
 AHEAD_BYTES = 32 * 1024 * 1024
 """Bytes that are read ahead while batches are decoded, judged by the largest read so far."""
@@ -38,6 +39,8 @@ SLOTS_AHEAD_MIN, SLOTS_AHEAD_MAX = 4, 6
 """Reads at a time: fewer than the readers of a folder store, which a broker's compaction shares
 with fetches.
 """
+
+TypedOf = Callable[[fmt.PlannedFile], TypedColumns | None]
 
 
 @dataclass(slots=True)
@@ -63,7 +66,14 @@ class _Piece:
 
 
 class _Group:
-    def __init__(self, files: list[fmt.PlannedFile], indexes: Iterable[bytes], pending_bytes_max: int) -> None:
+    def __init__(
+        self,
+        files: list[fmt.PlannedFile],
+        indexes: Iterable[bytes],
+        pending_bytes_max: int,
+        typed: TypedOf = lambda file: None,
+    ) -> None:
+        self.typed = typed
         self.pending_bytes_max = pending_bytes_max
         self.known = {index.slot: index for index in map(fmt.SegmentIndex.FromString, indexes)}
         self.files = {PartitionId(file.topic_id, file.partition): file for file in files}
@@ -108,7 +118,7 @@ class _Group:
     def _add(self, piece: _Piece, batch: pa.RecordBatch, stored_us: int) -> None:
         key = PartitionId(piece.entry.topic_id, piece.entry.partition)
         if key not in self.builders:
-            self.builders[key] = ParquetBuilder(piece.file)
+            self.builders[key] = ParquetBuilder(piece.file, self.typed(piece.file))
         self.builders[key].add(batch, piece.entry.base_offset, stored_us)
 
     def built(self) -> list[Built]:
@@ -122,15 +132,16 @@ async def build_group(
     indexes: Iterable[bytes],
     run_blocking: RunBlocking,
     pending_bytes_max: int,
+    typed: TypedOf = lambda file: None,
 ) -> AsyncGenerator[Built, None]:
     """Yield every one of `files`, in order, once all slots are read. `indexes`: those of some
-    slots, used where they apply.
+    slots, used where they apply. `typed`: what makes the columns of typed values of a file.
 
     `pending_bytes_max`: decoded rows of the group that wait for their row groups.
 
     Raises PlanOvertaken, DataDamaged, the store's errors.
     """
-    group = _Group(files, indexes, pending_bytes_max)
+    group = _Group(files, indexes, pending_bytes_max, typed)
     async with aclosing(
         _read_ahead(store, plan, [slot for slot in plan.slots if slot.slot in group.slots], group)
     ) as reads:

@@ -35,6 +35,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import partitions_by_key
 from ledgermq_ledger.log.history import History
 from ledgermq_ledger.log.internal_topic import is_internal_due
+from ledgermq_ledger.parquet.files.typed_files import is_typed, name_schema
 from ledgermq_ledger.parquet.hand_over import freezes_due, is_forgotten, waits_for_files
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.removal import note_of
@@ -188,6 +189,7 @@ def make_plan(
             has_left = history.state.moves.seal_of(key) is not None
             if has_left or backlog.batches[0][0] <= emptied_to or _joins(backlog, everything, now_ms, hurried_to):
                 plan.files.append(_file(backlog, plan.number))
+    plan.metadata_offset = catalog.offset if is_typed(plan) else 0
     plan.trim_slot = checkpoint.trim_slot if only_internal else _trim_slot(history, plan, backlogs)
     if not barrier and not _is_due(history, plan, backlogs, everything, now_ms):
         return None
@@ -270,6 +272,7 @@ def _file(backlog: Backlog, plan: int) -> fmt.PlannedFile:
         file.bloom_columns.append("key")
     file.has_appended, file.appended_floor_us = topic.settings.parquet_appended, counters.appended_us
     file.row_group_bytes = topic.settings.parquet_row_group_bytes
+    name_schema(file, topic)
     return file
 
 
@@ -279,15 +282,12 @@ def _dropped(backlog: Backlog) -> fmt.PlannedFile | None:
     """
     topic, counters = backlog.topic, backlog.counters
     assert topic is not None
+    first = counters.parquet_end
     end = max((end_of(entry) for _, _, entry in backlog.batches if end_of(entry) <= counters.log_start), default=0)
-    if end <= counters.parquet_end:
+    if end <= first:
         return None
     return fmt.PlannedFile(
-        topic_id=topic.id,
-        topic=topic.name,
-        partition=backlog.partition,
-        first_offset=counters.parquet_end,
-        last_offset=end - 1,
+        topic_id=topic.id, topic=topic.name, partition=backlog.partition, first_offset=first, last_offset=end - 1
     )
 
 

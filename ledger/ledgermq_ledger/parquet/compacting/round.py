@@ -18,8 +18,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from ledgermq.errors import StoreFull
+from ledgermq.errors import StoreFull, Unavailable
 from ledgermq.runtime.reread import Rereads
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
@@ -35,6 +36,7 @@ from ledgermq_ledger.parquet.compacting.task import CompactionTask, TaskOutcome,
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.files.columns import note_of_file
 from ledgermq_ledger.parquet.files.stored_file import StoredFile, read_stored_file
+from ledgermq_ledger.parquet.files.typed_files import Schemas, is_typed, schemas_of
 from ledgermq_ledger.parquet.hand_over import read_frozen
 from ledgermq_ledger.parquet.pages import PageReader, build_page, put_page
 from ledgermq_ledger.parquet.report import OnProgress, ParkedFile, Progress, RoundReport
@@ -77,7 +79,7 @@ async def run_round(
         try:
             await require_open(compaction.store, plan)
             try:
-                stored, fence_lost = await _files(compaction, plan)
+                stored, fence_lost = await _files(compaction, plan, catalog)
             except StoreFull:
                 if compaction.store.fences_close_at_once:
                     await _commit_what_is_there(compaction, plan)
@@ -130,9 +132,9 @@ async def _open_plan(
             await _find_dates(store, history)
         except ObjectMissing:
             continue  # it was trimmed: another process has finished a plan
-        plan = make_plan(
+        make = partial(
+            make_plan,
             history,
-            catalog,
             everything=everything,
             barrier=barrier,
             only_internal=only_internal,
@@ -140,6 +142,9 @@ async def _open_plan(
             put_id=sources.new_id(),
             takeovers=() if only_internal else await read_frozen(store, history, catalog),
         )
+        plan = make(catalog)
+        if plan is not None and is_typed(plan):  # a schema is known before a record that names it (design R4)
+            plan = make(await compaction.catalog())
         if plan is None or await put_plan(store, plan, sources):
             return plan
 
@@ -152,13 +157,13 @@ async def _find_dates(store: ObjectStore, history: History) -> None:
             history.segments[at] = replace(segment, stored_ms=info.modified_ms)
 
 
-async def _files(compaction: Compaction, plan: fmt.CompactionPlan) -> tuple[list[StoredFile], bool]:
+async def _files(compaction: Compaction, plan: fmt.CompactionPlan, catalog: Catalog) -> tuple[list[StoredFile], bool]:
     """Return all files of the plan and False; or the files that exist and True, if its fence was
     lost from outside.
     """
     store = compaction.store
     try:
-        return await _run_tasks(compaction, plan), False
+        return await _run_tasks(compaction, plan, catalog), False
     except FenceClosed:
         await require_open(store, plan)
         if not store.fences_close_at_once or fence_of(plan) in await store.list_fences():
@@ -175,15 +180,32 @@ async def _files_there(compaction: Compaction, plan: fmt.CompactionPlan) -> list
     return [stored for stored in found if stored is not None]
 
 
-async def _run_tasks(compaction: Compaction, plan: fmt.CompactionPlan) -> list[StoredFile]:
-    store, engine = compaction.store, compaction.engine
-    tasks = split_plan(plan, store.url, compaction.cluster, engine.parallel, compaction.known, engine.memory_bytes)
+async def _run_tasks(compaction: Compaction, plan: fmt.CompactionPlan, catalog: Catalog) -> list[StoredFile]:
+    store, engine, parallel = compaction.store, compaction.engine, compaction.engine.parallel
+    schemas = await _schemas(compaction, plan, catalog)
+    tasks = split_plan(plan, store.url, compaction.cluster, parallel, compaction.known, engine.memory_bytes, schemas)
     compaction.sources.random.shuffle(
         tasks
     )  # rivals begin with different files, and find the others' files when they come to them
     tell = _Teller(plan, compaction.on_progress)
     outcomes = await engine.run(store, tasks, tell.done) if tasks else []
     return [stored for outcome in outcomes for stored in outcome.files]
+
+
+async def _schemas(compaction: Compaction, plan: fmt.CompactionPlan, catalog: Catalog) -> Schemas:
+    """Return the schemas that the plan names, as its offset of the catalog shows them (design R5): every runner of
+    the plan has the same.
+    """
+    if not is_typed(plan):
+        return {}
+    if catalog.offset < plan.metadata_offset:
+        catalog = await compaction.catalog()
+    if catalog.offset < plan.metadata_offset:
+        raise Unavailable(
+            f"bundle {plan.bundle}: plan {plan.number} needs the catalog up to offset {plan.metadata_offset}, it ends"
+            f" at {catalog.offset}; retry later"
+        )
+    return schemas_of(catalog.others, plan)
 
 
 async def _commit(

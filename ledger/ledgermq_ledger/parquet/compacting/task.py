@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from ledgermq.errors import Unavailable
@@ -36,6 +36,7 @@ from ledgermq_ledger.parquet.engine import TASK_MEMORY_BYTES
 from ledgermq_ledger.parquet.files.columns import FooterNote, empty_file, note_of_file
 from ledgermq_ledger.parquet.files.new_file import NewFile
 from ledgermq_ledger.parquet.files.stored_file import StoredFile, describe, parse_footer, read_stored_file
+from ledgermq_ledger.parquet.files.typed_files import Schemas, TypedFiles
 
 GROUP_FILES_MAX = 64
 INDEX_BYTES_MAX = 512 * 1024
@@ -63,6 +64,8 @@ class CompactionTask:
     indexes: tuple[bytes, ...] = ()
     pending_bytes_max: int = TASK_MEMORY_BYTES // 2
     """Decoded rows that wait for their row groups."""
+    schemas: Schemas = field(default_factory=dict)
+    """Those of the subjects that its files name, as the plan sees them."""
 
     @property
     def work(self) -> str:
@@ -89,9 +92,10 @@ def split_plan(
     parallel: int = 1,
     known: SegmentIndexes | None = None,
     memory_bytes: int = TASK_MEMORY_BYTES,
+    schemas: Schemas | None = None,
 ) -> list[CompactionTask]:
     """Split a plan into tasks of neighbouring partitions: about a quarter of `memory_bytes` each,
-    smaller if that keeps `parallel` workers busy.
+    smaller if that keeps `parallel` workers busy. `schemas`: of the subjects that the plan names.
 
     The rest of the memory is for rows that wait for their row groups (half of it), and for reads
     ahead and puts.
@@ -115,6 +119,7 @@ def split_plan(
         indexes = tuple(_known_indexes(part, entries))
         source_bytes = sum(file.source_bytes for file in group)
         data = part.SerializeToString(deterministic=True)
+        subjects = {file.schema.subject for file in group if file.HasField("schema")}
         tasks.append(
             CompactionTask(
                 store_url,
@@ -125,6 +130,7 @@ def split_plan(
                 source_bytes,
                 indexes,
                 memory_bytes // 2,
+                {name: versions for name, versions in (schemas or {}).items() if name in subjects},
             )
         )
     return tasks
@@ -186,6 +192,7 @@ class _Run:
         self.sources = sources
         self.run_blocking = run_blocking
         self.permission: FencedPuts | None = None
+        self.typed = TypedFiles(task.schemas)
 
     async def run(self) -> TaskOutcome:
         looks = (read_stored_file(self.store, file.key, self._note(file)) for file in self.plan.files)
@@ -202,12 +209,19 @@ class _Run:
         try:
             async with aclosing(
                 build_group(
-                    self.store, self.plan, files, self.task.indexes, self.run_blocking, self.task.pending_bytes_max
+                    self.store,
+                    self.plan,
+                    files,
+                    self.task.indexes,
+                    self.run_blocking,
+                    self.task.pending_bytes_max,
+                    self.typed.of,
                 )
             ) as group:
                 async for built in group:
                     note = self._note(built.file, built.failed, built.damaged_object)
-                    empty = partial(empty_file, note, has_appended=built.file.has_appended)
+                    typed = self.typed.fields(built.file)
+                    empty = partial(empty_file, note, has_appended=built.file.has_appended, typed=typed)
                     data = await self.run_blocking(partial(built.builder.finish, note) if built.builder else empty)
                     await _wait_for_room(puts, data.size)
                     puts[asyncio.create_task(self._put(built.file.key, data, note))] = data.size

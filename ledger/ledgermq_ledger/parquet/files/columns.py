@@ -3,6 +3,9 @@
     key, value, topic, partition, offset, timestamp, timestampType, headers
            the columns of Spark's Kafka source, in its order and types
     tag    ours
+    value_typed, value_error
+           the value as a struct, by its schema, and why it is none: `ledgermq_ledger.typed`. Only
+           where the plan names a subject; `value` stays as it is
     appended
            the store's date of the segment that brought the record, never below that of the record
            before it. It prunes where a producer's clock is wrong. It is no cursor: `offset` is
@@ -10,7 +13,8 @@
 `topic` and `partition` stand inside the files although the folders say them too:
 docs/decisions/0004-parquet-columns.md says why. zstd level 1, page index, statistics on key, offset
 and times; row groups of `parquet.row.group.bytes`. Columns have field ids, which are never given to
-others: 1 to 9 up to `tag`, 10 to 12 inside of `headers`, 13 `appended`. A plan says whether its
+others: 1 to 9 up to `tag`, 10 to 12 inside of `headers`, 13 `appended`, 14 `value_error`, 100
+`value_typed`, from 101 on its fields, as the registry gave them. A plan says whether its
 files have `appended`; those that do not are as earlier releases wrote them, without field ids. The
 footer's key-value metadata names cluster, bundle, topic id, partition, offsets, plan and its put
 id, by which a process knows whether the file is the plan's; and the outcome: "done", or "failed"
@@ -21,6 +25,7 @@ times are in. Pages, footer and body have checksums.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,6 +37,7 @@ from ledgermq.protocol.batches.records import HEADERS
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.parquet.files.footer_checksum import BLANK
 from ledgermq_ledger.parquet.files.new_file import FileSink, NewFile
+from ledgermq_ledger.typed.column import TypedColumns
 
 APPENDED = "appended"
 
@@ -72,6 +78,8 @@ SMALL_BATCHES_MAX = 1024
 and keeps everything alive that was read with it.
 """
 BLOOM_FALSE_POSITIVES = 0.01
+TYPED_STATISTICS_MAX = 32
+"""Columns of typed values with bounds in the footer, the first ones: each takes room in it."""
 _METADATA_KEY = b"ledgermq"
 PROLEPTIC_CALENDAR = {b"org.apache.spark.version": b"3.0.0"}
 """Spark takes times of such files as they are. Without this key Spark 3 refuses times before 1900 by default,
@@ -151,8 +159,10 @@ class ParquetBuilder:
     Blocking: runs where `run_blocking` runs it.
     """
 
-    def __init__(self, file: fmt.PlannedFile) -> None:
-        self._file = file
+    def __init__(self, file: fmt.PlannedFile, typed: TypedColumns | None = None) -> None:
+        """`typed`: makes the columns of typed values, of a file whose plan asks for them."""
+        self._file, self._typed = file, typed
+        self._typed_fields = () if typed is None else typed.fields
         self._next = file.first_offset
         self._waiting: list[pa.RecordBatch] = []
         self._small = 0  # of those that wait, the last ones
@@ -209,6 +219,9 @@ class ParquetBuilder:
             if rows.num_rows < len(self._waiting) * SMALL_BATCH_ROWS:  # a column in many pieces is slow to write
                 rows = rows.combine_chunks()
             table = _with_place(rows, self._file.topic, self._file.partition, self._next - rows.num_rows)
+            if self._typed is not None:
+                for field, column in zip(self._typed_fields, self._typed.of(rows), strict=True):
+                    table = table.append_column(field, column)
             if self._file.has_appended:
                 table = table.append_column(SCHEMA.field(APPENDED), self._appended_column())
             self._open().write_table(table, row_group_size=ROW_GROUP_ROWS_MAX)
@@ -224,14 +237,16 @@ class ParquetBuilder:
         if self._writer is None:
             rows = self._file.last_offset + 1 - self._file.first_offset
             bloom = dict.fromkeys(self._file.bloom_columns, rows)
-            self._writer = open_writer(self._sink, bloom, has_appended=self._file.has_appended)
+            self._writer = open_writer(
+                self._sink, bloom, has_appended=self._file.has_appended, typed=self._typed_fields
+            )
         return self._writer
 
 
-def empty_file(note: FooterNote, *, has_appended: bool = False) -> NewFile:
+def empty_file(note: FooterNote, *, has_appended: bool = False, typed: Sequence[pa.Field] = ()) -> NewFile:
     """Return a file without rows, whose note says why."""
     sink = FileSink()
-    return close_writer(open_writer(sink, {}, has_appended=has_appended), sink, note)
+    return close_writer(open_writer(sink, {}, has_appended=has_appended, typed=typed), sink, note)
 
 
 def _with_place(records: pa.Table, topic: str, partition: int, first: int) -> pa.Table:
@@ -258,27 +273,49 @@ class Note(Protocol):
         """Return the key-value metadata of the footer, with room for the checksums."""
 
 
+def schema_of(*, has_appended: bool = True, typed: Sequence[pa.Field] = ()) -> pa.Schema:
+    """Return the columns of a file: those of all files, those of typed values after `tag`, `appended`. `typed` needs
+    field ids in all of them, and so `has_appended`.
+    """
+    if not has_appended:
+        return pa.schema([*SCHEMA_BEFORE, *typed])
+    return pa.schema([*list(SCHEMA)[:-1], *typed, SCHEMA.field(APPENDED)])
+
+
 def open_writer(
-    sink: FileSink | pa.NativeFile, bloom: dict[str, int], *, has_appended: bool = True
+    sink: FileSink | pa.NativeFile,
+    bloom: dict[str, int],
+    *,
+    has_appended: bool = True,
+    typed: Sequence[pa.Field] = (),
 ) -> pq.ParquetWriter:
     """Open a writer. `bloom`: columns that get a Bloom filter, with the number of distinct values
-    to expect. `has_appended`: the file has the column `appended`.
+    to expect. `has_appended`: the file has the column `appended`. `typed`: columns of typed values.
     """
     rising = ["offset", "timestamp", APPENDED] if has_appended else ["offset", "timestamp"]
+    leaves = [path for field in typed for path in leaves_of(field)]
     options = {name: {"ndv": max(1, rows), "fpp": BLOOM_FALSE_POSITIVES} for name, rows in bloom.items()}
     return pq.ParquetWriter(
         pa.PythonFile(sink, mode="w") if isinstance(sink, FileSink) else sink,
-        SCHEMA if has_appended else SCHEMA_BEFORE,
+        schema_of(has_appended=has_appended, typed=typed),
         compression="zstd",
         compression_level=1,
-        use_dictionary=["key", "topic", "partition", "timestampType", "tag"],
+        use_dictionary=["key", "topic", "partition", "timestampType", "tag", *leaves],
         column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
-        write_statistics=["key", "topic", "partition", *rising],
+        write_statistics=["key", "topic", "partition", *rising, *leaves[:TYPED_STATISTICS_MAX]],
         write_page_index=True,
         write_page_checksum=True,
         sorting_columns=[pq.SortingColumn(SCHEMA.get_field_index("offset"))],
         bloom_filter_options=options or None,
     )
+
+
+def leaves_of(field: pa.Field, prefix: str = "") -> list[str]:
+    """Return the paths of the columns in a file that have one value a row: those outside of lists and maps."""
+    path = f"{prefix}{field.name}"
+    if pa.types.is_struct(field.type):
+        return [leaf for inner in field.type for leaf in leaves_of(inner, f"{path}.")]
+    return [] if pa.types.is_nested(field.type) else [path]
 
 
 def close_writer(writer: pq.ParquetWriter, sink: FileSink, note: Note) -> NewFile:

@@ -13,6 +13,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import Buffer, ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.files.columns import APPENDED, FooterNote
 from ledgermq_ledger.parquet.files.footer_checksum import check_footer, footer_bytes
+from ledgermq_ledger.typed.shape import VALUE_ERROR
 
 FOOTER_GUESS_BYTES = 64 * 1024
 
@@ -20,7 +21,7 @@ FOOTER_GUESS_BYTES = 64 * 1024
 @dataclass(frozen=True, slots=True)
 class StoredFile:
     """A stored file. `size` in bytes; timestamps are 0 if no row has one, times of appends if it has no such
-    column. Picklable.
+    column. `typed`: it has columns of typed values. Picklable.
     """
 
     key: str
@@ -31,6 +32,7 @@ class StoredFile:
     timestamp_max_us: int
     appended_min_us: int = 0
     appended_max_us: int = 0
+    typed: bool = False
 
 
 async def list_files(store: ObjectStore) -> AsyncIterator[ObjectInfo]:
@@ -79,7 +81,8 @@ def describe(footer: pq.FileMetaData, key: str, size: int, expected: FooterNote)
     rows = 0 if note.failed else note.last_offset + 1 - note.first_offset
     if footer.num_rows != rows:
         raise DataDamaged(f"{key}: it has {footer.num_rows} rows, not {rows}", object_key=key)
-    return StoredFile(key, note, size, rows, *_range_of(footer, "timestamp"), *_range_of(footer, APPENDED))
+    times = *_range_of(footer, "timestamp"), *_range_of(footer, APPENDED)
+    return StoredFile(key, note, size, rows, *times, typed=VALUE_ERROR in footer.schema.names)
 
 
 def _range_of(footer: pq.FileMetaData, name: str) -> tuple[int, int]:

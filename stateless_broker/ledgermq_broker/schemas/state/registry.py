@@ -8,17 +8,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ledgermq.errors import DataDamaged, IncompatibleSchema, InvalidRequest, ResourceExhausted, UnknownSchema
 from ledgermq.hints import did_you_mean
 from ledgermq.protocol.limits import with_nonce
-from ledgermq_broker.schemas.state.fields import numbered
 from ledgermq_broker.schemas.state.kinds import avro, json_schema, protobuf
 from ledgermq_broker.schemas.state.kinds.parsed import Parsed
-from ledgermq_broker.schemas.state.records import (
+from ledgermq_ledger.schemas.fields import numbered
+from ledgermq_ledger.schemas.records import (
     PREFIXES,
     SCHEMA_PREFIX,
     SCHEMAS_KEY,
@@ -37,12 +36,12 @@ from ledgermq_broker.schemas.state.records import (
     subject_key,
     subject_of,
 )
+from ledgermq_ledger.schemas.subjects import SUBJECT_CHARS_MAX, is_subject
 
 Record = tuple[bytes, bytes | None]
 Records = Mapping[bytes, tuple[int, bytes]]
 """By key: (offset, value) of the newest record."""
 
-SUBJECT_CHARS_MAX = 255
 SCHEMAS_MAX = 10_000
 VERSIONS_MAX = 1_000
 """Of one subject, deleted ones included."""
@@ -56,8 +55,6 @@ MODES = ("none", "backward", "backward_transitive", "forward", "forward_transiti
 DEFAULT_MODE = "backward"
 KINDS = {module.KIND: module for module in (avro, json_schema, protobuf)}
 LIBRARIES = {avro.KIND: "avro", json_schema.KIND: "jsonschema-rs"}
-
-_SUBJECT = re.compile(r"[A-Za-z0-9._-]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +169,7 @@ def registry_of(records: Records, before: Registry | None = None) -> Registry:
 
 def checked_subject(subject: str) -> str:
     """Return the name of a subject. Raises InvalidRequest."""
-    if len(subject) <= SUBJECT_CHARS_MAX and _SUBJECT.match(subject):
+    if is_subject(subject):
         return subject
     raise InvalidRequest(
         f"subject {subject[:SUBJECT_CHARS_MAX]!r}: a name has 1 to {SUBJECT_CHARS_MAX} letters, digits and signs of"

@@ -11,7 +11,9 @@ from typing import Any
 
 from ledgermq.errors import InvalidRequest
 from ledgermq_broker.schemas.state.bounds import canonical, load_json
-from ledgermq_broker.schemas.state.fields import (
+from ledgermq_broker.schemas.state.kinds.parsed import Parsed
+from ledgermq_ledger.schemas.avro_names import NamedTypes, branch_name, full_name
+from ledgermq_ledger.schemas.fields import (
     ELEMENT,
     JSON,
     LIST,
@@ -23,7 +25,6 @@ from ledgermq_broker.schemas.state.fields import (
     Field,
     check_count,
 )
-from ledgermq_broker.schemas.state.kinds.parsed import Parsed
 
 KIND = "avro"
 BRANCHES_MAX = 100
@@ -78,7 +79,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.found: list[Field] = []
-        self._named: dict[str, tuple[Any, str]] = {}
+        self._types = NamedTypes()
         self._open: Counter[str] = Counter()
 
     def into(self, node: Any, namespace: str, at: Field, *, is_root: bool = False) -> None:
@@ -86,7 +87,7 @@ class _Walk:
         if isinstance(node, list):
             self._union(node, namespace, at, is_root=is_root)
             return
-        node, namespace = self._resolved(node, namespace)
+        node, namespace = self._types.resolved(node, namespace)
         kind = node["type"] if isinstance(node, dict) else node
         if isinstance(kind, (dict, list)):  # {"type": {"type": …}}
             self.into(kind, namespace, at, is_root=is_root)
@@ -116,12 +117,11 @@ class _Walk:
         if not is_root:
             self._add(at, STRUCT)
         for branch in real:
-            found, _ = self._resolved(branch, namespace)
-            name = found if isinstance(found, str) else found.get("name") or found["type"]
-            self.into(branch, namespace, at.child(str(name), ""))
+            found, _ = self._types.resolved(branch, namespace)
+            self.into(branch, namespace, at.child(branch_name(found), ""))
 
     def _record(self, node: Any, namespace: str, at: Field, *, is_root: bool) -> None:
-        name = _full_name(node["name"], node.get("namespace", namespace))
+        name = full_name(node["name"], node.get("namespace", namespace))
         if self._open[name] >= RECURSION_MAX:
             self._add(at, JSON)
             return
@@ -132,25 +132,6 @@ class _Walk:
         for field in node["fields"]:
             self.into(field["type"], inner, at.child(field["name"], "", former=field.get("aliases", ())))
         self._open[name] -= 1
-
-    def _resolved(self, node: Any, namespace: str) -> tuple[Any, str]:
-        """Return the definition of a named type, and keep it for references to it."""
-        if isinstance(node, dict) and "name" in node and node.get("type") in ("record", "error", "enum", "fixed"):
-            name = _full_name(node["name"], node.get("namespace", namespace))
-            self._named[name] = (node, name.rpartition(".")[0])
-            return self._named[name]
-        if isinstance(node, dict) and isinstance(node.get("type"), str) and node["type"] not in _OWN:
-            return self._resolved(node["type"], namespace)  # a reference that is written as an object
-        if isinstance(node, str) and node not in _OWN:
-            return self._named.get(_full_name(node, namespace)) or self._named[node]
-        return node, namespace
-
-
-_OWN = {*_PRIMITIVE, "null", "record", "error", "enum", "fixed", "array", "map"}
-
-
-def _full_name(name: str, namespace: str) -> str:
-    return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
 def _type_of(node: Any, kind: str) -> str:

@@ -17,7 +17,8 @@ from typing import Any
 
 from ledgermq.errors import InvalidRequest
 from ledgermq_broker.schemas.state.bounds import canonical, load_json
-from ledgermq_broker.schemas.state.fields import (
+from ledgermq_broker.schemas.state.kinds.parsed import Parsed
+from ledgermq_ledger.schemas.fields import (
     ELEMENT,
     JSON,
     LIST,
@@ -29,7 +30,6 @@ from ledgermq_broker.schemas.state.fields import (
     Field,
     check_count,
 )
-from ledgermq_broker.schemas.state.kinds.parsed import Parsed
 
 KIND = "json"
 STEPS_MAX = 5_000

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from ledgermq_broker.schemas.state.fields import Field
+from ledgermq_ledger.schemas.fields import Field
 
 
 @dataclass(frozen=True, slots=True)

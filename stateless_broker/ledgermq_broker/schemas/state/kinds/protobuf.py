@@ -13,22 +13,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from google.protobuf import (
-    any_pb2,
-    descriptor_pb2,
-    descriptor_pool,
-    duration_pb2,
-    empty_pb2,
-    field_mask_pb2,
-    struct_pb2,
-    timestamp_pb2,
-    wrappers_pb2,
-)
+from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message import DecodeError
 
 from ledgermq.errors import InvalidRequest
 from ledgermq_broker.schemas.state.bounds import DEPTH_MAX, check_size
-from ledgermq_broker.schemas.state.fields import (
+from ledgermq_broker.schemas.state.kinds.parsed import Parsed
+from ledgermq_ledger.schemas.fields import (
     ELEMENT,
     JSON,
     LIST,
@@ -40,22 +31,9 @@ from ledgermq_broker.schemas.state.fields import (
     Field,
     check_count,
 )
-from ledgermq_broker.schemas.state.kinds.parsed import Parsed
+from ledgermq_ledger.schemas.known_protos import KNOWN
 
 KIND = "protobuf"
-_KNOWN = {
-    module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb
-    for module in (
-        any_pb2,
-        descriptor_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
-}
 _TYPES = {
     "double": "double",
     "float": "float",
@@ -126,11 +104,11 @@ def parse(text: str) -> Parsed:
 
 
 def _add_known(pool: Any, name: str) -> None:
-    if name not in _KNOWN:
+    if name not in KNOWN:
         raise InvalidRequest(
             f"the schema imports {name[:100]!r}; only files of google/protobuf can be imported: write it into one file"
         )
-    pool.AddSerializedFile(_KNOWN[name])
+    pool.AddSerializedFile(KNOWN[name])
 
 
 def _check_depth(message: Any, depth: int) -> None:
@@ -178,7 +156,7 @@ class _Walk:
             self._add(place, _TYPES[_KIND_NAMES[field.type]])
         elif inner.full_name in _WRAPPED:
             self._add(place, _WRAPPED[inner.full_name])
-        elif inner.file.name in _KNOWN or self._open[inner.full_name] >= RECURSION_MAX:
+        elif inner.file.name in KNOWN or self._open[inner.full_name] >= RECURSION_MAX:
             self._add(place, JSON)
         else:
             self._add(place, STRUCT)

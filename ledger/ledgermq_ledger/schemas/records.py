@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
-from ledgermq_broker.schemas.state.fields import NumberedField
-from ledgermq_broker.schemas.state.format import ledgermq_schemas_pb2 as fmt
+from ledgermq_ledger.schemas.fields import NumberedField
+from ledgermq_ledger.schemas.format import ledgermq_schemas_pb2 as fmt
 
 VERSION = 1
 SCHEMA_PREFIX = b"schema/"

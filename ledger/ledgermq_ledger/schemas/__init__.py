@@ -1,0 +1,1 @@
+"""Schemas of values as they stand in `__metadata`, their fields and what these are named in tables. Pure."""

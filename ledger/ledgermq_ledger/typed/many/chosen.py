@@ -1,0 +1,13 @@
+"""Find what decodes many values of a schema into columns at once."""
+
+from __future__ import annotations
+
+from ledgermq_ledger.typed.chunk import Columns, Work
+from ledgermq_ledger.typed.many import json_values
+
+
+def columns_of(work: Work) -> Columns | None:
+    """Return the decoder of columns; None if there is none for such a schema, and its values go row by row."""
+    if work.kind == "json":
+        return json_values.columns_of(work)
+    return None
