@@ -94,14 +94,43 @@ async def test_bare_values_are_of_the_one_schema() -> None:
 
 
 @virtual
+async def test_a_header_names_the_schema_of_a_bare_value() -> None:
+    async with cluster_of("a:1") as cluster, cluster.client() as client:
+        await client.create_topic("orders", 1)
+        old = await client.schemas.serializer("orders-value", ORDER, "avro", framing="header")
+        new = await client.schemas.serializer("orders-value", WIDER, "avro", framing="header")
+        await new.load(old.id)
+        async with client.producer(serializer=old) as producer:
+            await producer.send("orders", {"amount": 1.5}, headers={"x": b"y"})
+        async with client.producer(serializer=new) as producer:
+            await producer.send("orders", {"amount": 2.5, "table": 3})
+            await producer.send("orders", None)
+        async with client.producer() as producer:
+            for headers in ({}, {"ledgermq.schema-id": b"x"}, {"ledgermq.schema-id": b"77"}):
+                await producer.send("orders", old.to_bytes({"amount": 1.5}), headers=headers)
+        first, second, tombstone, *bad = await read(client, new)
+        assert first.headers == (("x", b"y"), ("ledgermq.schema-id", b"1"))
+        assert len(first.raw) == 8, "bare"
+        assert [first.value, second.value] == [{"amount": 1.5, "table": 7}, {"amount": 2.5, "table": 3}]
+        assert tombstone.value is None
+        for message in bad:
+            with pytest.raises(BadValue):
+                _ = message.value
+        with pytest.raises(ValueError, match="in the header"):
+            new.from_bytes(b"x")
+        with pytest.raises(InvalidConfig, match="the first message of their file"):
+            await client.schemas.serializer("other", wrappers_pb2.FloatValue, framing="header")
+
+
+@virtual
 async def test_what_a_serializer_refuses() -> None:
     async with cluster_of("a:1") as cluster, cluster.client() as client:
         with pytest.raises(UnknownSchema):
             await client.schemas.serializer("orders-value", ORDER, "avro", register=False)
         with pytest.raises(UnknownSchema):
             await client.schemas.serializer("orders-value")
-        with pytest.raises(InvalidConfig, match="framing must be confluent or none"):
-            await client.schemas.serializer("orders-value", ORDER, "avro", framing="header")
+        with pytest.raises(InvalidConfig, match="framing must be one of confluent, header, none"):
+            await client.schemas.serializer("orders-value", ORDER, "avro", framing="headers")
         await client.schemas.serializer("orders-value", ORDER, "avro")
         demanded = ORDER | {"fields": [*ORDER["fields"], {"name": "table", "type": "int"}]}
         with pytest.raises(IncompatibleSchema):

@@ -27,7 +27,7 @@ ROWS: dict[str, Callable[[str, Node], ReadRow]] = {
 AT_ONCE_MIN = 64
 """Values below which a chunk goes row by row at once."""
 FAILURES_MAX = 32
-"""Failures of a decoder of columns in one request, after which it is asked no more: the values are bad ones."""
+"""Failures of a decoder of columns in one request, after which it is no longer asked: the values are bad ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,8 @@ class Opened:
         if data is None or self.deserializer is None:
             return data
         try:
+            if (read := getattr(self.deserializer, "from_record", None)) is not None:
+                return read(data, cast(Message, self).headers or ())
             return self.deserializer.from_bytes(data)
         except Exception as error:
             raise self._bad("the deserializer refuses its value", error) from error

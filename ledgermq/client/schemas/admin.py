@@ -8,9 +8,10 @@ from typing import Any
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.schemas.descriptions import SchemaDescription, SchemaField, SubjectDescription, schema_text
-from ledgermq.client.schemas.serializer import CONFLUENT, NONE, SchemaSerializer, codec_of
+from ledgermq.client.schemas.serializer import SchemaSerializer, codec_of
 from ledgermq.errors import InvalidConfig, UnknownSchema
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.naming.schema_ids import CONFLUENT, FRAMINGS
 
 
 class Schemas:
@@ -105,19 +106,20 @@ class Schemas:
         their schema, as those of Confluent's serializers do. It belongs to this client, which has to be open.
 
         `schema`, `kind`: as for `put`; None: the subject's newest. Of Protobuf the class that protoc has generated.
-        `register`: put the schema if the subject lacks it; otherwise it has to be there. `framing`: confluent, or none
+        `register`: put the schema if the subject lacks it; otherwise it has to be there. `framing`: confluent; header
+        for bare values whose record names the schema in a header, which producers with this serializer write; or none
         for bare values, which are all of this one schema. Avro needs the extra "avro", JSON Schema "schemas".
 
         Values: dictionaries of Avro, which are converted to the schema whichever they were written by; what JSON has,
         validated in both directions; messages of Protobuf. Raises InvalidConfig, and what `put` and `find` raise.
         """
-        if framing not in (CONFLUENT, NONE):
-            raise InvalidConfig(f"framing must be {CONFLUENT} or {NONE}, not {framing[:40]!r}")
+        if framing not in FRAMINGS:
+            raise InvalidConfig(f"framing must be one of {', '.join(FRAMINGS)}, not {framing[:40]!r}")
         if schema is None:
             own = await self.describe(subject)
-            return SchemaSerializer(codec_of(own.kind, None, own.text), own, framing, self.by_id)
+            return SchemaSerializer(codec_of(own.kind, None, own.text, framing), own, framing, self.by_id)
         kind, text = schema_text(schema, kind)
-        codec = codec_of(kind, schema, text)
+        codec = codec_of(kind, schema, text, framing)
         if register:
             found = await self._put(subject, schema, kind, "", dry_run=False)
             own = await self.describe(subject, found.version)

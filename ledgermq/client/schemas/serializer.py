@@ -5,7 +5,8 @@
     +----+---------------------+----------------------------+-------+
 
 Message indexes are the way to the message in its file, as zigzag varints with their number in front; the first
-message of the file is one byte 00. With the framing `none` values are bare, and of the subject's newest schema.
+message of the file is one byte 00. With the framing `header` values are bare, and a header of their record has the id;
+with `none` they are bare, and of the subject's newest schema.
 """
 
 from __future__ import annotations
@@ -22,11 +23,10 @@ from google.protobuf.message import Message
 
 from ledgermq.client.schemas.descriptions import AVRO, PROTOBUF, SchemaDescription
 from ledgermq.errors import InvalidConfig, LedgerMQError
+from ledgermq.protocol.naming.schema_ids import CONFLUENT, HEAD_BYTES, HEADER, HEADERS, ID_BYTES, MAGIC, NONE
 from ledgermq.runtime.process.missing_modules import what_to_do
 
-MAGIC = b"\x00"
-ID_BYTES = 4
-CONFLUENT, NONE = "confluent", "none"
+ID_DIGITS = 10
 LOOK_UP_S_MAX = 20.0
 EXTRA = 'pip install "ledgermq[schemas]"'
 
@@ -63,20 +63,35 @@ class SchemaSerializer:
         self._loop = asyncio.get_running_loop()
         self._looking_up: dict[int, asyncio.Task[None]] = {}
         self._head = MAGIC + own.id.to_bytes(ID_BYTES, "big") if framing == CONFLUENT else b""
+        self.value_headers = [(HEADER, str(own.id).encode())] if framing == HEADERS else []
+        """Headers that each record of such a value gets."""
         self._add(own)
 
     def to_bytes(self, value: Any) -> bytes:
         return self._head + self._codec.to_bytes(value)
 
+    def from_record(self, data: bytes, headers: Sequence[tuple[str, bytes | None]]) -> Any:
+        """Return the value of a record that has these headers."""
+        if self._framing != HEADERS:
+            return self.from_bytes(data)
+        said = [value for name, value in headers if name == HEADER]
+        if not said or said[-1] is None or not said[-1].isdigit() or len(said[-1]) > ID_DIGITS:
+            raise ValueError(f"no header {HEADER} says the id of its schema")
+        return self._of_schema(int(said[-1]), memoryview(data))
+
     def from_bytes(self, data: bytes) -> Any:
+        if self._framing == HEADERS:
+            raise ValueError(f"the id of its schema is in the header {HEADER} of its record")
         if self._framing == NONE:
             return self._codec.from_bytes(self.id, memoryview(data))
-        if data[:1] != MAGIC or len(data) < 1 + ID_BYTES:
+        if data[:1] != MAGIC or len(data) < HEAD_BYTES:
             raise ValueError("it does not begin with a zero byte and the id of a schema")
-        id_ = int.from_bytes(data[1 : 1 + ID_BYTES], "big")
+        return self._of_schema(int.from_bytes(data[1:HEAD_BYTES], "big"), memoryview(data)[HEAD_BYTES:])
+
+    def _of_schema(self, id_: int, data: memoryview) -> Any:
         if id_ not in self._known:
             self._look_up(id_)
-        return self._codec.from_bytes(id_, memoryview(data)[1 + ID_BYTES :])
+        return self._codec.from_bytes(id_, data)
 
     async def load(self, *ids: int) -> None:
         """Look schemas up by their ids before values of them come. Raises UnknownSchema, Unavailable, and ValueError
@@ -114,12 +129,12 @@ class SchemaSerializer:
             del self._looking_up[id_]
 
 
-def codec_of(kind: str, schema: Any, text: str) -> Codec:
+def codec_of(kind: str, schema: Any, text: str, framing: str) -> Codec:
     """Return what converts values. `schema`: as the program gave it. Raises InvalidConfig."""
     if kind == PROTOBUF:
         if not (isinstance(schema, type) and issubclass(schema, Message)):
             raise InvalidConfig("a serializer of Protobuf needs a class that protoc has generated as its schema")
-        return _Protobuf(schema)
+        return _Protobuf(schema, framing)
     return _Avro(text) if kind == AVRO else _Json()
 
 
@@ -190,9 +205,12 @@ def _refuse(uri: str) -> None:
 class _Protobuf:
     """Values are messages of one class; fields that it does not have are kept in them unread."""
 
-    def __init__(self, kind: type[Message]) -> None:
+    def __init__(self, kind: type[Message], framing: str) -> None:
         self._kind = kind
-        self._indexes = _encoded(_path(kind.DESCRIPTOR))
+        path = _path(kind.DESCRIPTOR)
+        if framing != CONFLUENT and list(path) != [0]:
+            raise InvalidConfig(f"with framing={framing} values are of the first message of their file")
+        self._indexes = _encoded(path) if framing == CONFLUENT else b""
 
     def known(self, id_: int, text: str) -> None:
         base64.b64decode(text, validate=True)

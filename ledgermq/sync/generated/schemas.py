@@ -7,7 +7,8 @@ from typing import Any
 
 from ledgermq.client.schemas.admin import Schemas as AsyncSchemas
 from ledgermq.client.schemas.descriptions import SchemaDescription, SubjectDescription
-from ledgermq.client.schemas.serializer import CONFLUENT, SchemaSerializer
+from ledgermq.client.schemas.serializer import SchemaSerializer
+from ledgermq.protocol.naming.schema_ids import CONFLUENT
 from ledgermq.sync.background import Background
 
 
@@ -85,7 +86,8 @@ class Schemas:
         their schema, as those of Confluent's serializers do. It belongs to this client, which has to be open.
 
         `schema`, `kind`: as for `put`; None: the subject's newest. Of Protobuf the class that protoc has generated.
-        `register`: put the schema if the subject lacks it; otherwise it has to be there. `framing`: confluent, or none
+        `register`: put the schema if the subject lacks it; otherwise it has to be there. `framing`: confluent; header
+        for bare values whose record names the schema in a header, which producers with this serializer write; or none
         for bare values, which are all of this one schema. Avro needs the extra "avro", JSON Schema "schemas".
 
         Values: dictionaries of Avro, which are converted to the schema whichever they were written by; what JSON has,

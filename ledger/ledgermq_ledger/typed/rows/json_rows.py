@@ -1,5 +1,5 @@
 """Rows of JSON values. A value is read by the columns of its schema, not validated by it: what the schema bounds beyond
-types (`pattern`, `required`) is left to whoever reads.
+types (`pattern`, `required`) is left to readers.
 """
 
 from __future__ import annotations

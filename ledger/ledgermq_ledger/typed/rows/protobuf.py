@@ -21,7 +21,7 @@ _TIMESTAMP = "google.protobuf.Timestamp"
 
 
 def message_class(text: str) -> type[Message]:
-    """Return the class of the first message of a schema, as a pool of its own knows it."""
+    """Return the class of the first message of a schema, as a separate pool knows it."""
     proto = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text))
     pool = descriptor_pool.DescriptorPool()
     for name in proto.dependency:

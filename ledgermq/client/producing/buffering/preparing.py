@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from ledgermq.client.messages.record import Headers, Outgoing, Row, readable_again, row_of
+from ledgermq.client.messages.record import Headers, Outgoing, Row, pairs_of, readable_again, row_of
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.serializers import serialized
 from ledgermq.errors import InvalidRecord
@@ -35,6 +35,8 @@ def prepared(
             raise InvalidRecord("an interceptor must not change the timestamp of a delayed record: it is the due time")
     if settings.serializer is not None and value is not None:
         value = serialized(settings.serializer, value)
+        if own := getattr(settings.serializer, "value_headers", None):
+            headers = [*pairs_of(headers), *own]
     return topic, row_of(value, key, headers, tag, timestamp, now_us, ttl), partition
 
 
