@@ -118,7 +118,7 @@ POWER_CUTS ?= 3000
 powercut: $(STAMP) ## The power cut after every step of the file store's runs; POWER_CUTS=3000
 	LEDGERMQ_POWER_CUTS=$(POWER_CUTS) $(PYTHON) -m pytest -q --timeout 3600 tests/powercut
 
-# Simulated clusters: LEVEL=models (the protocols alone, with their mutants), ledger (one ledger, fast), ids, moves, queries, rounds, keyed, damage, sinks, cluster
+# Simulated clusters: LEVEL=models (the protocols alone, with their mutants), ledger (one ledger, fast), ids, moves, queries, rounds, keyed, damage, sinks, tables, cluster
 # (everything), groups, transactions, timers, queues, access, exclusive or all; TRACE=--trace prints every line of a run.
 LEVEL ?= all
 SEEDS ?= 200

@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ledgermq_ledger.delta.names import FOLDER
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import original_of, parse_keyed
 from ledgermq_ledger.log.segments.segment import decode_tail
@@ -59,6 +60,8 @@ def kind_of(key: str, buffers: Sequence[Buffer] = ()) -> str:
     """
     found = _KIND.match(key)
     key = original_of(key) or key
+    if f"/{FOLDER}" in key:
+        return "table logs"
     if found is None:
         keyed = parse_keyed(key)
         return "" if keyed is None else "keyed files" if keyed.is_file else "versions"

@@ -17,6 +17,7 @@ from tests.simulation.queues_run import QueuesRun
 from tests.simulation.result import Make
 from tests.simulation.rounds_run import RoundsRun
 from tests.simulation.sinks_run import SinksRun
+from tests.simulation.tables_run import TablesRun
 from tests.simulation.timers_run import TimersRun
 from tests.simulation.transactions_run import TransactionsRun
 
@@ -29,6 +30,7 @@ LEVELS: dict[str, Make] = {
     "keyed": KeyedRun,
     "damage": DamageRun,
     "sinks": SinksRun,
+    "tables": TablesRun,
     "cluster": ClusterRun,
     "groups": GroupsRun,
     "transactions": TransactionsRun,

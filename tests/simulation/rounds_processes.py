@@ -91,14 +91,19 @@ class Owner(Worker):
 
     _writers: dict[int, LedgerWriter]
 
-    async def append(self, bundle: int, batch: Batch) -> int:
+    async def writer(self, bundle: int) -> LedgerWriter:
         writers = self.__dict__.setdefault("_writers", {})
         if bundle not in writers or writers[bundle].lost is not None:
             writers[bundle] = await take_over(
                 ledger_of(self._store, bundle, cluster=self._cluster, sources=self._sources), self.name
             )
+        found: LedgerWriter = writers[bundle]
+        return found
+
+    async def append(self, bundle: int, batch: Batch) -> int:
+        writer = await self.writer(bundle)
         append = Append(batch, asyncio.get_running_loop().create_future())
-        writers[bundle].write([append])
+        writer.write([append])
         return await append.done
 
 

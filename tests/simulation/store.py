@@ -38,6 +38,7 @@ from tests.stores.faulty import WRITES, Fault, Faults, FaultyStore
 
 T = TypeVar("T")
 NO_FAULTS = Faults(delay_s_max=0.002)
+UNANSWERED: tuple[Fault, ...] = ("before", "after", "late")
 TORN_LATE_S = 1.0, 3.0
 UNREACHED_LOOK_S = 0.1
 _SEGMENT = re.compile(r"/segments/(\d+)$")
@@ -57,6 +58,8 @@ class Weather:
     """Of all puts; else of segments and Parquet files alone, as where a reserve is kept."""
     torn: bool = False
     """Puts of segments in even slots take seconds, and those in odd slots are refused."""
+    silent: str = ""
+    """Puts of objects whose keys contain it get no answer, nor do looks whether they have landed; "": none."""
     list_page: int = 1000
     stalls: float = 0.0
     """Share of requests at which their line begins to stand still."""
@@ -101,6 +104,8 @@ class StoreLine(FaultyStore):
             await asyncio.sleep(UNREACHED_LOOK_S)
         is_upload = operation == "fenced_put" and not self.fences_close_at_once
         fault = "full" if self._is_refused(operation, what) else self._draw(operation)
+        if self._weather.silent and self._weather.silent in what and operation in ("put_if_absent", "get_suffix"):
+            fault = self._random.choice(UNANSWERED) if operation in PUTS else "before"
         late_s = 0.0
         if self._weather.torn and operation in PUTS and (slot := _SEGMENT.search(what)) is not None:
             fault = "full" if int(slot[1]) % 2 else fault

@@ -17,6 +17,7 @@ ROUNDS_SEEDS = range(8)
 KEYED_SEEDS = range(4)
 DAMAGE_SEEDS = range(6)
 SINKS_SEEDS = range(4)
+TABLES_SEEDS = range(6)
 CLUSTER_SEEDS = range(4)
 GROUPS_SEEDS = (*range(3), 33)
 TIMERS_SEEDS = range(4)
@@ -77,6 +78,11 @@ def test_damage() -> None:
 
 def test_sinks_and_heartbeats() -> None:
     judge("sinks", SINKS_SEEDS)
+
+
+@pytest.mark.slow
+def test_tables() -> None:
+    judge("tables", TABLES_SEEDS)
 
 
 @pytest.mark.slow
@@ -153,6 +159,7 @@ def test_a_seed_that_once_failed(level: str, seed: int) -> None:
         ("queries", 4),
         ("rounds", 5),
         ("sinks", 2),
+        ("tables", 2),
         ("cluster", 3),
         ("groups", 1),
         ("timers", 3),

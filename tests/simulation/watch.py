@@ -22,6 +22,7 @@ import pyarrow as pa
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import CHECKSUM, GROWN_VERSION, checksum_of
+from ledgermq_ledger.delta.names import FOLDER, LAST_CHECKPOINT
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import KeyedName, ParquetName, PartitionId, parse_parquet
 from ledgermq_ledger.log.chains.checkpoint import decode_checkpoint
@@ -39,6 +40,7 @@ parquet_name = lru_cache(maxsize=10_000)(parse_parquet)
 _NUMBERED = re.compile(r"ledgers/(\d+)/(segments|checkpoints)/(\d+)\Z")
 
 
+TABLE_LOG = "/" + FOLDER
 PLACE = "https://simulation"
 """Objects are shared by URLs below it."""
 
@@ -71,6 +73,8 @@ class WatchedStore(MemoryStore):
         """Told of every checkpoint that became the newest."""
         self.on_keyed: Callable[[KeyedName], None] = lambda name: None
         """Told of every object of a keyed partition that came or went, once it has."""
+        self.on_table: Callable[[str], None] = lambda key: None
+        """Told of every object of a Delta log that came or went, once it has, and of each new hint in one."""
         self._until_gone: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
         self._until_commits: list[tuple[int, asyncio.Future[None]]] = []
         self.commits = 0
@@ -138,15 +142,19 @@ class WatchedStore(MemoryStore):
     async def put(self, key: str, data: Buffer) -> None:
         self._judge_replace(key, bytes(data))
         await super().put(key, data)
+        if TABLE_LOG in key:
+            self.on_table(key)
 
     async def close_fence(self, fence: str) -> None:
         self._judge_close(fence)
         await super().close_fence(fence)
 
     def _judge_replace(self, key: str, data: bytes) -> None:
-        """Only heartbeats may be replaced; what is stored twice also, by what has stood there
-        before; and the version of `cluster.json`, by the one that means added bundles.
+        """Only heartbeats and hints of Delta logs may be replaced; what is stored twice also, by what has
+        stood there before; and the version of `cluster.json`, by the one that means added bundles.
         """
+        if key.endswith(TABLE_LOG + LAST_CHECKPOINT):
+            return
         if key == keys.CLUSTER and _is_grown(json.loads(bytes(self._objects[key].data)), json.loads(data)):
             return
         if not key.startswith(keys.BROKERS) and data not in self.ever[keys.original_of(key) or key]:
@@ -215,6 +223,8 @@ class WatchedStore(MemoryStore):
         name = parquet_name(key)
         if name is not None and name.topic is not None:  # plain readers do not see a hidden topic
             self.on_parquet(name)
+        elif TABLE_LOG in key:
+            self.on_table(key)
         elif key.startswith(keys.KEYED) and (keyed := keys.parse_keyed(key)) is not None:
             self.on_keyed(keyed)
 

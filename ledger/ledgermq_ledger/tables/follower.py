@@ -15,7 +15,7 @@ from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.delta.names import is_in_a_log
 from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.tables.registrar import Registrar
+from ledgermq_ledger.tables.registrar import LOG_CHECKPOINT_EVERY, Registrar
 from ledgermq_ledger.topics.tables import holds_too_much
 from ledgermq_ledger.topics.topic import Topic
 
@@ -69,7 +69,7 @@ class TableState:
 
 class TableFollower:
     """`topic`: a living one with a table. `now_s`: the loop's clock. `state`: of the follower before, if the topic was
-    altered since and its table is the same one.
+    altered since and its table is the same one. `log_checkpoint_every`: as in `Registrar`.
     """
 
     def __init__(
@@ -80,11 +80,12 @@ class TableFollower:
         sources: Sources,
         now_s: Callable[[], float],
         state: TableState | None = None,
+        log_checkpoint_every: int = LOG_CHECKPOINT_EVERY,
     ) -> None:
         self.topic = topic
         self.state = state or TableState(topic.name, now_s, now_s(), "it was not looked at yet")
         self._store, self._now_s = store, now_s
-        self._registrar = Registrar(store, cluster, topic, sources)
+        self._registrar = Registrar(store, cluster, topic, sources, log_checkpoint_every)
         self._seen: list[int] = []
         """Newest checkpoints as of the last look that found nothing more to say."""
         self._waits = ""

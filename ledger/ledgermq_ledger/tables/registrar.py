@@ -66,10 +66,20 @@ class _Unknown(Exception):
 
 
 class Registrar:
-    """`topic`: a living one with a table, as the catalog has it."""
+    """`topic`: a living one with a table, as the catalog has it. `log_checkpoint_every`: see
+    `LOG_CHECKPOINT_EVERY`.
+    """
 
-    def __init__(self, store: ObjectStore, cluster: ClusterSettings, topic: Topic, sources: Sources) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        cluster: ClusterSettings,
+        topic: Topic,
+        sources: Sources,
+        log_checkpoint_every: int = LOG_CHECKPOINT_EVERY,
+    ) -> None:
         self._store, self._cluster, self._sources = store, cluster, sources
+        self._log_checkpoint_every = log_checkpoint_every
         self._set = topic
         self._keep_ms = topic.settings.table_keep_ms
         generation = (topic.id, topic.settings.table_generation)
@@ -96,7 +106,7 @@ class Registrar:
             await self._check_that_all_know()
             table = await self._log.read()  # before the lists: a version is computed from what was there after it
             now_ms = await self._store.store_time_ms()
-            if table.commits >= LOG_CHECKPOINT_EVERY:
+            if table.commits >= self._log_checkpoint_every:
                 await self._log.put_checkpoint(table, now_ms - self._keep_ms)
                 await self._log.clean(self._keep_ms)
             lists = await self._lists(table)

@@ -1,0 +1,264 @@
+"""Level *tables*: a topic with a Delta table on a store that refuses late puts as files do or as S3 does.
+
+Compactions, retention, deletion on demand and garbage collection go on beside registrars, of which one sleeps before
+its puts until much has happened. The table is rebuilt, unset, set again, dropped and unset because it holds back too
+much; the topic moves between bundles, is deleted, brought back, deleted for good and created again. `TableWatch` reads
+the table's log as a foreign reader whenever it changes, `ParquetWatch` reads the folder as plain readers do, and at the
+end delta-rs reads the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from ledgermq.errors import LedgerMQError
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.topics.topic import METADATA, Topic, encode_topic_record
+from tests.judges.violation import Violation
+from tests.simulation.checker import check
+from tests.simulation.history import FinalLog, LogStart, Partition
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.parquet_watch import judge_parquet
+from tests.simulation.rounds_plan import BUNDLES
+from tests.simulation.rounds_processes import PARTITIONS, Founder, Worker, metadata_batch
+from tests.simulation.rounds_run import RoundsRun
+from tests.simulation.table_watch import Promises, TableWatch
+from tests.simulation.tables_plan import lake_disturbances_of, lake_rounds_of, tables_plan_of
+from tests.simulation.tables_processes import (
+    LAKE,
+    Keeper,
+    LakeCompactor,
+    LakeController,
+    LakeProducer,
+    LetGo,
+    SlowRegistrar,
+)
+from tests.simulation.watch import ledger_log
+
+FOLDER = keys.parquet_topic(LAKE)
+LOG = f"{FOLDER}_delta_log/"
+VERSIONS_READ_MAX = 6
+CUT_S_MAX = 60.0
+
+
+class TablesRun(RoundsRun):
+    def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
+        super().__init__(loop, seed, lines_kept)
+        self.plan, self.rounds, self.tables = lake_disturbances_of(seed), lake_rounds_of(seed), tables_plan_of(seed)
+        self._requests: list[LetGo] = []
+        self._topic: Topic | None = None
+        """As it is at the end."""
+        self._random = random.Random(f"end of tables {seed}")
+        self._outages = random.Random(f"outages of tables {seed}")
+        self._promises = Promises()
+        self._table = TableWatch(self.world, FOLDER, self.tables.keep_ms, BUNDLES, self._promises)
+        self.world.store.on_table = self._table.on_table
+
+    def _processes(self) -> list[str]:
+        registrars = [f"r{number}" for number in range(self.tables.registrars)]
+        return ["w", "t", *registrars, *(f"c{number}" for number in range(self.rounds.compactors))]
+
+    def _kind_of(self, name: str) -> type[Worker]:
+        if name == "r0":
+            return SlowRegistrar
+        return {"w": LakeProducer, "t": LakeController, "r": Keeper}.get(name[0], LakeCompactor)
+
+    def _start(self, name: str) -> None:
+        super()._start(name)
+        worker = self.workers[name]
+        if isinstance(worker, (LakeController, Keeper, SlowRegistrar)):
+            worker.tables = self.tables
+        if isinstance(worker, (LakeController, Keeper)):
+            worker.requests = self._requests
+
+    async def _create_topics(self) -> None:
+        first = Founder(self.world, self.rounds, self.cluster, "setup", 0)
+        await first.append(0, metadata_batch(METADATA.name, encode_topic_record(METADATA, creation=True)))
+        first.process.kill()
+
+    def _on_parquet(self, changed: keys.ParquetName) -> None:
+        super()._on_parquet(changed)
+        self._table.on_parquet(changed)
+
+    def _on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
+        super()._on_checkpoint(checkpoint)
+        self._promises.on_checkpoint(checkpoint)
+        for part in checkpoint.partitions:
+            if part.topic_id != METADATA.id and part.log_start:
+                self.world.history.add(LogStart((f"{LAKE}#{part.topic_id}", part.partition), part.log_start))
+
+    async def _let_run(self) -> None:
+        in_world = self.world.loop.in_world
+        troubles = [in_world(self._damage_the_log())] if self.tables.is_damaged else []
+        troubles += [in_world(self._give_no_answers())] if self.tables.outage_s else []
+        await self.world.go_on(self.rounds.seconds, self.tables.requests_max)
+        for trouble in troubles:
+            trouble.cancel()
+        self.world.weather.silent = ""
+        self._mend()
+        self._read_with_delta_rs(self._logs(), is_whole=False)
+
+    async def _give_no_answers(self) -> None:
+        """A version that is put meanwhile lands or does not, and its registrar never learns which."""
+        weather = self.world.weather
+        while True:
+            await asyncio.sleep(self._outages.uniform(5.0, 30.0))
+            self.world.note("world", "the store gives no answers to puts of versions")
+            weather.silent = "/_delta_log/"
+            await asyncio.sleep(self.tables.outage_s)
+            self.world.note("world", "the store answers again")
+            self.world.coverage.saw("the store gave no answers for a while")
+            weather.silent = ""
+
+    async def _damage_the_log(self) -> None:
+        """Cut a commit that readers need, for a while."""
+        store, world = self.world.store, self.world
+        while not world.damaged:
+            await asyncio.sleep(self._random.uniform(0, 60.0))
+            commits = [key for key in store.keys_now(LOG) if key.endswith(".json")]
+            if len(commits) > 1:
+                world.damaged = self._random.choice(commits[-3:-1])
+                data = store.first[world.damaged]
+                store.damage_now(world.damaged, data[: data.rindex(b"}")])
+                world.note("world", f"{world.damaged} is cut")
+                world.coverage.saw("a commit of a table's log was cut")
+        await asyncio.sleep(self._random.uniform(5.0, CUT_S_MAX))
+        self._mend()
+
+    def _mend(self) -> None:
+        store, key = self.world.store, self.world.damaged
+        if key and store.has(key):
+            store.damage_now(key, store.first[key])
+
+    async def _finish_all(self) -> None:
+        """Carry out what is decided, move all to Parquet and into the table, and let go of what is held no longer."""
+        world = self.world
+        producer, controller = self._last(LakeProducer), self._last(LakeController)
+        keeper = self._last(Keeper)
+        assert isinstance(producer, LakeProducer)
+        assert isinstance(controller, LakeController)
+        assert isinstance(keeper, Keeper)
+        store, sources = world.line("last"), world.sources("last rounds", clock="last")
+        calm_since_s, engine = world.loop.time(), LocalEngine(sources, run_inline)
+        waits_s = 2 * (self.tables.keep_ms + self.rounds.cluster.parquet_min_age_ms) / 1000 + 70
+        while not world.has_failed:
+            try:
+                topic = await controller.settle()
+                if topic is None:
+                    await controller.create()
+                elif topic.living:
+                    await producer.carry_out(topic)
+                elif topic.trash is not None:
+                    await controller.step()
+                report = await compact_root(store, sources, engine)
+                for bundle, error in report.failures.items():
+                    text = f"bundle {bundle}: {type(error).__name__} {error.message}"
+                    world.violations.append(Violation("compaction fails", text))
+                if topic is not None and topic.settings.table_generation and topic.living:
+                    await keeper.follow(topic, await controller._catalog())
+                is_calm = topic is not None and topic.living and all(move.ended for move in topic.moves.values())
+                calm_since_s = calm_since_s if is_calm else world.loop.time()
+                if topic is not None and world.loop.time() - calm_since_s > waits_s:
+                    self._topic = topic
+                    return
+            except LedgerMQError as error:
+                world.note("last", f"{type(error).__name__} {error.message[:100]}")
+                world.judge_error(error)
+            await asyncio.sleep(20.0)
+
+    def _last(self, kind: type[Worker]) -> Worker:
+        worker = kind(self.world, self.rounds, self.cluster, f"last {kind.__name__}", 0)
+        if isinstance(worker, (LakeController, Keeper)):
+            worker.tables, worker.requests = self.tables, []
+        return worker
+
+    def _conclude(self) -> None:
+        world, topic = self.world, self._topic
+        if topic is None:
+            return
+        self.watch.look_at_all()
+        logs = self._logs()
+        world.violations += check(world.history, logs)
+        living = {(f"{LAKE}#{topic.id}", partition) for partition in range(PARTITIONS)}
+        world.violations += judge_parquet(world, logs, living & logs.keys())
+        if topic.settings.table_generation:
+            self._table.check_complete((topic.id, topic.settings.table_generation), PARTITIONS)
+            world.coverage.saw("a table was whole at the end")
+        self._read_with_delta_rs(logs, is_whole=bool(topic.settings.table_generation))
+        world.coverage.saw("a run on S3" if self.rounds.is_s3 else "a run on files")
+
+    def _logs(self) -> dict[Partition, FinalLog]:
+        """Those of both ledgers together: partitions move between them."""
+        store = self.world.store
+        records: defaultdict[PartitionId, dict[int, str]] = defaultdict(dict)
+        starts: defaultdict[PartitionId, int] = defaultdict(int)
+        for bundle in range(1, BUNDLES):
+            for key, found in ledger_log(store, bundle).items():
+                records[PartitionId(*key)] |= found
+            for part in store.newest_checkpoint(bundle).partitions:
+                key = PartitionId(part.topic_id, part.partition)
+                starts[key] = max(starts[key], part.log_start)
+        return {
+            (f"{LAKE}#{key.topic_id}", key.partition): FinalLog(found, starts[key])
+            for key, found in sorted(records.items())
+        }
+
+    def _read_with_delta_rs(self, logs: dict[Partition, FinalLog], *, is_whole: bool) -> None:
+        """Some versions that can be read, and the rows of the newest if its files are there. `is_whole`: all that the
+        log has is in it.
+        """
+        world, versions = self.world, self._table.versions
+        if not versions or world.has_failed:
+            return
+        names = [key.removeprefix(LOG) for key in world.store.keys_now(LOG)]
+        commits = sorted(int(name.removesuffix(".json")) for name in names if name.endswith(".json"))
+        newest = versions[-1].number
+        base = max((int(name.partition(".")[0]) for name in names if ".checkpoint." in name), default=0)
+        readable = [number for number in commits if base <= number < newest]
+        chosen = [*self._random.sample(readable, min(VERSIONS_READ_MAX, len(readable))), newest]
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            for key in world.store.keys_now(FOLDER):
+                path = root / key.removeprefix(FOLDER)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(world.store.read_now(key))
+            for number in chosen:
+                table = DeltaTable(root, version=number)
+                found = {uri.removeprefix(f"{root.as_uri()}/").removeprefix(f"{root}/") for uri in table.file_uris()}
+                if found != set(versions[number].files):
+                    text = f"version {number}: {sorted(found)}, the log says {sorted(versions[number].files)}"
+                    world.violations.append(Violation("delta-rs reads otherwise", text))
+            world.coverage.saw("delta-rs read a version", len(chosen))
+            if self._table.is_promised(versions[-1]):
+                self._judge_rows(DeltaTable(root), logs, is_whole=is_whole)
+
+    def _judge_rows(self, table: DeltaTable, logs: dict[Partition, FinalLog], *, is_whole: bool) -> None:
+        rows = table.to_pyarrow_table(columns=["partition", "offset", "value"])
+        found: defaultdict[int, dict[int, str]] = defaultdict(dict)
+        for partition, offset, value in zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True):
+            if offset in found[partition]:
+                self._differs(f"partition {partition}: offset {offset} is there twice")
+            found[partition][offset] = value.decode()
+        for partition in range(PARTITIONS):
+            log = logs.get((f"{LAKE}#{self._table.newest.generation[0]}", partition), FinalLog({}))
+            here = found[partition]
+            if any(log.records.get(offset) != value for offset, value in here.items()):
+                self._differs(f"partition {partition}: a row is another record than the log's")
+            missing = [o for o in log.records if o >= log.log_start and o not in here] if is_whole else []
+            if missing:
+                self._differs(f"partition {partition}: {missing[0]} is missing of {len(missing)}")
+            self.world.coverage.saw("delta-rs read rows", len(here))
+
+    def _differs(self, text: str) -> None:
+        self.world.violations.append(Violation("delta-rs reads otherwise", text))
