@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ledgermq_ledger.typed.chunk import Columns, Work
-from ledgermq_ledger.typed.many import json_values
+from ledgermq_ledger.typed.many import avro, json_values, protobuf
+
+MANY = {"avro": avro.columns_of, "json": json_values.columns_of, "protobuf": protobuf.columns_of}
 
 
 def columns_of(work: Work) -> Columns | None:
     """Return the decoder of columns; None if there is none for such a schema, and its values go row by row."""
-    if work.kind == "json":
-        return json_values.columns_of(work)
-    return None
+    return MANY[work.kind](work)
