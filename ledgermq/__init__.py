@@ -112,6 +112,7 @@ if TYPE_CHECKING:
     from ledgermq.client.transactions.decisions import TransactionOutcome
     from ledgermq.client.transactions.half_messages import HalfMessage, HalfMessages
     from ledgermq.client.transactions.once import SentOnce
+    from ledgermq.client.transactions.sending.group_offsets import GroupOffset
     from ledgermq.client.transactions.transaction import Transaction
     from ledgermq.client.transactions.transactions import TransactionClient, Transactions
     from ledgermq.client.transactions.two_phase.two_phase import TwoPhase
@@ -160,6 +161,7 @@ __all__ = [
     "GroupDescription",
     "GroupLag",
     "GroupMessage",
+    "GroupOffset",
     "GroupRead",
     "GroupSummary",
     "HalfMessage",
@@ -342,6 +344,7 @@ _MODULES = {
     "client.transactions.half_messages": ("HalfMessage", "HalfMessages"),
     "client.transactions.transaction": ("Transaction",),
     "client.transactions.once": ("SentOnce",),
+    "client.transactions.sending.group_offsets": ("GroupOffset",),
     "client.transactions.transactions": ("TransactionClient", "Transactions"),
     "client.transactions.two_phase.two_phase": ("TwoPhase",),
     "client.transactions.two_phase.xid": ("Xid",),

@@ -1,6 +1,5 @@
-"""Every error that LedgerMQ raises or sends, as one small tree.
-
-Independent of gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes to the wire.
+"""Every error that LedgerMQ raises or sends, as one small tree. Independent of gRPC, HTTP and any store:
+`ledgermq.protocol.status` maps codes to the wire.
 
     LedgerMQError
     ├── InvalidRequest            fix the input; the same call fails again
@@ -40,6 +39,7 @@ Independent of gRPC, HTTP and any store: `ledgermq.protocol.status` maps codes t
     │   ├── TransactionAborted    nothing of it is or becomes visible: run the transaction again
     │   ├── TransactionTooLarge   a bound of one transaction was reached: abort it, and split the work
     │   ├── TransactionUnknown    no such transaction, or it was forgotten
+    │   ├── TransactionIdReused   the id has committed other records: nothing was written; use another id
     │   └── TransactionOutcomeUnknown   it may or may not be committed: ask `transactions.outcome`
     ├── GroupError                the member's assumptions about its group are outdated
     │   ├── UnknownMember         removed after it sent no heartbeat, or never joined: join again
@@ -70,9 +70,7 @@ class ErrorDetails(TypedDict, total=False):
 
 
 class LedgerMQError(Exception):
-    """Base class of all errors. `code` is stable on the wire; `retriable` says whether the same
-    call may succeed later.
-    """
+    """Base class of all errors. `code` is stable on the wire; `retriable`: the same call may succeed later."""
 
     code: ClassVar[str] = "INTERNAL"
     retriable: ClassVar[bool] = False
@@ -330,6 +328,10 @@ class TransactionUnknown(TransactionError):
     code = "TRANSACTION_UNKNOWN"
 
 
+class TransactionIdReused(TransactionError):
+    code = "TRANSACTION_ID_REUSED"
+
+
 class TransactionOutcomeUnknown(TransactionError):
     code = "TRANSACTION_OUTCOME_UNKNOWN"
 
@@ -356,7 +358,6 @@ class FilterConflict(GroupError):
 
 class SearchStopped(LedgerMQError):
     code = "SEARCH_STOPPED"
-
     rest: Any = None
     """What is left to search: arguments for `client.find` (partitions, start, end)."""
     found: Any = ()

@@ -1439,7 +1439,7 @@ class StageOffsetsResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[CommitResult, _Mapping]]] = ..., bundle: _Optional[int] = ...) -> None: ...
 
 class InitTransactionsRequest(_message.Message):
-    __slots__ = ("transactional_id", "timeout_ms", "kind", "check_group", "nonce", "caller", "kafka", "kept_ms")
+    __slots__ = ("transactional_id", "timeout_ms", "kind", "check_group", "nonce", "caller", "kafka", "kept_ms", "content")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -1448,6 +1448,7 @@ class InitTransactionsRequest(_message.Message):
     CALLER_FIELD_NUMBER: _ClassVar[int]
     KAFKA_FIELD_NUMBER: _ClassVar[int]
     KEPT_MS_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     timeout_ms: int
     kind: TransactionKind
@@ -1456,7 +1457,8 @@ class InitTransactionsRequest(_message.Message):
     caller: int
     kafka: KafkaProducer
     kept_ms: int
-    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., kind: _Optional[_Union[TransactionKind, str]] = ..., check_group: _Optional[str] = ..., nonce: _Optional[bytes] = ..., caller: _Optional[int] = ..., kafka: _Optional[_Union[KafkaProducer, _Mapping]] = ..., kept_ms: _Optional[int] = ...) -> None: ...
+    content: bytes
+    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., kind: _Optional[_Union[TransactionKind, str]] = ..., check_group: _Optional[str] = ..., nonce: _Optional[bytes] = ..., caller: _Optional[int] = ..., kafka: _Optional[_Union[KafkaProducer, _Mapping]] = ..., kept_ms: _Optional[int] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class KafkaProducer(_message.Message):
     __slots__ = ("id", "epoch")

@@ -42,6 +42,9 @@ PRODUCER_ID_BYTES = 16
 NONCE_BYTES_MAX = 16
 """Longest nonce, by which a broker recognizes the attempts of one call."""
 
+CONTENT_BYTES_MAX = 16
+"""Longest digest of what a transaction writes, by which a coordinator recognizes a repeated call."""
+
 PRODUCER_NAME_CHARS_MAX = 200
 """Longest name of an exclusive producer."""
 
@@ -86,6 +89,14 @@ def check_nonce(nonce: bytes) -> None:
     """Check the nonce of a call. Raises InvalidRequest."""
     if len(nonce) > NONCE_BYTES_MAX:
         raise InvalidRequest(f"a nonce has at most {NONCE_BYTES_MAX} bytes, this one has {len(nonce)}")
+
+
+def check_content(content: bytes) -> None:
+    """Check the digest of what a transaction writes. Raises InvalidRequest."""
+    if len(content) > CONTENT_BYTES_MAX:
+        raise InvalidRequest(
+            f"the digest of contents has at most {CONTENT_BYTES_MAX} bytes, this one has {len(content)}"
+        )
 
 
 def with_nonce(nonces: tuple[bytes, ...], nonce: bytes, kept: int) -> tuple[bytes, ...]:

@@ -55,6 +55,7 @@ _CODES: dict[type[LedgerMQError], grpc.StatusCode] = {
     errors.ProducerFenced: grpc.StatusCode.ABORTED,
     errors.TransactionError: grpc.StatusCode.ABORTED,
     errors.TransactionUnknown: grpc.StatusCode.NOT_FOUND,
+    errors.TransactionIdReused: grpc.StatusCode.ALREADY_EXISTS,
     errors.TransactionOutcomeUnknown: grpc.StatusCode.UNKNOWN,
     errors.UnknownGroup: grpc.StatusCode.NOT_FOUND,
     errors.UnknownSchema: grpc.StatusCode.NOT_FOUND,

@@ -10,13 +10,14 @@ import asyncio
 import hashlib
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
 
 from ledgermq.client.connection.routing import RECORD_BYTES_MAX_DEFAULT
+from ledgermq.client.consuming.message import Message
 from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.client.messages.record import Record
 from ledgermq.client.producing.delivery import SendResult
@@ -25,15 +26,19 @@ from ledgermq_gateway.callers import Caller
 from ledgermq_gateway.http.call import ARROW, JSON, NDJSON, Answer, Call
 from ledgermq_gateway.http.problems import Problem, problem_of
 from ledgermq_gateway.records.bodies import (
+    RESERVED,
     record_of_bytes,
     records_of_json,
     records_of_lines,
     table_of_arrow,
 )
+from ledgermq_gateway.records.reading import READ_BYTES, size_of
 
 KEY_HEADER = "idempotency-key"
 _KEY = re.compile(r"[\x21-\x7e]{1,200}\Z")
 _HASH_BYTES = 16
+COMPARED_PARTITIONS_MAX = 16
+"""Partitions in which a repetition is compared with what was stored: each takes a call."""
 Pairs = Sequence[tuple[str, bytes | None]]
 
 
@@ -152,6 +157,13 @@ async def _store(call: Call, topic: str, records: Sequence[Record], until_s: flo
         assert failed.error is not None
         call.caller.forget(topic)
         raise problem_of(failed.error, {"results": [_shown(result) for result in results]})
+    if keyed and await _is_another_body(call, topic, records, results):
+        raise Problem(
+            "IDEMPOTENCY_KEY_REUSED",
+            "another request with this key has stored other records; of this one only those results are stored that are"
+            " no duplicates: give each body another key",
+            more={"results": [_shown(result) for result in results]},
+        )
     headers: tuple[tuple[str, str], ...] = ()
     if keyed and all(result.duplicate for result in results):
         headers = (("Idempotent-Replayed", "true"),)
@@ -180,3 +192,54 @@ async def _post_arrow(call: Call, topic: str, until_s: float) -> Answer:
         raise
     runs = [StoredRun(partition=run.partition, offset=run.base_offset or 0, count=run.record_count) for run in results]
     return Answer(msgspec.json.encode(StoredRecords(runs=runs)))
+
+
+# A key with another body: what it stored is read, a page of a partition, so nothing more is kept for it in the cluster.
+
+
+async def _is_another_body(call: Call, topic: str, records: Sequence[Record], results: Sequence[SendResult]) -> bool:
+    """Return whether a record that was stored before under the same key is not the one that came again. False also if
+    that is not known: the caller may not read it, or it is no longer there.
+    """
+    places: dict[int, dict[int, Record]] = {}
+    for record, result in zip(records, results, strict=True):
+        if result.duplicate and result.offset is not None:
+            places.setdefault(result.partition, {})[result.offset] = record
+    if not places or not await _may_read(call, topic):
+        return False
+    for partition in sorted(places)[:COMPARED_PARTITIONS_MAX]:
+        if await _differ(call, topic, partition, places[partition]):
+            return True
+    return False
+
+
+async def _may_read(call: Call, topic: str) -> bool:
+    """Ask first: a read that is refused would count as an attack in the audit log."""
+    try:
+        return (await call.caller.client.access.test("consume", topic)).allowed
+    except LedgerMQError:
+        return False
+
+
+async def _differ(call: Call, topic: str, partition: int, wanted: Mapping[int, Record]) -> bool:
+    first = min(wanted)
+    call.share.take(READ_BYTES)
+    try:
+        page = await call.caller.client.read(
+            topic,
+            partition,
+            {partition: first},
+            records_max=min(max(wanted) - first + 1, call.service.settings.records_max),
+            bytes_max=call.service.settings.page_bytes_max,
+        )
+    except LedgerMQError:
+        return False
+    call.share.take(2 * sum(map(size_of, page.messages)))
+    return any(message.offset in wanted and not _is_same(wanted[message.offset], message) for message in page.messages)
+
+
+def _is_same(record: Record, stored: Message) -> bool:
+    """Return whether a stored record has what the body says. Times are left out: the gateway may have drawn them."""
+    given = cast(Sequence[tuple[str, bytes | None]], record.headers or ())
+    headers = [(name, value) for name, value in stored.headers if not name.startswith(RESERVED)]
+    return (record.value, record.key, record.tag, list(given)) == (stored.value, stored.key, stored.tag, headers)

@@ -95,6 +95,37 @@ async def test_a_late_answer_is_told_from_one_that_counts(cluster: Cluster) -> N
         assert await dead(client) == {}
 
 
+@pytest.mark.parametrize("word", ["ack", "nack", "return", "dead_letter"])
+@in_cluster("a:1")
+async def test_a_word_counts_again_when_it_is_repeated_because_its_answer_was_lost(cluster: Cluster, word: str) -> None:
+    async with client_of(cluster) as client:
+        await fill(client, 3)
+        found = await lease(client)
+        for _ in range(3):
+            assert await say(client, found, word) == [True] * 3
+        again = await lease(client, wait=1)
+        assert len(again) == (0 if word in ("ack", "dead_letter") else 3)
+        assert {each.attempt for each in again} <= {1 if word == "return" else 2}, "it was done once"
+        assert await say(client, found, word) == [True] * 3, "also when another lease has it"
+        for other in {"nack", "return", "extend"} - {word}:
+            assert await say(client, found, other) == [False] * 3
+        assert await say(client, again) == [True] * len(again)
+        assert len(await dead(client)) == (3 if word == "dead_letter" else 0)
+        described = await client.queues.describe(GROUP)
+        assert (described.backlog, described.leased) == (0, 0)
+
+
+@in_cluster("a:1")
+async def test_the_last_nack_counts_again_and_leaves_one_dead_letter(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await fill(client, 1)
+        found = await lease(client, attempts_max=1)
+        for _ in range(3):
+            assert await say(client, found, "nack", error="down") == [True]
+        async with client.consumer(f"{GROUP}.dlq", until_end=True) as consumer:
+            assert [message.value async for message in consumer] == [b"0"]
+
+
 @in_cluster("a:1")
 async def test_the_last_attempt_and_a_dead_letter_go_to_the_topic_with_their_errors(cluster: Cluster) -> None:
     async with client_of(cluster) as client:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import ledgermq
 from ledgermq import errors
+from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.transactions.coordinating.term import Coordinating
+from ledgermq_broker.transactions.state.coordinating.producers import Identity
+from ledgermq_broker.transactions.state.types import Kind
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.lost_answers import lose_the_answer
 from tests.broker.transaction_calls import constants_of
 from tests.e2e.test_client_takeover import client_of
 from tests.waiting import until
 
-RECORDS = [("a", b"1"), ("b", ledgermq.Record(b"2", key=b"k")), ("a", b"3")]
+JSON = ledgermq.Serializer.json()
+RECORDS: list[tuple[str, object]] = [("a", b"1"), ("b", ledgermq.Record(b"2", key=b"k")), ("a", b"3")]
 
 
 async def topics(client: ledgermq.Client) -> None:
@@ -77,6 +82,69 @@ async def test_what_fails_leaves_nothing_and_may_be_repeated(cluster: Cluster) -
         assert await stored(client) == [b"1", b"2", b"3"]
 
 
+OTHERS: list[list[tuple[str, object]]] = [
+    RECORDS[:1],
+    [*RECORDS, ("b", b"4")],
+    [("a", b"1"), ("b", ledgermq.Record(b"2", key=b"other")), ("a", b"3")],
+    [("a", b"1"), ("b", ledgermq.Record(b"2", key=b"k", tag="eu")), ("a", b"3")],
+    [("a", b"1"), ("b", ledgermq.Record(b"2", key=b"k", headers=[("h", None)])), ("a", b"3")],
+    [("a", b"13"), ("b", ledgermq.Record(b"2", key=b"k")), ("a", b"")],
+    [("a", b"1"), ("b", ledgermq.Record(None, key=b"k")), ("a", b"3")],
+]
+
+
+@in_cluster("a:1", "b:1")
+async def test_an_id_that_has_committed_refuses_other_contents(cluster: Cluster) -> None:
+    async with client_of(cluster) as one, client_of(cluster) as other:
+        await topics(one)
+        await send(one)
+        for contents in OTHERS:
+            with pytest.raises(errors.TransactionIdReused, match=r"shop\.order-17.*nothing of this call was written"):
+                await other.transactions.send_once("shop.order-17", contents)
+        assert (await send(other)).repeated, "a refused call changes nothing"
+        assert await stored(one) == [b"1", b"2", b"3"]
+
+
+@in_cluster("a:1")
+async def test_equal_contents_in_other_words_are_a_repetition(cluster: Cluster) -> None:
+    async with client_of(cluster) as client:
+        await topics(client)
+        at = datetime(2025, 11, 30, tzinfo=UTC)
+        forms = [
+            ledgermq.Record("é", key="k", headers={"h": "1"}, timestamp=at, ttl=timedelta(minutes=1), partition=1),
+            ledgermq.Record("é".encode(), b"k", (p for p in [("h", b"1")]), None, 1_764_460_800_000_000, 1, 60.0),
+            ledgermq.Record(bytearray("é".encode()), b"k", [("h", memoryview(b"1"))], None, at, 1, 60),
+        ]
+        sent = [await client.transactions.send_once("shop.1", [("a", form)]) for form in forms]
+        assert [each.repeated for each in sent] == [False, True, True]
+        named = [await client.transactions.send_once("shop.2", [("a", {"n": 1})], serializer=JSON) for _ in range(2)]
+        assert [each.repeated for each in named] == [False, True]
+        with pytest.raises(errors.TransactionIdReused):
+            await client.transactions.send_once("shop.2", [("a", {"n": 2})], serializer=JSON)
+
+
+@in_cluster("a:1")
+async def test_contents_that_are_not_known_are_not_compared(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a call of an earlier release, and as an earlier coordinator answers."""
+    true = Coordinating.init
+
+    async def without(self: Coordinating, request: pb.InitTransactionsRequest, kind: Kind) -> Identity:
+        request.ClearField("content")
+        return await true(self, request, kind)
+
+    async with client_of(cluster) as client:
+        await topics(client)
+        with monkeypatch.context() as patch:
+            patch.setattr(Coordinating, "init", without)
+            assert not (await send(client, "shop.1")).repeated
+            assert not (await send(client, "shop.2")).repeated
+        assert (await client.transactions.send_once("shop.1", RECORDS[:1])).repeated
+        await send(client, "shop.3")
+        with monkeypatch.context() as patch:
+            patch.setattr(Coordinating, "init", without)
+            assert (await client.transactions.send_once("shop.3", RECORDS[:1])).repeated
+
+
 @pytest.mark.parametrize("method", ["init", "end"])
 @pytest.mark.parametrize("is_stored", [False, True])
 @in_cluster("a:1", "b:1")
@@ -119,6 +187,8 @@ def test_attempts_that_are_cut_anywhere_while_owners_die(seed: int) -> None:
                         await asyncio.wait([attempt])
                     if not attempt.cancelled() and attempt.exception() is None:
                         break
+                with pytest.raises(errors.TransactionIdReused):
+                    await reader.transactions.send_once(f"shop.{number}", RECORDS[1:])
                 if number == 1:
                     await cluster.stop(await cluster.owner_of("a", 0), graceful=False)
             assert await stored(reader) == sorted([b"1", b"2", b"3"] * 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.gateway.world import World, world
 
 PAID: dict[str, Any] = {"topic": "paid", "value": "9"}
 BODY: dict[str, Any] = {"as": "shop", "records": [PAID, {"topic": "mail", "value_json": {"n": 9}}]}
+OFFSET: dict[str, Any] = {"group": "billing", "topic": "paid", "partition": 0, "offset": 0}
 RULES = ("produce,consume paid", "produce,consume mail", "transaction shop.*")
 
 
@@ -63,6 +65,69 @@ async def test_a_key_is_recognized_at_any_gateway() -> None:
         assert len(await seen(at, 4)) == 4
 
 
+async def test_a_key_with_another_body_is_refused_at_any_gateway() -> None:
+    async with world() as at, second_gateway(at) as other:
+        await topics(at)
+        key = {"Idempotency-Key": "invoice-9"}
+        assert (await at.http.post("/v1/transactions", json=BODY, headers=key)).status_code == 200
+        spaced = json.dumps(dict(reversed(BODY.items())), separators=(",", ":")).encode()
+        typed = key | {"Content-Type": "application/json"}
+        assert (await other.post("/v1/transactions", content=spaced, headers=typed)).json()["replayed"]
+        for change in (
+            {"records": BODY["records"][:1]},
+            {"records": [PAID, {"topic": "mail", "value_json": {"n": 10}}]},
+            {"records": [PAID | {"tag": "eu"}, BODY["records"][1]]},
+            {"offsets": [OFFSET]},
+        ):
+            for http in (at.http, other):
+                answer = await http.post("/v1/transactions", json=BODY | change, headers=key)
+                assert (answer.status_code, answer.json()["code"]) == (422, "IDEMPOTENCY_KEY_REUSED"), answer.text
+                assert answer.json()["retriable"] is False
+        assert len(await seen(at, 2)) == 2
+
+
+async def test_offsets_are_committed_with_the_records_for_one_of_two_readers() -> None:
+    async with world(brokers=2) as at, second_gateway(at) as other:
+        await topics(at)
+        for number in range(5):
+            await at.http.post("/v1/topics/paid/records", json={"records": [{"value": str(number)}]})
+        body = {"as": "shop", "records": [{"topic": "mail", "value": "0-2"}]}
+        first = body | {"offsets": [OFFSET | {"offset": 3, "expect": None}]}
+        answer = await at.http.post("/v1/transactions", json=first, headers={"Idempotency-Key": "0"})
+        assert answer.status_code == 200, answer.text
+        offsets = (await other.get("/v1/groups/billing/offsets")).json()["offsets"]
+        assert [(each["topic"], each["partition"], each["offset"]) for each in offsets] == [("paid", 0, 3)]
+        late = await other.post("/v1/transactions", json=first, headers={"Idempotency-Key": "twin"})
+        assert (late.status_code, late.json()["code"]) == (409, "STALE_ASSIGNMENT"), late.text
+        assert "has committed offset 3 of paid/0, not 0" in late.json()["detail"]
+        lower = body | {"offsets": [OFFSET | {"offset": 2}]}
+        back = await other.post("/v1/transactions", json=lower)
+        assert (back.status_code, back.json()["code"]) == (409, "COMMIT_GOES_BACK"), back.text
+        only = {"as": "shop", "offsets": [OFFSET | {"offset": 5, "expect": 3}]}
+        assert (await other.post("/v1/transactions", json=only)).status_code == 200
+        assert (await at.http.post("/v1/transactions", json=first, headers={"Idempotency-Key": "0"})).json()["replayed"]
+        async with at.client() as client, client.consumer("paid", group="billing") as consumer:
+            await consumer.fetch(1, timeout=1)
+            refused = await at.http.post("/v1/transactions", json=only | {"offsets": [OFFSET | {"offset": 5}]})
+            assert (refused.status_code, refused.json()["code"]) == (409, "GROUP_NOT_EMPTY"), refused.text
+        mails = (await at.http.get("/v1/topics/mail/records?from=earliest&values=text")).json()["records"]
+        assert [record["value"] for record in mails] == ["0-2"]
+
+
+async def test_offsets_need_the_rights_of_a_commit() -> None:
+    async with world(rules=True) as at:
+        root = await at.user("root")
+        await topics(at, headers=root)
+        body = {"as": "shop", "records": [PAID], "offsets": [OFFSET]}
+        alice = await at.user("alice", *RULES)
+        answer = await at.http.post("/v1/transactions", json=body, headers=alice)
+        assert (answer.status_code, answer.json()["code"]) == (403, "UNAUTHORIZED"), answer.text
+        bob = await at.user("bob", *RULES, "group billing", "describe paid")
+        answer = await at.http.post("/v1/transactions", json=body, headers=bob)
+        assert answer.status_code == 200, answer.text
+        assert len(await seen(at, 1, headers=root)) == 1
+
+
 async def test_two_requests_with_one_key_at_a_time() -> None:
     async with world(transactions_per_second_max=50) as at, second_gateway(at) as other:
         await topics(at)
@@ -92,7 +157,15 @@ async def test_two_requests_with_one_key_at_a_time() -> None:
         ({"records": [PAID | {"id": "x"}]}, 400, "INVALID_REQUEST"),
         ({"records": [PAID, {"topic": "mail", "value": "9" * 2_000_000}]}, 413, "MESSAGE_TOO_LARGE"),
         ({"records": [PAID, {"topic": "__transactions", "value": "9"}]}, None, None),
-        ({"offsets": []}, 400, "INVALID_REQUEST"),
+        ({"offsets": [{"topic": "paid", "partition": 0, "offset": 1}]}, 400, "INVALID_REQUEST"),
+        ({"offsets": [OFFSET | {"offset": -1}]}, 400, "INVALID_REQUEST"),
+        ({"offsets": [OFFSET | {"epoch": 1}]}, 400, "INVALID_REQUEST"),
+        ({"offsets": [OFFSET, OFFSET]}, 400, "INVALID_REQUEST"),
+        ({"offsets": [OFFSET | {"topic": "nothing"}]}, 404, "UNKNOWN_TOPIC"),
+        ({"offsets": [OFFSET | {"partition": 7}]}, 404, "UNKNOWN_PARTITION"),
+        ({"offsets": [OFFSET | {"topic_id": 2**40}]}, 409, "OTHER_TOPIC"),
+        ({"offsets": [OFFSET | {"offset": 99}]}, 416, "OFFSET_OUT_OF_RANGE"),
+        ({"offsets": [OFFSET | {"expect": 3}]}, 409, "STALE_ASSIGNMENT"),
     ],
 )  # fmt: skip
 async def test_what_is_refused_has_written_nothing(change: Any, status: int | None, code: str | None) -> None:

@@ -216,6 +216,56 @@ async def test_a_key_stores_records_once_and_keys_of_two_principals_never_meet()
         assert "duplicate" not in beside.json()["results"][0], "a key that ends like the number of a record"
 
 
+async def test_a_key_with_another_body_is_refused_where_it_can_be_compared() -> None:
+    async with world(rules=True) as at:
+        alice = await at.user("alice", "produce,consume,describe,create t")
+        blind = await at.user("blind", "produce,describe t")
+        settings = {"dedup.window.ms": "10m"}
+        made = await at.http.post(
+            "/v1/topics", json={"name": "t", "partitions": 1, "settings": settings}, headers=alice
+        )
+        assert made.status_code == 201, made.text
+
+        async def post(who: dict[str, str], *records: Any, key: str = "order-17") -> Any:
+            return await at.http.post(
+                "/v1/topics/t/records", json={"records": list(records)}, headers=who | {"Idempotency-Key": key}
+            )
+
+        given = [
+            {
+                "value_json": {"n": 1},
+                "key": "k",
+                "tag": "eu",
+                "headers": [{"key": "from", "value": "web"}],
+                "ttl_ms": 60_000,
+            },
+            {"value": None, "key": "k"},
+        ]
+        for who in (alice, blind):
+            assert (await post(who, *given)).status_code == 200
+            again = await post(who, *given)
+            assert (again.status_code, again.headers.get("idempotent-replayed")) == (200, "true"), again.text
+        others = [
+            [given[0] | {"value_json": {"n": 2}}, given[1]],
+            [given[0] | {"tag": "us"}, given[1]],
+            [given[0] | {"headers": []}, given[1]],
+            [given[0], {"value": "x", "key": "k"}],
+            [given[0], {"value": None, "key": "other"}],
+        ]
+        for other in others:
+            answer = await post(alice, *other)
+            assert (answer.status_code, answer.json()["code"]) == (422, "IDEMPOTENCY_KEY_REUSED"), answer.text
+            assert [each["duplicate"] for each in answer.json()["results"]] == [True, True]
+            assert (await post(blind, *other)).headers["idempotent-replayed"] == "true", (
+                "it may not read what it stored"
+            )
+        longer = await post(alice, {"value": "other"}, given[1], {"value": "third"})
+        assert longer.status_code == 422
+        assert [each.get("duplicate", False) for each in longer.json()["results"]] == [True, True, False]
+        assert (await post(alice, {"value": "b"}, key="order-18")).status_code == 200
+        assert (await post(alice, *given)).status_code == 200
+
+
 async def test_a_key_is_refused_where_it_promises_nothing() -> None:
     async with world(keys_per_second_max=3) as at:
         await at.http.post("/v1/topics", json={"name": "plain", "partitions": 1})

@@ -20,7 +20,7 @@ from ledgermq_broker.queues.fetching import ShareFetching
 from ledgermq_broker.queues.partition import BundleQueues
 from ledgermq_broker.queues.state.bundle_shares import BundleShares
 from ledgermq_broker.queues.state.records import Fate
-from ledgermq_broker.queues.state.share_partition import SharePartition
+from ledgermq_broker.queues.state.share_partition import FINAL, SharePartition
 from ledgermq_broker.queues.state.share_partition import Word as ShareWord
 from ledgermq_broker.queues.state.spans import Grant, Span
 from tests.simulation.mutants import mutant
@@ -220,9 +220,13 @@ def queue_raises_before_it_asks(patch: Patch) -> None:
 def finished_messages_count_for_any_lease(patch: Patch) -> None:
     """To accept what another member has finished counts."""
 
-    def finished_under(self: SharePartition, number: int, span: Span) -> list[Span]:
+    real = SharePartition._ended_under
+
+    def ended_under(self: SharePartition, number: int, span: Span, word: ShareWord) -> list[Span]:
+        if word not in FINAL:
+            return real(self, number, span, word)
         finished = (offset for offset in range(self.start, self.end) if self._fate(offset) is not Fate.OPEN)
         runs = [Span(span.first, self.start - 1), *(Span(offset, offset) for offset in finished)]
         return [run for run in runs if run.first <= run.last]
 
-    patch.setattr(SharePartition, "_finished_under", finished_under)
+    patch.setattr(SharePartition, "_ended_under", ended_under)

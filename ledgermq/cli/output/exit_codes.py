@@ -109,6 +109,7 @@ _HINTS: dict[str, str] = {
     "STORE_UNUSABLE": "check that the root exists, is writable, and supports create-if-absent",
     "OUTCOME_UNKNOWN": "check the end of the topic before you send these records again",
     "TRANSACTION_UNKNOWN": "`ledgermq transaction list --all` lists the ids that are known",
+    "TRANSACTION_ID_REUSED": "give other records another transactional id",
     "OBJECT_MISSING": "check that this root is the one in the brokers' settings",
 }
 

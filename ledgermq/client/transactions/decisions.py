@@ -78,11 +78,14 @@ class Decisions:
         kind: pb.TransactionKind = pb.ORDINARY,
         check_group: str = "",
         kept_ms: int = 0,
+        content: bytes = b"",
     ) -> pb.InitTransactionsResponse:
         """Begin the next epoch. This waits until the last commit of the epoch before is complete. `kept_ms`: how long
-        the cluster keeps the id after its last use; 0: as long as other ids.
+        the cluster keeps the id after its last use; 0: as long as other ids. `content`: digest of what the one
+        transaction of the epoch writes.
 
-        Raises InvalidRequest, ResourceExhausted, Unavailable.
+        Raises InvalidRequest, ResourceExhausted, Unavailable; TransactionIdReused if the id has committed other
+        content.
         """
         request = pb.InitTransactionsRequest(
             transactional_id=self.transactional_id,
@@ -91,6 +94,7 @@ class Decisions:
             check_group=check_group,
             nonce=self._nonce,
             kept_ms=kept_ms,
+            content=content,
         )
         return await self._coordinator.ask(lambda at: at.init_transactions(request), deadline)
 

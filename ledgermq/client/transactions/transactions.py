@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
@@ -19,6 +19,7 @@ from ledgermq.client.settings.values import settings_from
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.decisions import Decisions, TransactionOutcome
 from ledgermq.client.transactions.once import SentOnce, TopicRecord, send_once
+from ledgermq.client.transactions.sending.group_offsets import GroupOffset
 from ledgermq.client.transactions.sending.lane import Lane
 from ledgermq.client.transactions.transaction import Transaction
 from ledgermq.client.transactions.two_phase.branch import SharedTransactions
@@ -182,6 +183,7 @@ class TransactionClient(TransactionAdmin):
         transactional_id: str,
         records: Iterable[TopicRecord],
         *,
+        offsets: Sequence[GroupOffset] = (),
         open_max: str | float | timedelta | None = None,
         kept: str | float | timedelta = "1h",
         **settings: Unpack[ProducerOptions[S]],
@@ -191,21 +193,26 @@ class TransactionClient(TransactionAdmin):
 
             sent = await client.transactions.send_once("shop.order-17", [("orders", order), ("mails", mail)])
 
-        Records of earlier and later calls are not compared. Two calls at a time: one of them raises TransactionFenced,
-        and may be repeated. `open_max`: its time-out, as in `client.transactions(…)`. `kept`: a duration for which the
-        cluster knows the id after its last use, at least the time-out; afterwards a call is a new one. `settings`:
-        those of `ProducerSettings`, without `acks` and `idempotent`.
+        A call with other contents raises TransactionIdReused once the id has committed. Contents are what the program
+        gives, as its serializer writes it: one that writes equal values differently makes a repetition look new. Two
+        calls at a time: one of them raises TransactionFenced, and may be repeated.
+
+        `offsets`: of groups without members, which are committed with the records; at most 1,000. `open_max`: its
+        time-out, as in `client.transactions(…)`. `kept`: a duration for which the cluster knows the id after its last
+        use, at least the time-out; afterwards a call is a new one. `settings`: those of `ProducerSettings`, without
+        `acks` and `idempotent`.
 
         Raises what `Transaction.commit` raises. After TransactionAborted, TransactionFenced and
         TransactionOutcomeUnknown repeat the call with the same id. Raises InvalidRequest, InvalidConfig, InvalidRecord,
-        UnknownTopic, Unavailable: nothing of it happens.
+        UnknownTopic, Unavailable, and of offsets StaleAssignment (another one is committed than is expected),
+        CommitGoesBack, GroupNotEmpty, OffsetOutOfRange: nothing of it happens.
         """
         timeout_ms, parsed, given = _parsed(open_max, settings)
         kept_ms = _timeout_ms(kept, "kept")
         if not given and timeout_ms:
             parsed = replace(parsed, delivery_timeout_s=timeout_ms / 1000)
         decisions = Decisions(self._context.connections, transactional_id)
-        return await send_once(self._context, decisions, records, timeout_ms, parsed, kept_ms)
+        return await send_once(self._context, decisions, records, timeout_ms, parsed, kept_ms, offsets)
 
     async def outcome(self, transaction: XidLike | str, *, epoch: int = 0, number: int = 0) -> TransactionOutcome:
         """Return the outcome of a transaction. `transaction`: its `Transaction.name`, or the xid of a

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Unpack
 
@@ -12,6 +12,7 @@ from ledgermq.client.transactions.admin import TransactionAdmin as AsyncTransact
 from ledgermq.client.transactions.admin import TransactionDescription, TransactionList
 from ledgermq.client.transactions.decisions import TransactionOutcome
 from ledgermq.client.transactions.once import SentOnce, TopicRecord
+from ledgermq.client.transactions.sending.group_offsets import GroupOffset
 from ledgermq.client.transactions.transactions import TransactionClient as AsyncTransactionClient
 from ledgermq.client.transactions.two_phase.xid import XidLike
 from ledgermq.sources import Sources
@@ -128,6 +129,7 @@ class TransactionClient(TransactionAdmin):
         transactional_id: str,
         records: Iterable[TopicRecord],
         *,
+        offsets: Sequence[GroupOffset] = (),
         open_max: str | float | timedelta | None = None,
         kept: str | float | timedelta = "1h",
         **settings: Unpack[ProducerOptions[S]],
@@ -137,17 +139,22 @@ class TransactionClient(TransactionAdmin):
 
             sent = client.transactions.send_once("shop.order-17", [("orders", order), ("mails", mail)])
 
-        Records of earlier and later calls are not compared. Two calls at a time: one of them raises TransactionFenced,
-        and may be repeated. `open_max`: its time-out, as in `client.transactions(…)`. `kept`: a duration for which the
-        cluster knows the id after its last use, at least the time-out; afterwards a call is a new one. `settings`:
-        those of `ProducerSettings`, without `acks` and `idempotent`.
+        A call with other contents raises TransactionIdReused once the id has committed. Contents are what the program
+        gives, as its serializer writes it: one that writes equal values differently makes a repetition look new. Two
+        calls at a time: one of them raises TransactionFenced, and may be repeated.
+
+        `offsets`: of groups without members, which are committed with the records; at most 1,000. `open_max`: its
+        time-out, as in `client.transactions(…)`. `kept`: a duration for which the cluster knows the id after its last
+        use, at least the time-out; afterwards a call is a new one. `settings`: those of `ProducerSettings`, without
+        `acks` and `idempotent`.
 
         Raises what `Transaction.commit` raises. After TransactionAborted, TransactionFenced and
         TransactionOutcomeUnknown repeat the call with the same id. Raises InvalidRequest, InvalidConfig, InvalidRecord,
-        UnknownTopic, Unavailable: nothing of it happens.
+        UnknownTopic, Unavailable, and of offsets StaleAssignment (another one is committed than is expected),
+        CommitGoesBack, GroupNotEmpty, OffsetOutOfRange: nothing of it happens.
         """
         return self._background.run(
-            self._inner.send_once(transactional_id, records, open_max=open_max, kept=kept, **settings)
+            self._inner.send_once(transactional_id, records, offsets=offsets, open_max=open_max, kept=kept, **settings)
         )
 
     def outcome(self, transaction: XidLike | str, *, epoch: int = 0, number: int = 0) -> TransactionOutcome:

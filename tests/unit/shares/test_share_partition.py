@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ledgermq_broker.queues.state.limits import FINISHED_RUNS_KEPT_MAX
+import pytest
+
+from ledgermq_broker.queues.state.limits import ENDED_RUNS_KEPT_MAX
 from ledgermq_broker.queues.state.records import ChunkEntry, ShareKey, StartEntry
 from ledgermq_broker.queues.state.share_partition import SharePartition, Word
 from ledgermq_broker.queues.state.spans import Grant, Span
@@ -73,9 +75,29 @@ def test_a_repeated_word_counts_for_the_lease_that_finished_the_message() -> Non
     assert queue.answer(1, Span(0, 3), Word.ACCEPT, 0) == [Span(0, 3)]
 
 
+@pytest.mark.parametrize("word", [Word.RELEASE, Word.RETURN])
+def test_a_repeated_word_counts_for_the_lease_that_gave_the_message_back(word: Word) -> None:
+    queue = begun()
+    queue.acquire("a", 1, 4, UNTIL_S, 100)
+    assert queue.answer(1, Span(0, 2), word, 0) == []
+    stored = queue.entries()
+    assert queue.answer(1, Span(0, 2), word, 0) == []
+    assert queue.answer(1, Span(0, 3), word, 0) == [], "the one that is leased still, too"
+    assert stored
+    assert queue.acquire("b", 2, 2, UNTIL_S, 100) == [Grant(0, 1, 2 if word is Word.RELEASE else 1)]
+    assert queue.answer(1, Span(0, 3), word, 0) == [], "also when another lease has it"
+    other = Word.RETURN if word is Word.RELEASE else Word.RELEASE
+    for late in (other, Word.ACCEPT, Word.RENEW):
+        assert queue.answer(1, Span(0, 3), late, 99.0) == [Span(0, 3)]
+    assert queue.answer(2, Span(0, 1), Word.ACCEPT, 0) == [], "it kept its lease"
+    assert queue.answer(1, Span(0, 3), word, 0) == [], "also below the start"
+    queue.reset(0)
+    assert queue.answer(1, Span(0, 3), word, 0) == [Span(0, 3)]
+
+
 def test_the_leases_that_finished_messages_are_bounded() -> None:
     queue = begun()
-    for number in range(FINISHED_RUNS_KEPT_MAX + 1):
+    for number in range(ENDED_RUNS_KEPT_MAX + 1):
         queue.acquire("a", number + 1, 1, UNTIL_S, 10_000)
         assert queue.answer(number + 1, Span(number, number), Word.ACCEPT, 0) == []
     assert queue.answer(1, Span(0, 0), Word.ACCEPT, 0) == [Span(0, 0)]

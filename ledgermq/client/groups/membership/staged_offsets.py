@@ -85,30 +85,7 @@ class StagedOffsets:
         """Stage the entries, and return the bundle of the group. All attempts have the same counters, so a
         repeated one changes nothing.
         """
-        request = pb.StageOffsetsRequest(
-            transaction=reference,
-            group=self.group,
-            member_id=self._member_id,
-            commits=[entry.to_proto() for entry in entries],
-        )
-        backoff = self._coordinator.connections.backoff()
-        while True:
-            answer = await self._coordinator.ask(lambda at: at.stage_offsets(request), deadline)
-            if len(answer.results) != len(entries):
-                raise Unavailable(
-                    f"the coordinator of group {self.group!r} returned {len(answer.results)} results for {len(entries)}"
-                    " offsets: abort the transaction, and run it again"
-                )
-            errors = [error_from_proto(result.error) for result in answer.results if result.HasField("error")]
-            if not errors:
-                return answer.bundle
-            for error in errors:
-                if not error.retriable:
-                    raise error
-            if not await backoff.pause(errors[0].retry_after_ms, deadline):
-                raise Unavailable(
-                    f"offsets of group {self.group!r} were not staged in time: {errors[0].message}"
-                ) from errors[0]
+        return await stage_entries(self._coordinator, self._member_id, reference, entries, deadline)
 
     def end(self, staged: Staged, *, committed: bool) -> None:
         """Apply the end of the transaction."""
@@ -119,3 +96,37 @@ class StagedOffsets:
         for holding in staged.wishes:
             holding.transaction = None
         self._holdings.progressed.set()
+
+
+async def stage_entries(
+    coordinator: Coordinator, member_id: str, reference: pb.TransactionRef, entries: list[OffsetEntry], deadline: float
+) -> int:
+    """Stage the entries, and return the bundle of the group. `member_id`: "" without a member. All attempts have the
+    same counters, so a repeated one changes nothing.
+
+    Raises the first error of an entry; Unavailable at the deadline.
+    """
+    request = pb.StageOffsetsRequest(
+        transaction=reference,
+        group=coordinator.group,
+        member_id=member_id,
+        commits=[entry.to_proto() for entry in entries],
+    )
+    backoff = coordinator.connections.backoff()
+    while True:
+        answer = await coordinator.ask(lambda at: at.stage_offsets(request), deadline)
+        if len(answer.results) != len(entries):
+            raise Unavailable(
+                f"the coordinator of group {coordinator.group!r} returned {len(answer.results)} results for"
+                f" {len(entries)} offsets: abort the transaction, and run it again"
+            )
+        errors = [error_from_proto(result.error) for result in answer.results if result.HasField("error")]
+        if not errors:
+            return answer.bundle
+        for error in errors:
+            if not error.retriable:
+                raise error
+        if not await backoff.pause(errors[0].retry_after_ms, deadline):
+            raise Unavailable(
+                f"offsets of group {coordinator.group!r} were not staged in time: {errors[0].message}"
+            ) from errors[0]

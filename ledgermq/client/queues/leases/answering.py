@@ -156,6 +156,7 @@ class Answering:
         """Move messages to the dead-letter topics of their groups."""
         await self._say(results, handles, which, lambda at: (pb.RENEW, handles[at].lease_ms))
         held = [at for at in which if results[at].counts]
+        late = [at for at in which if results[at] is LATE]
         letters = _Letters(self._context, self._admin)
         failed: dict[int, LedgerMQError] = {}
 
@@ -170,6 +171,7 @@ class Answering:
         finished = [at for at in held if at not in failed]
         await self._say(results, handles, finished, lambda at: (pb.REJECT, 0))
         await self._say(results, handles, sorted(failed), lambda at: (pb.RELEASE_SHARE, REFUSED_PAUSE_MS))
+        await self._say(results, handles, late, lambda at: (pb.REJECT, 0))  # counts if this lease has moved it before
         for at, error in failed.items():
             results[at] = LeaseResult(False, error)
 

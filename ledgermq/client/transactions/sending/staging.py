@@ -35,6 +35,7 @@ class Staging(Publishing):
     def __init__(self) -> None:
         self._reference = pb.TransactionRef()
         self._branch = b""
+        self._groups: set[tuple[int, str]] = set()
         self._counts: dict[int, dict[tuple[bytes, int, int], int]] = {}
         """Bundle -> (branch, topic id, partition) -> number of batches."""
         self.used = False
@@ -47,7 +48,17 @@ class Staging(Publishing):
         self._reference = reference
         self._branch = branch
         self._counts = {}
+        self._groups = set()
         self.used = False
+
+    @property
+    def reference(self) -> pb.TransactionRef:
+        """Return the name of the transaction."""
+        return self._reference
+
+    def note_groups(self, groups: Iterable[tuple[int, str]]) -> None:
+        """Note (bundle, name) of groups whose offsets are staged without a member."""
+        self._groups.update(groups)
 
     def parts(self, groups: Iterable[tuple[int, str]]) -> list[pb.TransactionPart]:
         """Return the counts of what is staged, by bundle. `groups`: (bundle, name) of each group with
@@ -57,7 +68,7 @@ class Staging(Publishing):
         for bundle, counts in self._counts.items():
             for (branch, topic_id, partition), batches in counts.items():
                 parts[bundle].counts.add(branch=branch, topic_id=topic_id, partition=partition, batches=batches)
-        for bundle, group in groups:
+        for bundle, group in sorted({*groups, *self._groups}):
             parts.setdefault(bundle, pb.TransactionPart(bundle=bundle)).groups.append(group)
         return [parts[bundle] for bundle in sorted(parts)]
 

@@ -255,6 +255,7 @@ _TABLE: dict[type[LedgerMQError], tuple[Code, Code, Code, Code]] = {
     errors.TransactionAborted: (Code.INVALID_PRODUCER_EPOCH,) * 4,
     errors.TransactionTooLarge: (Code.POLICY_VIOLATION,) * 4,
     errors.TransactionUnknown: (Code.INVALID_PRODUCER_ID_MAPPING,) * 4,
+    errors.TransactionIdReused: (Code.POLICY_VIOLATION,) * 4,
 }
 
 _BACK: dict[Code, type[LedgerMQError]] = {

@@ -32,7 +32,7 @@ class ShareLimits:
     """How long the note that leases ended by their time may wait for other records."""
 
 
-FINISHED_RUNS_KEPT_MAX = 512
-"""Of the last messages that were finished, the lease that did it is kept in memory, in runs of consecutive offsets. A
-repeated acknowledgement is recognized by it.
+ENDED_RUNS_KEPT_MAX = 512
+"""Of the last messages that were finished or given back, the lease under which they were is kept in memory, in runs of
+consecutive offsets. A repeated word is recognized by it.
 """

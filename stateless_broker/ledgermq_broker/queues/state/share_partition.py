@@ -7,8 +7,8 @@
 
 A message is *finished* when a member accepted or rejected it, or when it is gone from the log. `start`
 passes finished messages; `end` is at most `window_max` above it. Leases and waits are in memory only.
-Fates and numbers of deliveries are stored by chunks of 256 offsets (`entries`). Which lease has finished a message
-is in memory, of the last ones.
+Fates and numbers of deliveries are stored by chunks of 256 offsets (`entries`). Which lease has finished a message,
+or given it back, is in memory, of the last ones.
 
 Invariants: a message has at most one lease, and is leased only while it is open. `start` grows, except by
 `reset`. Times are those of one monotonic clock, in seconds. The rules are in docs/design.md, chapter 18.
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import count, groupby
 
-from ledgermq_broker.queues.state.limits import CHUNK, DELIVERIES_COUNTED_MAX, FINISHED_RUNS_KEPT_MAX
+from ledgermq_broker.queues.state.limits import CHUNK, DELIVERIES_COUNTED_MAX, ENDED_RUNS_KEPT_MAX
 from ledgermq_broker.queues.state.records import ChunkEntry, Entry, Fate, ShareKey, StartEntry
 from ledgermq_broker.queues.state.spans import Grant, Known, Span, gaps, grants, spans
 from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
@@ -46,6 +46,8 @@ class Word(Enum):
 
 
 FINAL = {Word.ACCEPT: Fate.ACCEPTED, Word.REJECT: Fate.REJECTED}
+_ENDS = {Word.ACCEPT: Word.ACCEPT, Word.REJECT: Word.ACCEPT, Word.RELEASE: Word.RELEASE, Word.RETURN: Word.RETURN}
+"""Words that end a lease. Those with one value repeat each other."""
 
 
 @dataclass(eq=False, slots=True)
@@ -87,8 +89,8 @@ class SharePartition:
         self._timers: list[tuple[float, int, Sequence[int], Lease | None]] = []
         """Heap of (time, …, offsets, their lease or None): when leases and waits end, unless they changed."""
         self._timer_numbers = count()
-        self._finished_by: deque[tuple[Span, int]] = deque(maxlen=FINISHED_RUNS_KEPT_MAX)
-        """Runs of messages that were finished, and the number of the lease under which they were."""
+        self._ended_by: deque[tuple[Span, int, Word]] = deque(maxlen=ENDED_RUNS_KEPT_MAX)
+        """Runs of messages whose lease was ended by a word; the number of that lease, and the word (of `_ENDS`)."""
         self._stored: set[int] = set()
         self._stored_start: int | None = None
         self._dirty: set[int] = set()
@@ -127,7 +129,7 @@ class SharePartition:
         self._waiting.clear()
         self._ready.clear()
         self._timers.clear()
-        self._finished_by.clear()
+        self._ended_by.clear()
 
     def log_starts_at(self, log_start: int) -> None:
         """Finish what was deleted below this offset; its leases end."""
@@ -164,11 +166,12 @@ class SharePartition:
         """Apply a member's word about messages of one of its leases. `until_s`: end of the lease (RENEW),
         or of the wait (RELEASE).
 
-        Return those for which it does not count: they are not leased under this number. To accept or
-        reject what was finished under the same lease counts again.
+        Return those for which it does not count: they are not leased under this number. A word that ended
+        the same lease before counts again, and changes nothing: its answer was lost. To accept and to reject is one
+        word here.
         """
         above = Span(max(span.first, self.end), span.last)
-        done = self._finished_under(number, span) if word in FINAL else []
+        done = self._ended_under(number, span, word)
         late = list(gaps(Span(span.first, min(span.last, self.start - 1)), done))
         done_here = {offset for run in done for offset in range(max(run.first, self.start), run.last + 1)}
         held, refused = [], list[int]()
@@ -182,10 +185,17 @@ class SharePartition:
             self._apply(held, word, until_s)
         return [*late, *spans(refused), *([above] if above.first <= above.last else [])]
 
-    def _finished_under(self, number: int, span: Span) -> list[Span]:
-        """Return the messages of a span that were finished under this lease, as far as that is known; ascending."""
+    def _ended_under(self, number: int, span: Span, word: Word) -> list[Span]:
+        """Return the messages of a span whose lease of this number was ended by the same word, as far as that is known;
+        ascending.
+        """
+        ends = _ENDS.get(word)
+        if ends is None:
+            return []
         found = [
-            Span(max(run.first, span.first), min(run.last, span.last)) for run, by in self._finished_by if by == number
+            Span(max(run.first, span.first), min(run.last, span.last))
+            for run, by, ended in self._ended_by
+            if by == number and ended is ends
         ]
         return sorted(run for run in found if run.first <= run.last)
 
@@ -289,11 +299,12 @@ class SharePartition:
             lease = Lease(old.number, old.member, until_s)
             self._leases |= dict.fromkeys(held, lease)
             self._at(until_s, held, lease)
-        elif word is Word.RETURN:
-            self._forget_delivery(held)
-            self._reopen(held)
         else:
-            self._reopen(held, until_s)
+            for offset in held:
+                self._note_ended(offset, self._leases[offset].number, _ENDS[word])
+            if word is Word.RETURN:
+                self._forget_delivery(held)
+            self._reopen(held, 0.0 if word is Word.RETURN else until_s)
 
     def _finish(self, offsets: Iterable[int], fate: Fate) -> None:
         for offset in offsets:
@@ -305,15 +316,16 @@ class SharePartition:
                 messages[at] |= fate
                 self._dirty.add(chunk)
                 if lease is not None:
-                    self._note_finished(offset, lease.number)
+                    self._note_ended(offset, lease.number, Word.ACCEPT)
 
-    def _note_finished(self, offset: int, number: int) -> None:
-        if self._finished_by:
-            run, by = self._finished_by[-1]
-            if by == number and run.last + 1 == offset:
-                self._finished_by[-1] = Span(run.first, offset), number
+    def _note_ended(self, offset: int, number: int, ends: Word) -> None:
+        """Note that a word, one of the values of `_ENDS`, ends the lease of a message."""
+        if self._ended_by:
+            run, by, word = self._ended_by[-1]
+            if by == number and word is ends and run.last + 1 == offset:
+                self._ended_by[-1] = Span(run.first, offset), number, ends
                 return
-        self._finished_by.append((Span(offset, offset), number))
+        self._ended_by.append((Span(offset, offset), number, ends))
 
     def _reopen(self, offsets: Sequence[int], until_s: float = 0.0) -> None:
         """Let the messages be leased again, from this time on; 0: now. Their deliveries are to be stored."""

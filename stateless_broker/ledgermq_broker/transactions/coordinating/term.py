@@ -98,19 +98,15 @@ class Coordinating:
         return await self._checker.poll(request.check_group, request.max_wait_ms / 1000, request.max_checks)
 
     async def init(self, request: pb.InitTransactionsRequest, kind: Kind) -> Identity:
-        name, timeout_ms, group, nonce = (
-            request.transactional_id,
-            request.timeout_ms,
-            request.check_group,
-            request.nonce,
-        )
+        name, timeout_ms, group = request.transactional_id, request.timeout_ms, request.check_group
+        nonce, kept_ms, content = request.nonce, request.kept_ms, request.content
         if request.HasField("kafka"):
             named = Named(request.kafka.id, request.kafka.epoch)
             return await self.added.init(name, timeout_ms, named, request.caller)
         init = self._coordinator.producers.init
         return await self._in_turn(
             name,
-            lambda: init(name, kind, timeout_ms, group, self._now_ms(), nonce, request.caller, request.kept_ms),
+            lambda: init(name, kind, timeout_ms, group, self._now_ms(), nonce, request.caller, kept_ms, content),
         )
 
     async def end(self, transaction: Transaction, outcome: State, parts: Sequence[Part]) -> State:

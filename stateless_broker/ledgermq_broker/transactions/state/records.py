@@ -31,11 +31,13 @@ DIGEST_BYTES = 16
 class Former(NamedTuple):
     """The last decision about an id before its present epoch. Transactions after it, up to that epoch,
     are aborted. `number`: 0 if nothing was decided in `epoch`, and nothing is known of earlier ones.
+    `content`: as in `IdValue`.
     """
 
     epoch: int
     number: int
     state: State
+    content: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class IdValue:
     digest of the parts that a caller named in the newest decision (`digest_of`); it stays when `parts` go.
     Both are empty if they are not known: an earlier release wrote the record. `principal`: a hash of the
     name of the principal that used the id first; 0: not known. `kept_ms`: how long the id stays after its
-    last use; 0: as long as the broker keeps ids.
+    last use; 0: as long as the broker keeps ids. `content`: a digest of what the one transaction of this
+    epoch writes, by which a repeated call is recognized; empty: not known.
     """
 
     producer_id: bytes
@@ -70,12 +73,13 @@ class IdValue:
     counted: bytes = b""
     principal: int = 0
     kept_ms: int = 0
+    content: bytes = b""
 
     @property
     def as_former(self) -> Former:
         """Return what to keep of this epoch when it ends. One without a decision keeps what the one before kept."""
         if self.number or self.former is None:
-            return Former(self.epoch, self.number, self.state)
+            return Former(self.epoch, self.number, self.state, self.content)
         return self.former
 
 
@@ -203,6 +207,7 @@ def _id_to(known: IdValue) -> fmt.Id:
         counted=known.counted,
         principal=known.principal,
         kept_ms=known.kept_ms,
+        content=known.content,
     )
 
 
@@ -228,17 +233,19 @@ def _id_of(data: bytes) -> IdValue:
         counted=stored.counted,
         principal=stored.principal,
         kept_ms=stored.kept_ms,
+        content=stored.content,
     )
 
 
 def _former_to(former: Former | None) -> fmt.Former | None:
     if former is None:
         return None
-    return fmt.Former(epoch=former.epoch, number=former.number, state=fmt.State.Name(former.state))
+    state = fmt.State.Name(former.state)
+    return fmt.Former(epoch=former.epoch, number=former.number, state=state, content=former.content)
 
 
 def _former_of(stored: fmt.Former) -> Former:
-    return Former(stored.epoch, stored.number, _state_of(stored.state))
+    return Former(stored.epoch, stored.number, _state_of(stored.state), stored.content)
 
 
 def _references_to(value: ReferencesValue) -> fmt.References:

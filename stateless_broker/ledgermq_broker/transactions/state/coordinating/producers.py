@@ -25,9 +25,10 @@ from ledgermq.errors import (
     ResourceExhausted,
     TransactionAborted,
     TransactionFenced,
+    TransactionIdReused,
     TransactionUnknown,
 )
-from ledgermq.protocol.limits import check_nonce
+from ledgermq.protocol.limits import check_content, check_nonce
 from ledgermq.protocol.naming.producer_ids import kafka_producer_id, shown_producer_id
 from ledgermq_broker.transactions.state.checks import (
     about_copy,
@@ -81,20 +82,24 @@ class Producers:
         nonce: bytes = b"",
         principal: int = NO_PRINCIPAL,
         kept_ms: int = 0,
+        content: bytes = b"",
     ) -> Decision[Identity]:
         """Begin the next epoch of an id. This aborts an undecided transaction of the epoch before.
 
         `nonce`: of the object that calls, the same in all its attempts; empty: an earlier client.
         `principal`: a hash of the name of the principal that calls; 0: not known. `kept_ms`: how long the
-        id stays after its last use; 0: as long as the broker keeps ids. Raises
-        InvalidRequest, also if the id has another kind, or is used once and was used, or another object
-        has begun it (X9); TransactionAborted instead if another half message has the id; Unavailable
-        while a commit of the epoch before is incomplete (X6); ResourceExhausted; QuotaExceeded if the
-        principal has its share of the ids.
+        id stays after its last use; 0: as long as the broker keeps ids. `content`: see `IdValue`.
+
+        Raises InvalidRequest, also if the id has another kind, or is used once and was used, or another
+        object has begun it (X9); TransactionAborted instead if another half message has the id;
+        TransactionIdReused if the id has committed other content (X26); Unavailable while a commit of the
+        epoch before is incomplete (X6); ResourceExhausted; QuotaExceeded if the principal has its share of
+        the ids.
         """
         check_transactional_id(transactional_id)
         check_group(kind, check_group_name)
         check_nonce(nonce)
+        check_content(content)
         timeout_ms = check_timeout(timeout_ms, self._ids.limits)
         check_kept(kept_ms, timeout_ms, kind)
         known = self._ids.known.get(transactional_id)
@@ -108,11 +113,11 @@ class Producers:
                 self._check_same_object(transactional_id, known, nonce)
                 return Decision([], Identity(known.producer_id, known.epoch, self._ids.partition, known.timeout_ms))
             new = IdValue(known.producer_id, known.epoch + 1, kind, timeout_ms, now_ms, nonce=nonce)
-            new = replace(new, former=known.as_former)
+            new = replace(new, former=_same_content(transactional_id, known.as_former, content))
             new = replace(new, principal=known.principal or principal)
             if kafka_producer_id(known.producer_id) is not None:  # nothing of ours is staged under such an id
                 new = replace(new, producer_id=self._new_id())
-        new = replace(new, kept_ms=kept_ms)
+        new = replace(new, kept_ms=kept_ms, content=content)
         former = State.UNDECIDED if new.former is None else new.former.state
         identity = Identity(new.producer_id, new.epoch, self._ids.partition, timeout_ms, former)
         return self._ids.decided(transactional_id, new, identity)
@@ -312,6 +317,16 @@ class Producers:
         if not known.complete:
             raise self._ids.not_complete(self._ids.named(transactional_id, known))
         return self._ids.decide(transaction, known, State.ABORTED, (), now_ms, Outcome(State.ABORTED, True))
+
+
+def _same_content(transactional_id: str, former: Former, content: bytes) -> Former:
+    """Return what was decided last. Raises TransactionIdReused if that is a commit of other content."""
+    if former.state.is_commit and former.content and content and former.content != content:
+        raise TransactionIdReused(
+            f"transactional id {transactional_id!r} has committed a transaction with other contents, so this call is no"
+            " repetition of it: nothing of this call was written; use a new id, or send the same contents again"
+        )
+    return former
 
 
 def _former_outcome(former: Former | None, transaction: Transaction) -> State | None:

@@ -34,7 +34,7 @@ ABORTED_BY_OPERATOR: State
 UNRESOLVED: State
 
 class Id(_message.Message):
-    __slots__ = ("version", "producer_id", "epoch", "kind", "timeout_ms", "changed_ms", "number", "state", "complete", "parts", "missing", "check_group", "checks", "former", "nonce", "counted", "principal", "kept_ms")
+    __slots__ = ("version", "producer_id", "epoch", "kind", "timeout_ms", "changed_ms", "number", "state", "complete", "parts", "missing", "check_group", "checks", "former", "nonce", "counted", "principal", "kept_ms", "content")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +53,7 @@ class Id(_message.Message):
     COUNTED_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     KEPT_MS_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     version: int
     producer_id: bytes
     epoch: int
@@ -71,17 +72,20 @@ class Id(_message.Message):
     counted: bytes
     principal: int
     kept_ms: int
-    def __init__(self, version: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., timeout_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., number: _Optional[int] = ..., state: _Optional[_Union[State, str]] = ..., complete: _Optional[bool] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., missing: _Optional[_Iterable[int]] = ..., check_group: _Optional[str] = ..., checks: _Optional[int] = ..., former: _Optional[_Union[Former, _Mapping]] = ..., nonce: _Optional[bytes] = ..., counted: _Optional[bytes] = ..., principal: _Optional[int] = ..., kept_ms: _Optional[int] = ...) -> None: ...
+    content: bytes
+    def __init__(self, version: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., timeout_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., number: _Optional[int] = ..., state: _Optional[_Union[State, str]] = ..., complete: _Optional[bool] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., missing: _Optional[_Iterable[int]] = ..., check_group: _Optional[str] = ..., checks: _Optional[int] = ..., former: _Optional[_Union[Former, _Mapping]] = ..., nonce: _Optional[bytes] = ..., counted: _Optional[bytes] = ..., principal: _Optional[int] = ..., kept_ms: _Optional[int] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class Former(_message.Message):
-    __slots__ = ("epoch", "number", "state")
+    __slots__ = ("epoch", "number", "state", "content")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     number: int
     state: State
-    def __init__(self, epoch: _Optional[int] = ..., number: _Optional[int] = ..., state: _Optional[_Union[State, str]] = ...) -> None: ...
+    content: bytes
+    def __init__(self, epoch: _Optional[int] = ..., number: _Optional[int] = ..., state: _Optional[_Union[State, str]] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class Part(_message.Message):
     __slots__ = ("bundle", "counts", "groups")
