@@ -45,8 +45,16 @@ class Late:
     median_s: float
     p99_s: float
 
+    @property
+    def _sigma(self) -> float:
+        return math.log(self.p99_s / self.median_s) / Z99
+
+    @property
+    def mean_s(self) -> float:
+        return self.median_s * math.exp(self._sigma**2 / 2)
+
     def draw_s(self, chance: random.Random) -> float:
-        return chance.lognormvariate(math.log(self.median_s), math.log(self.p99_s / self.median_s) / Z99)
+        return chance.lognormvariate(math.log(self.median_s), self._sigma)
 
 
 @dataclass(frozen=True, slots=True)

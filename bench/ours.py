@@ -24,6 +24,7 @@ PROGRAMS = {
     **dict.fromkeys(("send", "receive", "precise", "live"), "bench.timed_client"),
     **dict.fromkeys(("keyed", "handled"), "bench.keyed_client"),
     "flood": "bench.flood",
+    "openmessaging": "bench.openmessaging.client",
 }
 """What other programs than `bench.load` do."""
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")

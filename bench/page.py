@@ -41,6 +41,7 @@ from bench import (
     visibility,
 )
 from bench.measures import Measure, Results, Run
+from bench.openmessaging import row
 from bench.peers import DURABILITY
 from bench.targets import TARGETS, reached
 from bench.throughput import OURS
@@ -75,6 +76,7 @@ MEASURES = (
     growing,
     afar,
     many_topics,
+    row,
 )
 """Their docstrings begin with the names of their rows, and are part of the page."""
 HEAD = """\

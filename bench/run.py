@@ -33,6 +33,7 @@ from bench.long_runs import LongRuns
 from bench.many import Many
 from bench.many_topics import ManyTopics
 from bench.measures import Results
+from bench.openmessaging.row import OpenMessaging
 from bench.page import BUSY_LOAD, RESULTS, write
 from bench.parquet import Parquet
 from bench.processes import Processes
@@ -79,6 +80,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "S1": Growing(results).run,
         "S2": Afar(results, rounds, scale).run,
         "S4": ManyTopics(results, scale).run,
+        "S5": OpenMessaging(results, scale).run,
         "X1": Secured(results, rounds, scale).run,
         "X2": Fair(results, rounds, scale).run,
         "X3": Attacked(results, rounds, scale).run,

@@ -10,6 +10,7 @@ from bench.distant import Distance
 from bench.sizing.distant_store import DistantStore
 from ledgermq.client.client import Client
 from ledgermq.client.settings.values import ClientSettings
+from ledgermq.sources import Sources
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.settings.brokers import BrokerSettings
 from ledgermq_broker.settings.by_store import HEARTBEAT_MS, SPACING_MS
@@ -71,6 +72,10 @@ class DistantBrokers:
 
     def process(self, name: str) -> Process:
         return self._world.start(name)
+
+    def sources(self, name: str) -> Sources:
+        """Return clock and randomness of one more program; all clocks show the same time."""
+        return self._world.sources(name)
 
     def client(self, name: str) -> Client:
         """Create and use it within a process of that name."""

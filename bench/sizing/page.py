@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import afar, parquet, processes, requests
-from bench.distant import DISTANCES, FAR
+from bench.distant import DISTANCES, FAR, STANDARD
 from bench.measures import Results
+from bench.openmessaging.shape import PARTITIONS, PRODUCERS
 from bench.page import PLOTS, RESULTS, wrapped
 from bench.plots import bundle
+from bench.sizing import distance
 from bench.sizing.crowded import crowded
 from bench.sizing.model import (
     BUNDLES_A_BROKER,
@@ -86,6 +88,34 @@ as S3 does. The same load in the simulation has no processor time. One producer 
 answers come: what it reached is in the second column.
 
 {compared}
+
+## Where the time of a batch goes
+
+`python -m bench.journey.run standard --records-per-s 100` prints it for a load of your own, with `--real` for a broker
+in real time. Here one producer sends to {watched_partitions} partitions of four bundles in virtual time, before a store
+as late as S3 Standard (a PUT takes {standard_ms:.0f} ms in the median, {standard_mean_ms:.0f} on average): single
+records, which a consumer reads, then runs of 64 records of 1000 B. Means add up.
+
+{stages}
+
+* *spacing* is the rest of the PUT that is on its way, for as long as it takes or at most `flush_spacing_ms`: a bundle
+  that is written all the time has a PUT on its way all the time. So an acknowledgement takes more than one PUT.
+* *order*: segments of a bundle count in their order, so one behind a slow PUT waits for it. A PUT that takes longer
+  than nineteen of twenty did lately is sent a second time beside the first.
+* *answer*: batches of each bundle travel in requests of their own where answers are slow, and each request is
+  answered when its own batches are stored. A bundle with a slow PUT delays no other one.
+* A program that sends faster than answers come fills larger batches: records, and small tables of `send_batch`, that
+  wait for one of the {window} places of their partition travel together, up to `batch_bytes_max`.
+
+## The shape of the OpenMessaging benchmark
+
+{om_producers} producers send records of 1 KiB to {om_partitions} partitions, and one group reads all of it, through one
+broker with four bundles; simulated as above, so the processor is no limit here. By default that benchmark has no keys:
+a producer stays with a partition until its batch is sent. With keys over all partitions nearly each record is a batch.
+
+{openmessaging}
+
+Row S5 of [performance](performance.md) is the same with a real broker on one core, if it was measured.
 
 ## How many bundles
 
@@ -267,6 +297,13 @@ def markdown(results: Results, costs: Costs, prices: Prices) -> str:
         plot=PLOT,
         crowds="\n".join(crowds()),
         compared="\n".join(compared(results)),
+        stages="\n".join(distance.stages()),
+        openmessaging="\n".join(distance.openmessaging()),
+        watched_partitions=next(iter(distance.WATCHED.values())).partitions,
+        standard_ms=1000 * DISTANCES[STANDARD].write.median_s,
+        standard_mean_ms=1000 * DISTANCES[STANDARD].write.mean_s,
+        om_producers=PRODUCERS,
+        om_partitions=PARTITIONS,
         s2_bundles=afar.BUNDLES,
         s2_partitions=afar.PARTITIONS,
         window=WINDOW_BATCHES,

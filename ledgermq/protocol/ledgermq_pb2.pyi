@@ -172,12 +172,14 @@ class ProduceRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[ProduceHeader, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class ProduceHeader(_message.Message):
-    __slots__ = ("acks", "batches")
+    __slots__ = ("acks", "batches", "number")
     ACKS_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     acks: Acks
     batches: _containers.RepeatedCompositeFieldContainer[ProduceBatch]
-    def __init__(self, acks: _Optional[_Union[Acks, str]] = ..., batches: _Optional[_Iterable[_Union[ProduceBatch, _Mapping]]] = ...) -> None: ...
+    number: int
+    def __init__(self, acks: _Optional[_Union[Acks, str]] = ..., batches: _Optional[_Iterable[_Union[ProduceBatch, _Mapping]]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class ProduceBatch(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "length", "crc", "record_count", "timestamp_min_us", "timestamp_max_us", "schema", "producer", "expect_end")
@@ -218,10 +220,12 @@ class ProducerSession(_message.Message):
     def __init__(self, id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., opened_slot: _Optional[int] = ...) -> None: ...
 
 class ProduceResponse(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "number")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[ProduceResult]
-    def __init__(self, results: _Optional[_Iterable[_Union[ProduceResult, _Mapping]]] = ...) -> None: ...
+    number: int
+    def __init__(self, results: _Optional[_Iterable[_Union[ProduceResult, _Mapping]]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class ProduceResult(_message.Message):
     __slots__ = ("base_offset", "topic_id", "error", "append_us", "duplicates")
@@ -1367,16 +1371,18 @@ class StageRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[StageHeader, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class StageHeader(_message.Message):
-    __slots__ = ("transaction", "branch", "batches", "added")
+    __slots__ = ("transaction", "branch", "batches", "added", "number")
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     BRANCH_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     ADDED_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     transaction: TransactionRef
     branch: bytes
     batches: _containers.RepeatedCompositeFieldContainer[StageBatch]
     added: bool
-    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., branch: _Optional[bytes] = ..., batches: _Optional[_Iterable[_Union[StageBatch, _Mapping]]] = ..., added: _Optional[bool] = ...) -> None: ...
+    number: int
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., branch: _Optional[bytes] = ..., batches: _Optional[_Iterable[_Union[StageBatch, _Mapping]]] = ..., added: _Optional[bool] = ..., number: _Optional[int] = ...) -> None: ...
 
 class StageBatch(_message.Message):
     __slots__ = ("batch", "sequence")
@@ -1387,10 +1393,12 @@ class StageBatch(_message.Message):
     def __init__(self, batch: _Optional[_Union[ProduceBatch, _Mapping]] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class StageResponse(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "number")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[StageResult]
-    def __init__(self, results: _Optional[_Iterable[_Union[StageResult, _Mapping]]] = ...) -> None: ...
+    number: int
+    def __init__(self, results: _Optional[_Iterable[_Union[StageResult, _Mapping]]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class StageResult(_message.Message):
     __slots__ = ("topic_id", "bundle", "error", "kafka_code")

@@ -18,7 +18,7 @@ from ledgermq_broker.access.permissions import Permissions
 from ledgermq_broker.access.state.rule_set import Decision, RuleSet
 from ledgermq_broker.access.state.rules import Operation
 from ledgermq_broker.access.wrappers import authorized, refused_batches
-from ledgermq_broker.access.wrappers.refused_batches import Refusals, answered_in_order
+from ledgermq_broker.access.wrappers.refused_batches import Refusals
 from ledgermq_broker.cluster.heartbeat import Heartbeat
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.partitions import producers
@@ -157,7 +157,7 @@ def open_produce_streams_not_judged(patch: Patch) -> None:
             ]
 
         may.check_credential()
-        return answered_in_order(requests, refusals, call)
+        return refused_batches.judged(requests, refusals, call)
 
     patch.setattr(authorized, "_judged", judged)
 

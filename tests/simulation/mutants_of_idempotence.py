@@ -9,6 +9,7 @@ import ledgermq_ledger.log.chains.plans
 import ledgermq_ledger.log.recovery
 import ledgermq_ledger.log.writing.writer
 import ledgermq_ledger.parquet.compacting.round
+from ledgermq.client.producing.dispatching.produce_stream import ProduceStream
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.fold import LedgerState
 from ledgermq_ledger.log.ledger_ref import LedgerRef
@@ -62,6 +63,13 @@ def sequences_not_looked_at(patch: Patch) -> None:
 def window_smaller_than_what_is_in_flight(patch: Patch) -> None:
     """Fewer batches are remembered than clients may have unacknowledged."""
     patch.setattr("ledgermq_ledger.log.partitions.producers.WINDOW_BATCHES", 1)
+
+
+@mutant("cluster")
+def answers_taken_for_those_of_the_oldest_frame(patch: Patch) -> None:
+    """A client takes answers for those of its frames in their order, though they come as they are known."""
+    take = ProduceStream._take
+    patch.setattr(ProduceStream, "_take", lambda self, number: take(self, 0))
 
 
 @mutant("ledger")

@@ -24,7 +24,6 @@ HOMES = {
 SMALL_LINES = 60
 
 ALLOWED = {
-    "ledgermq_broker.admission.request_window": "it bounds requests as its neighbours do, and knows no batches",
     "ledgermq_offsets.assignors.consistent_hash": "one of four assignors behind one contract, each a file",
     "ledgermq_offsets.assignors.ranges": "one of four assignors behind one contract, each a file",
     "ledgermq_tools.broker.http": "its importer, commands, runs without the extra gateway",

@@ -109,6 +109,7 @@ class Routing:
         self.age_s_max = age_s_max
         self._topics: dict[str, TopicRoute] = {}
         self._owners: dict[tuple[str, int], str] = {}
+        self._bundles: dict[tuple[str, int], int] = {}
         self._asking: dict[str, asyncio.Task[TopicRoute]] = {}
 
     def known(self, topic: str) -> TopicRoute | None:
@@ -131,6 +132,10 @@ class Routing:
         """Return the address of the broker to send to; None: not known at present."""
         return self._owners.get((topic, partition))
 
+    def bundle(self, topic: str, partition: int) -> int:
+        """Return the bundle that the partition was in at the last look; 0: not known."""
+        return self._bundles.get((topic, partition), 0)
+
     def redirected(self, topic: str, partition: int, owner: str | None, *, refused_by: str) -> None:
         """Note that the broker at `refused_by` does not own the partition; `owner` is its hint, if
         it gave one.
@@ -148,8 +153,9 @@ class Routing:
 
     def forget(self, topic: str) -> None:
         self._topics.pop(topic, None)
-        for partition in [partition for partition in self._owners if partition[0] == topic]:
-            del self._owners[partition]
+        for known in (self._owners, self._bundles):
+            for partition in [partition for partition in known if partition[0] == topic]:
+                del known[partition]
 
     async def route(self, topic: str, deadline: float, *, auto_create: bool = False) -> TopicRoute:
         """Return the cached route, or look it up at brokers.
@@ -230,6 +236,7 @@ class Routing:
             self.forget(info.name)
         self._topics[info.name] = route
         for partition, part in enumerate(info.partitions):
+            self._bundles[(info.name, partition)] = part.bundle
             if part.owner:
                 self._connections.learn(part.owner)
                 self._owners[(info.name, partition)] = part.owner

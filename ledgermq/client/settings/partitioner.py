@@ -12,10 +12,16 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ledgermq.sources import Sources
 
 Keyless = Literal["sticky", "round_robin", "random"]
 """Where records without a key go."""
+
+HASHED_TOGETHER_MIN = 100
+"""Fewer keys of one length are hashed one by one, which is faster then."""
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -45,8 +51,65 @@ def partition_of_key(key: bytes, partitions: int) -> int:
     """Return the partition of a key, as Kafka's default does: the hash without its sign bit,
     modulo the number of partitions.
     """
-    hashed = _murmur2_cached(key) if len(key) <= _CACHED_KEY_BYTES_MAX else murmur2(key)
-    return (hashed & 0x7FFFFFFF) % partitions
+    return (_hash_of(key) & 0x7FFFFFFF) % partitions
+
+
+def _hash_of(key: bytes) -> int:
+    return _murmur2_cached(key) if len(key) <= _CACHED_KEY_BYTES_MAX else murmur2(key)
+
+
+def partitions_of_keys(keys: pa.Array, partitions: int) -> pa.Array:
+    """Return the partition of each key of a binary column (int32), as `partition_of_key` does; null for a null.
+
+    Many keys of one length are hashed together, a word of all of them at a time.
+    """
+    lengths = pc.binary_length(keys)
+    rows, found = [], []
+    for length in pc.unique(lengths.drop_null()).to_pylist():
+        alike = pc.indices_nonzero(pc.equal(lengths, length))
+        rows.append(alike)
+        same = keys.take(alike)
+        if len(same) >= HASHED_TOGETHER_MIN:
+            found.append(_murmur2_alike(same, length))
+        else:
+            found.append(pa.array([_hash_of(key) for key in same.to_pylist()], pa.uint32()))
+    if not rows:
+        return pa.nulls(len(keys), pa.int32())
+    hashed = pc.bit_wise_and(pa.concat_arrays(found), _word(0x7FFFFFFF)).cast(pa.int64())
+    chosen = pc.subtract(hashed, pc.multiply(pc.divide(hashed, partitions), partitions)).cast(pa.int32())
+    nulls = pc.indices_nonzero(keys.is_null())
+    in_order = pc.sort_indices(pa.concat_arrays([*rows, nulls]))
+    return pa.concat_arrays([chosen, pa.nulls(len(nulls), pa.int32())]).take(in_order)
+
+
+def _murmur2_alike(keys: pa.Array, length: int) -> pa.Array:
+    """Return the hashes (uint32) of keys that all have this length. Arithmetic of uint32 wraps."""
+    h = pa.repeat(_word((_SEED ^ length) & _MASK), len(keys))
+    m, words, whole = _word(_M), _words(keys, length), length // 4
+    for word in words[:whole]:
+        k = pc.multiply(word, m)
+        k = pc.multiply(pc.bit_wise_xor(k, pc.shift_right(k, _word(24))), m)
+        h = pc.bit_wise_xor(pc.multiply(h, m), k)
+    for rest in words[whole:]:
+        h = pc.multiply(pc.bit_wise_xor(h, rest), m)
+    h = pc.multiply(pc.bit_wise_xor(h, pc.shift_right(h, _word(13))), m)
+    return pc.bit_wise_xor(h, pc.shift_right(h, _word(15)))
+
+
+def _words(keys: pa.Array, length: int) -> list[pa.Array]:
+    """Return the words of keys of one length, column by column; the last one may be filled up with zeros."""
+    if not length:
+        return []
+    if missing := -length % 4:
+        keys = pc.binary_join_element_wise(keys, pa.scalar(bytes(missing)), pa.scalar(b""))
+    width = -(-length // 4)
+    words = pa.Array.from_buffers(pa.uint32(), len(keys) * width, [None, keys.buffers()[2]])
+    rows = pa.FixedSizeListArray.from_arrays(words, width)
+    return [pc.list_element(rows, at) for at in range(width)]
+
+
+def _word(value: int) -> pa.Scalar:
+    return pa.scalar(value, pa.uint32())
 
 
 class KeylessPartition:

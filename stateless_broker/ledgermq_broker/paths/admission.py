@@ -1,4 +1,4 @@
-"""Let the batches of frames in: check each one, find what serves its bundle, hand over, answer in order.
+"""Let the batches of frames in: check each one, find what serves its bundle, hand over, answer.
 
 All calls that bring batches go this way: Produce, Stage, ProduceDelayed. Admission follows the order of the
 frames of a stream. A refused batch gets its error in the answer and does not affect other batches. All of a
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -19,7 +20,7 @@ from ledgermq.errors import LedgerMQError, ResourceExhausted
 from ledgermq.protocol.batches.records import decode_batch
 from ledgermq.protocol.frames import Frame, H
 from ledgermq_broker.admission.fair_window import FairWindow
-from ledgermq_broker.admission.request_window import answered_in_order
+from ledgermq_broker.admission.request_window import answered
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.paths.received_batches import Received, received_batches
 from ledgermq_ledger.log.segments.segment import Batch
@@ -79,9 +80,12 @@ class Admission(Generic[H, W, S, A]):
         self._window = window
         self.answer = answer
 
-    def stream(self, requests: AsyncIterator[Frame[H]], name: str) -> AsyncIterator[A]:
-        """Yield answers in the order of the requests."""
-        return answered_in_order(requests, self.admit, self.answer, name)
+    async def stream(self, requests: AsyncIterator[Frame[H]], name: str) -> AsyncIterator[A]:
+        """Yield answers in the order of the requests, or when they are known, with the numbers of their frames."""
+        async with aclosing(answered(requests, self.admit, self.answer, _number_of, name)) as found:
+            async for number, answer in found:
+                answer.number = number  # type: ignore[attr-defined]
+                yield answer
 
     async def once(self, frame: Frame[H]) -> A:
         return await self.answer(await self.admit(frame))
@@ -132,6 +136,10 @@ class Admission(Generic[H, W, S, A]):
                 for entry in group:
                     entry.error = entry.error or refused
         return Admitted(whole, entries)
+
+
+def _number_of(frame: Frame[Any]) -> int:
+    return int(frame.header.number)
 
 
 def _let_go_of_frame(entries: Sequence[Entry]) -> None:

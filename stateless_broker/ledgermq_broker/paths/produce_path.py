@@ -59,7 +59,7 @@ class ProducePath:
         )
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        """Yield answers in the order of the requests."""
+        """Yield answers as `Admission.stream` does."""
         return self._admission.stream(requests, "produce stream")
 
     async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:

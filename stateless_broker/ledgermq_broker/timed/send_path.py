@@ -65,7 +65,7 @@ class SendPath:
         )
 
     def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        """Yield answers in the order of the requests."""
+        """Yield answers as `Admission.stream` does."""
         return self._admission.stream(requests, "stream of timed messages")
 
     async def produce_delayed_once(self, request: ProduceFrame) -> pb.ProduceResponse:

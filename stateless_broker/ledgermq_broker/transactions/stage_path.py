@@ -82,7 +82,7 @@ class StagePath:
         )
 
     def stage(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:
-        """Yield answers in the order of the requests."""
+        """Yield answers as `Admission.stream` does."""
         return self._at_once.stream(requests, "stage stream")
 
     def stage_delayed(self, requests: AsyncIterator[StageFrame]) -> AsyncIterator[pb.StageResponse]:

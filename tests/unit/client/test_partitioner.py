@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import random
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.client.messages.descriptions import check_partition
-from ledgermq.client.settings.partitioner import Keyless, KeylessPartition, murmur2, partition_of_key
+from ledgermq.client.settings.partitioner import (
+    HASHED_TOGETHER_MIN,
+    Keyless,
+    KeylessPartition,
+    murmur2,
+    partition_of_key,
+    partitions_of_keys,
+)
 from ledgermq.errors import InvalidConfig, UnknownPartition
 from ledgermq.sources import Sources
 
@@ -33,6 +41,13 @@ def test_the_hash_is_kafka_s(key: bytes, signed: int) -> None:
 def test_a_key_always_has_the_same_partition(key: bytes, partitions: int) -> None:
     assert partition_of_key(key, partitions) == (murmur2(key) & 0x7FFFFFFF) % partitions
     assert 0 <= partition_of_key(key, partitions) < partitions
+
+
+@given(st.lists(st.none() | st.binary(max_size=40), min_size=1, max_size=12), st.integers(1, 20), st.integers(0, 5))
+def test_many_keys_at_once_go_where_each_would_go(keys: list[bytes | None], partitions: int, skipped: int) -> None:
+    column = pa.array(keys * (HASHED_TOGETHER_MIN // 6), pa.binary()).slice(skipped)  # fewer than it takes, and more
+    expected = [None if key is None else partition_of_key(key, partitions) for key in column.to_pylist()]
+    assert partitions_of_keys(column, partitions).to_pylist() == expected
 
 
 def test_records_without_key_stay_together_until_the_batch_is_complete() -> None:

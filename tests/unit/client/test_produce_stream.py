@@ -12,7 +12,13 @@ from typing import Any, cast
 import pytest
 
 from ledgermq.client.producing.delivery import Outcome
-from ledgermq.client.producing.dispatching.produce_stream import Answer, ProduceStream, SentFrame
+from ledgermq.client.producing.dispatching.produce_stream import (
+    FRAMES_IN_FLIGHT_MAX,
+    FRAMES_OF_BUNDLE_MAX,
+    Answer,
+    ProduceStream,
+    SentFrame,
+)
 from ledgermq.client.producing.publishing import Producing
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, Unavailable
@@ -98,6 +104,80 @@ class AnswersUnasked(AnswersSome):
 def test_an_unasked_answer_ends_the_stream() -> None:
     answers = run_virtual(lambda: answers_to(AnswersUnasked(0), (30.0,)))
     assert answers == [(0.0, pb.ProduceResponse())]
+
+
+class AnswersBackwards(AnswersSome):
+    """Waits for as many requests as it may answer, and answers the last one first."""
+
+    async def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        numbers: list[int] = []
+        async for request in requests:
+            numbers.append(request.header.number)
+            if len(numbers) == self._answers:
+                break
+        for number in reversed(numbers):
+            await asyncio.sleep(1)
+            yield pb.ProduceResponse(number=number, results=[pb.ProduceResult(base_offset=number)])
+
+
+def batches_named(*names: str) -> list[Any]:
+    return list(names)
+
+
+@virtual
+async def test_an_answer_is_that_of_the_frame_that_it_names() -> None:
+    found: list[tuple[Any, int]] = []
+    stream = ProduceStream(
+        cast(Any, AnswersBackwards(3)),
+        lambda address, batches, answer: found.append((batches[0], cast(Any, answer).results[0].base_offset)),
+        Producing(ProducerSettings()).call,
+    )
+    running = asyncio.create_task(stream.run())
+    for name in ("first", "second", "third"):
+        stream.send(SentFrame(Frame(pb.ProduceHeader(), []), batches_named(name), 0.0, 30.0))
+    await asyncio.sleep(1.5)
+    oldest = stream.oldest()
+    assert oldest is not None
+    assert oldest.batches == ["first"]
+    await running
+    assert found == [("third", 3), ("second", 2), ("first", 1)]
+
+
+class AnswersAnother(AnswersSome):
+    async def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
+        async for request in requests:
+            yield pb.ProduceResponse(number=request.header.number + 1)
+
+
+def test_an_answer_to_a_frame_that_was_not_sent_ends_the_stream() -> None:
+    ((at_s, error),) = run_virtual(lambda: answers_to(AnswersAnother(0), (30.0,)))
+    assert at_s == 0.0
+    assert isinstance(error, LedgerMQError)
+    assert "which it did not receive" in str(error)
+
+
+@virtual
+async def test_a_bundle_has_some_of_the_frames_of_a_stream_and_leaves_room_for_others() -> None:
+    stream = ProduceStream(cast(Any, AnswersSome(0)), lambda *_: None, Producing(ProducerSettings()).call)
+    sent = 0
+    for bundle in range(1, 10):
+        while stream.has_room(bundle):
+            stream.send(SentFrame(Frame(pb.ProduceHeader(), []), [], 0.0, 30.0, bundle))
+            sent += 1
+        assert sent == min(FRAMES_IN_FLIGHT_MAX, bundle * FRAMES_OF_BUNDLE_MAX)
+    assert not stream.has_room()
+
+
+@virtual
+async def test_a_stream_is_slow_while_its_answers_are() -> None:
+    stream = ProduceStream(cast(Any, AnswersSome(20)), lambda *_: None, Producing(ProducerSettings()).call)
+    running = asyncio.create_task(stream.run())
+    assert not stream.is_slow
+    stream.send(SentFrame(Frame(pb.ProduceHeader(), []), [], asyncio.get_running_loop().time(), 30.0))
+    await asyncio.sleep(1.5)
+    assert stream.is_slow
+    stream.give_up()
+    await running
 
 
 @virtual

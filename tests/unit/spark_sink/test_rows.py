@@ -19,7 +19,6 @@ from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import InvalidRecord, MessageTooLarge, PublishNotAccepted, UnknownPartition, UnknownTopic
 from ledgermq.sources import Sources
 from ledgermq_spark.sink.rows.collecting import PART_BYTES, Collector
-from ledgermq_spark.sink.rows.key_hash import partitions_of_keys
 from ledgermq_spark.sink.rows.rows import Routed, RowRouter
 from tests.virtual_time import virtual_sources
 
@@ -53,14 +52,6 @@ def route(topics: Topics, topic: str, *batches: pa.RecordBatch) -> list[Routed]:
         return [routed for batch in batches for routed in await router.route(batch)]
 
     return run(work())
-
-
-@given(st.lists(st.none() | st.binary(max_size=40), min_size=1, max_size=60), st.integers(1, 20), st.integers(0, 5))
-def test_many_keys_at_once_go_where_each_would_go(keys: list[bytes | None], partitions: int, skipped: int) -> None:
-    column = pa.array(keys, pa.binary()).slice(min(skipped, len(keys) - 1))
-    found = partitions_of_keys(column, partitions)
-    for key, number in zip(column.to_pylist(), found, strict=True):
-        assert key is None or number == partition_of_key(key, partitions)
 
 
 ROW = st.tuples(

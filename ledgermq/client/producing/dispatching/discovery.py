@@ -70,6 +70,10 @@ class Discovery:
             self.refresh(queue.at.topic)
         return address
 
+    def bundle(self, queue: PartitionQueue) -> int:
+        """Return the bundle of the partition, as far as known: the batches of a bundle are stored in order."""
+        return self._routing.bundle(*queue.at)
+
     def refresh(self, name: str, *, avoid: str | None = None) -> None:
         """Look up the topic in the next turn, at broker `avoid` last."""
         if name not in self._asking:

@@ -23,7 +23,7 @@ from ledgermq.client.connection.routing import UNKNOWN_TOPIC_GRACE_S, ask_at_s
 from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.buffering.send_buffer import SendBuffer
 from ledgermq.client.producing.dispatching.discovery import Discovery
-from ledgermq.client.producing.dispatching.produce_stream import Answer, ProduceStream, SentFrame
+from ledgermq.client.producing.dispatching.produce_stream import ANY_BUNDLE, Answer, ProduceStream, SentFrame
 from ledgermq.client.producing.exclusive import Exclusive
 from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.partition_queue import PartitionQueue
@@ -57,9 +57,13 @@ one, or after its first record.
 """
 
 
+Lane = tuple[str, int]
+"""Where a frame travels: the broker, and the bundle of all its batches or ANY_BUNDLE."""
+
+
 @dataclass(slots=True)
 class Draft:
-    """A frame in the making for one broker."""
+    """A frame in the making."""
 
     payload: list[bytes] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
@@ -121,7 +125,7 @@ class Dispatcher:
         not_before_s, linger_s = self._linger()
         for stream in self._streams.values():
             stream.look()
-        drafts: dict[str, Draft] = {}
+        drafts: dict[Lane, Draft] = {}
         due_s: list[float] = []
         without_session: list[PartitionQueue] = []
         answers_to_s = now_s if now_s <= self._due_s + LATE_S else self._turned_s
@@ -142,8 +146,8 @@ class Dispatcher:
             self._heed_silence(queue, now_s, due_s)
         self._discovery.open_sessions(group, without_session)
         self._discovery.refresh_old()
-        for address, draft in drafts.items():
-            self._ship(group, address, draft, now_s)
+        for lane, draft in drafts.items():
+            self._ship(group, lane, draft, now_s)
         self._suspect(now_s, due_s)
         self._discovery.ask(group)
         # A moment later, because timers may fire a moment early.
@@ -203,13 +207,13 @@ class Dispatcher:
             # A moment later, so that a batch on its way ends at its own deadline first.
             due_s.append(max(now_s + 0.05, born_s + self._settings.delivery_timeout_s + 0.001))
 
-    def _draft(self, group: asyncio.TaskGroup, queue: PartitionQueue, now_s: float, drafts: dict[str, Draft]) -> None:
+    def _draft(self, group: asyncio.TaskGroup, queue: PartitionQueue, now_s: float, drafts: dict[Lane, Draft]) -> None:
         while (batch := queue.next_to_send(now_s)) is not None:
             if (gap := queue.gap_before(batch)) is not None:
                 self._buffer.give_up(queue.abandon(gap))
                 return
             owner = self._discovery.owner(queue)
-            if owner is None or not self._stream(group, owner).has_room():
+            if owner is None or (lane := self._lane(group, owner, queue, drafts)) is None:
                 return
             self._publishing.prepare(batch)
             if (refusal := encoding_error(batch)) is not None:
@@ -217,7 +221,7 @@ class Dispatcher:
                 self._buffer.give_up(queue.failed(batch, refusal, now_s))
                 return
             data = batch.encode()
-            draft = drafts.setdefault(owner, Draft())
+            draft = drafts.setdefault(lane, Draft())
             if not draft.fits(data, self._settings.request_bytes_max):
                 self._wake.set()  # Send what is complete, then continue.
                 return
@@ -227,6 +231,15 @@ class Dispatcher:
             draft.entries.append(self._publishing.entry(batch, queue.session))
             draft.payload.append(data)
             draft.size += len(data)
+
+    def _lane(
+        self, group: asyncio.TaskGroup, owner: str, queue: PartitionQueue, drafts: Mapping[Lane, Draft]
+    ) -> Lane | None:
+        """Return the frame that a batch of the queue travels in; None: there is no room for one."""
+        stream = self._stream(group, owner)
+        lane = owner, self._discovery.bundle(queue) if stream.is_slow else ANY_BUNDLE
+        made = sum(other[0] == owner and other != lane for other in drafts)
+        return lane if stream.has_room(lane[1], made) else None
 
     def _suspect(self, now_s: float, due_s: list[float]) -> None:
         """Look up the owners again: a broker that is slow to answer may stand still while another
@@ -260,7 +273,7 @@ class Dispatcher:
             group.create_task(stream.run())
         return stream
 
-    def _ship(self, group: asyncio.TaskGroup, address: str, draft: Draft, now_s: float) -> None:
+    def _ship(self, group: asyncio.TaskGroup, lane: Lane, draft: Draft, now_s: float) -> None:
         if not draft.batches:
             return
         frame = self._publishing.frame(draft.entries, draft.payload)
@@ -269,7 +282,8 @@ class Dispatcher:
         # set its deadline.
         left_s = max(oldest_s + self._settings.delivery_timeout_s - now_s, ATTEMPT_S_MIN)
         deadline_s = now_s + min(self._settings.request_timeout_s, left_s)
-        self._stream(group, address).send(SentFrame(frame, draft.batches, now_s, deadline_s))
+        address, bundle = lane
+        self._stream(group, address).send(SentFrame(frame, draft.batches, now_s, deadline_s, bundle))
 
     def _answered(self, address: str, batches: Sequence[Batch], answer: Answer) -> None:
         if not isinstance(answer, LedgerMQError) and len(answer.results) != len(batches):

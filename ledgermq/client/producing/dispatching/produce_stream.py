@@ -1,5 +1,7 @@
-"""One stream of produce, or stage, requests to one broker: sends frames and receives answers, in the same
-order, several at once.
+"""One stream of produce, or stage, requests to one broker: sends frames and receives answers, several at once.
+
+Frames have numbers, and each answer names its frame; those of a broker of an earlier release have none, and
+come in the order of the frames.
 
 Invariants: every frame given to `send` is answered exactly once through `on_answer`, with a
 response or an error. The oldest frame has a deadline; when it passes, the stream ends and all its
@@ -9,7 +11,7 @@ frames fail. A stream that ended is never used again.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -22,15 +24,29 @@ from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import Frame
 from ledgermq.runtime.tasks import end
 
-FRAMES_IN_FLIGHT_MAX = 8
+FRAMES_IN_FLIGHT_MAX = 32
+"""Of a stream."""
+FRAMES_OF_BUNDLE_MAX = 8
+"""Frames with batches of one bundle that may be without an answer."""
+SLOW_S = 0.02
+"""From this time of an answer on, the batches of each bundle travel in separate frames: then a slow put of one
+bundle delays nothing else. Below it, more frames would only cost processor time.
+"""
+TIME_WEIGHT = 0.2
+"""Of the last answer in the mean time of answers."""
+ANY_BUNDLE = -1
+"""Of a frame with batches of any bundles."""
 
 
 @dataclass(frozen=True, slots=True)
 class SentFrame:
+    """`bundle`: that of all its batches, or ANY_BUNDLE."""
+
     frame: Frame[Any]
     batches: Sequence[Batch]
     sent_s: float
     deadline_s: float
+    bundle: int = ANY_BUNDLE
 
 
 Answer = Response | LedgerMQError
@@ -49,7 +65,12 @@ class ProduceStream:
         self._connection = connection
         self._on_answer = on_answer
         self._call = call
-        self._waiting: deque[SentFrame] = deque()
+        self._waiting: dict[int, SentFrame] = {}
+        """By number, the oldest first."""
+        self._number = 0
+        self._of_bundle: Counter[int] = Counter()
+        self._answer_s = 0.0
+        """A moving mean of the time of answers."""
         self._outgoing: asyncio.Queue[Frame[Any] | None] = asyncio.Queue(FRAMES_IN_FLIGHT_MAX)
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when there is an earlier deadline now, or the stream was ended."""
@@ -64,8 +85,13 @@ class ProduceStream:
         """When other brokers were last queried whether the broker is still the owner."""
 
     def oldest(self) -> SentFrame | None:
-        """The frame whose answer is next."""
-        return self._waiting[0] if self._waiting else None
+        """Return the frame that has waited longest for its answer."""
+        return next(iter(self._waiting.values()), None)
+
+    @property
+    def is_slow(self) -> bool:
+        """Return whether answers take so long that frames are made by bundle."""
+        return self._answer_s >= SLOW_S
 
     def give_up(self) -> None:
         """End the stream before its deadline: other brokers report that the broker lost its
@@ -80,13 +106,24 @@ class ProduceStream:
         """
         self.outdated = self.outdated or self._connection.credential() != self._credential
 
-    def has_room(self) -> bool:
-        return not self.ended and not self.outdated and len(self._waiting) < FRAMES_IN_FLIGHT_MAX
+    def has_room(self, bundle: int = ANY_BUNDLE, before: int = 0) -> bool:
+        """Return whether a frame with batches of this bundle, or of any, may be sent now, and `before` it frames of
+        other bundles.
+        """
+        return (
+            not self.ended
+            and not self.outdated
+            and len(self._waiting) + before < FRAMES_IN_FLIGHT_MAX
+            and self._of_bundle[bundle] < FRAMES_OF_BUNDLE_MAX
+        )
 
     def send(self, sent: SentFrame) -> None:
         """Send a frame; needs `has_room()`."""
-        assert self.has_room(), "frames in flight are bounded"
-        self._waiting.append(sent)
+        assert self.has_room(sent.bundle), "frames in flight are bounded"
+        self._number += 1
+        sent.frame.header.number = self._number
+        self._waiting[self._number] = sent
+        self._of_bundle[sent.bundle] += 1
         self._outgoing.put_nowait(sent.frame)
         self._heed_deadline()
 
@@ -105,7 +142,7 @@ class ProduceStream:
             self.ended = True
             self._end_requests()
             while self._waiting:
-                self._on_answer(self.address, self._waiting.popleft().batches, error)
+                self._on_answer(self.address, self._waiting.pop(next(iter(self._waiting))).batches, error)
 
     async def _read(self) -> None:
         # BrokerApi promises an iterator; all our implementations are generators, which must be closed.
@@ -129,16 +166,27 @@ class ProduceStream:
         One task receives all answers, and passes each to its caller directly.
         """
         async for response in responses:
-            if not self._waiting:
-                raise LedgerMQError(f"{self.address} sent more answers than it received requests")
-            sent = self._waiting.popleft()
+            sent = self._take(response.number)
             self._heed_deadline()
             self._on_answer(self.address, sent.batches, response)
         raise Unavailable(f"{self.address} ended the stream")
 
+    def _take(self, number: int) -> SentFrame:
+        """Take out the frame that is answered. Raises LedgerMQError if there is none."""
+        if not self._waiting:
+            raise LedgerMQError(f"{self.address} sent more answers than it received requests")
+        sent = self._waiting.pop(number or next(iter(self._waiting)), None)
+        if sent is None:
+            raise LedgerMQError(
+                f"{self.address} answered request {number}, which it did not receive, or for a second time"
+            )
+        self._of_bundle[sent.bundle] -= 1
+        self._answer_s += TIME_WEIGHT * (asyncio.get_running_loop().time() - sent.sent_s - self._answer_s)
+        return sent
+
     def _heed_deadline(self) -> None:
         """Take up the deadline of the oldest frame: `_watch` looks at it by then."""
-        if self._waiting and self._waiting[0].deadline_s < self._watched_s:
+        if (oldest := self.oldest()) is not None and oldest.deadline_s < self._watched_s:
             self._wake()
 
     async def _watch(self, answers: asyncio.Task[None], lost: asyncio.Task[bool]) -> None:
@@ -152,7 +200,8 @@ class ProduceStream:
         if self._woken.done():
             self._woken = loop.create_future()
         now = loop.time()
-        self._watched_s = self._waiting[0].deadline_s if self._waiting else float("inf")
+        oldest = self.oldest()
+        self._watched_s = oldest.deadline_s if oldest is not None else float("inf")
         if self._watched_s <= now:
             raise DeadlineExceeded(f"{self.address} did not answer a produce request in time")
         timeout_s = self._watched_s - now if self._waiting else None

@@ -23,7 +23,7 @@ from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.partition.phases import Numbering
 from ledgermq.client.producing.partition.sessions import EncodedBatch
 from ledgermq.client.producing.publishing import Publishing
-from ledgermq.client.settings.partitioner import KeylessPartition, partition_of_key
+from ledgermq.client.settings.partitioner import KeylessPartition, partition_of_key, partitions_of_keys
 from ledgermq.client.settings.producers import ChosenCompression, ProducerSettings
 from ledgermq.errors import InvalidRecord, MessageTooLarge
 from ledgermq.protocol.batches.records import data_bytes_at_most, largest_record_bytes, timestamps_of
@@ -384,10 +384,8 @@ class TopicQueues:
     def _by_keys(self, rows: pa.RecordBatch, keys: pa.Array) -> list[tuple[int, pa.RecordBatch]]:
         """Return the rows of each partition, in their order. Each different key is looked at once."""
         different = keys.dictionary_encode()
-        of_key = pa.array(
-            [self._partition((key, *_NO_KEY[1:]), None) for key in different.dictionary.to_pylist()], pa.int32()
-        )
-        numbers = of_key.take(different.indices)
+        places = partitions_of_keys(different.dictionary, partitions_in(0, self._levels, len(self.queues)))
+        numbers = pc.multiply(places, self._levels).take(different.indices)  # all of the lowest level
         if numbers.null_count:
             numbers = numbers.fill_null(self._partition(_NO_KEY, None))
         order = pc.array_sort_indices(numbers)  # a stable one

@@ -31,10 +31,10 @@ from ledgermq.client.producing.buffering.works import Adds, Prepared
 from ledgermq.client.producing.delivery import BatchDelivery, Delivery, OnDelivery, Outcome, Place, Refused
 from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.partition.sessions import EncodedBatch
+from ledgermq.client.producing.routing.places_of_keys import PlacesOfKeys
 from ledgermq.client.producing.routing.topic_queues import TopicQueues
 from ledgermq.client.producing.routing.unrouted import typed
 from ledgermq.client.producing.sending.lifetime import Lifetime
-from ledgermq.client.settings.partitioner import partition_of_key
 from ledgermq.errors import InvalidRecord, UnknownPartition, UnknownTopic
 
 
@@ -110,16 +110,20 @@ class Adding(Lifetime):
         if key is None and partition is None:
             batch = self._open.get(topic)
         else:
-            queues = self._keyed.get(topic)
-            if queues is None:
+            places = self._keyed.get(topic)
+            if places is None:
                 return None
-            if type(key) is not bytes:
-                key = as_bytes("key", key)
+            if places.count != len(places.queues):
+                places.renew()
             if partition is None:
-                partition = partition_of_key(key, len(queues))
-            elif type(partition) is not int or not 0 <= partition < len(queues):
-                return None
-            batch = queues[partition].open
+                key, queue = places[
+                    key if type(key) is str or type(key) is bytes else cast(bytes, as_bytes("key", key))
+                ]
+            else:
+                if type(partition) is not int or not 0 <= partition < places.count:
+                    return None
+                key, queue = as_bytes("key", key), places.queues[partition]
+            batch = queue.open
         if batch is None or (tag is not None and not (type(tag) is str and tag.isascii())):
             return None
         if headers is not None and not isinstance(headers, dict | list | tuple):
@@ -128,7 +132,8 @@ class Adding(Lifetime):
             value = as_bytes("value", value)
         pairs = None if headers is None else checked_headers(headers)
         row = (key, value, pairs, self._sources.now_us(), tag)
-        size, buffer = row_bytes(row), self._buffer
+        size = row_bytes(row) if pairs else (len(key) if key else 0) + (len(value) if value else 0)
+        buffer = self._buffer
         held_bytes = buffer.held_bytes + size + ROW_OVERHEAD_BYTES
         if batch.data_bytes + size > batch.row_bytes_max or held_bytes > limit_bytes:
             return None
@@ -178,8 +183,9 @@ class Adding(Lifetime):
         takes_rows = joined.row_bytes_max >= 0
         if row[0] is None and partition is None and (takes_rows or row[2] is None):
             self._open[topic] = joined
-        if takes_rows:
-            self._keyed[topic] = queues.queues
+        known = self._keyed.get(topic)
+        if takes_rows and (known is None or known.queues is not queues.queues):
+            self._keyed[topic] = PlacesOfKeys(queues.queues)
 
     def _delayed_producer(self) -> Self:
         if self._exclusive is not None:

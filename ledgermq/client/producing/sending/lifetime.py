@@ -20,8 +20,8 @@ from ledgermq.client.producing.dispatching.discovery import Discovery
 from ledgermq.client.producing.dispatching.dispatcher import Dispatcher
 from ledgermq.client.producing.exclusive import Exclusive
 from ledgermq.client.producing.partition.batch import Batch
-from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.publishing import Producing, Publishing
+from ledgermq.client.producing.routing.places_of_keys import PlacesOfKeys
 from ledgermq.client.producing.routing.topics import ProducerTopics
 from ledgermq.client.producing.spilling.spilling import Spilling
 from ledgermq.client.settings.producers import ProducerSettings
@@ -89,7 +89,7 @@ class Lifetime:
         self._background: asyncio.Task[None] | None = None
         self._open: dict[str, Batch] = {}
         """By topic, the batch that the last record without a key joined; it decides whether it takes more."""
-        self._keyed: dict[str, list[PartitionQueue]] = {}
+        self._keyed: dict[str, PlacesOfKeys] = {}
         """By topic, the queues among which keys choose; their open batches decide likewise."""
         self._takes_plain = settings.serializer is None and not settings.interceptors and settings.on_delivery is None
         """Whether records may take the fast path: values are stored as given, and nothing is called for each."""

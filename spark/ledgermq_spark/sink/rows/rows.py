@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from ledgermq.client.connection.routing import TopicRoute
 from ledgermq.client.producing.arrow.rows import conform
+from ledgermq.client.settings.partitioner import partitions_of_keys
 from ledgermq.errors import (
     InvalidRecord,
     InvalidTopicName,
@@ -28,7 +29,6 @@ from ledgermq.errors import (
 from ledgermq.protocol.batches.records import record_bytes
 from ledgermq.sources import Sources
 from ledgermq_spark.sink.rows.columns import PASSED_OVER
-from ledgermq_spark.sink.rows.key_hash import partitions_of_keys
 
 FindTopic = Callable[[str, bool], Awaitable[TopicRoute]]
 """(name, ask brokers again). Raises UnknownTopic."""
@@ -159,9 +159,8 @@ class RowRouter:
         if keys.null_count == len(keys):
             numbers = np.full(len(chosen), self._turn % topic.partitions, np.int64)
         else:
-            numbers = partitions_of_keys(keys, topic.partitions)
-            numbers[keys.is_null().to_numpy(zero_copy_only=False)] = self._turn % topic.partitions
-            numbers = numbers[chosen]
+            hashed = partitions_of_keys(keys, topic.partitions).fill_null(self._turn % topic.partitions)
+            numbers = hashed.to_numpy().astype(np.int64)[chosen]
         if given is not None and given.null_count < len(given):
             wanted = given.cast(pa.int64()).fill_null(-1).to_numpy()[chosen]
             is_given = given.is_valid().to_numpy(zero_copy_only=False)[chosen]

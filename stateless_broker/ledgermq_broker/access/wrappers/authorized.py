@@ -29,7 +29,7 @@ from ledgermq_broker.access.permissions import Permissions
 from ledgermq_broker.access.state.rules import Operation
 from ledgermq_broker.access.waiting_calls import Call, Guard, judged_until_answered, waits
 from ledgermq_broker.access.wrappers.fetch_positions import FetchPositions, with_partitions
-from ledgermq_broker.access.wrappers.refused_batches import Refusals, allowed_part, answered_in_order, merged
+from ledgermq_broker.access.wrappers.refused_batches import Refusals, allowed_part, judged, merged
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ def _judged(
             return judge(may, frame)
 
     may.check_credential()
-    return answered_in_order(requests, refusals, call)
+    return judged(requests, refusals, call)
 
 
 def _produce_refusals(may: Permissions, frame: Frame[Any]) -> Refusals:

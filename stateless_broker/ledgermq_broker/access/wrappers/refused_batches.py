@@ -1,4 +1,4 @@
-"""Refuse batches of a stream before the broker sees them, and keep its answers in their order."""
+"""Refuse batches of a stream before the broker sees them, and put what was refused into its answers."""
 
 from __future__ import annotations
 
@@ -18,31 +18,35 @@ Refusals = Sequence[pb.Error | None]
 """One for each batch: why it is refused, None if it is allowed."""
 
 
-async def answered_in_order(
+async def judged(
     requests: AsyncIterator[Any],
     judge: Callable[[Frame[Any]], Refusals],
     call: Callable[[AsyncIterator[Any]], AsyncIterator[Any]],
     sender: str = "",
     look: Callable[[Any], None] = lambda answer: None,
 ) -> AsyncIterator[Any]:
-    """Judge each frame when it arrives, call with what is allowed, and yield the answers in the order of
-    the requests. `sender`: for the frames that go on. `look` sees each answer of the call. Raises what `judge`
+    """Judge each frame when it arrives, call with what is allowed, and yield the answers as they come, each by the
+    number of its frame. `sender`: for the frames that go on. `look` sees each answer of the call. Raises what `judge`
     raises, and CorruptFrame.
     """
-    refused: deque[Refusals | None] = deque()
+    refused: dict[int, deque[Refusals | None]] = {}
+    """By number of the frame. Frames without a number are answered in their order."""
 
     async def allowed() -> AsyncIterator[Any]:
         async for frame in requests:
             refusals = judge(frame)
             if is_refused := any(refusal is not None for refusal in refusals):
                 frame = allowed_part(frame, refusals)
-            refused.append(refusals if is_refused else None)
+            refused.setdefault(frame.header.number, deque()).append(refusals if is_refused else None)
             yield replace(frame, sender=sender) if sender else frame
 
     async with aclosing(call(allowed())) as answers:  # type: ignore[type-var]
         async for answer in answers:
             look(answer)
-            refusals = refused.popleft()
+            of_number = refused[answer.number]
+            refusals = of_number.popleft()
+            if not of_number:
+                del refused[answer.number]
             yield answer if refusals is None else merged(answer, refusals)
 
 
@@ -76,4 +80,4 @@ def merged(answer: Any, refusals: Refusals) -> Any:
     own = iter(answer.results)
     kind = answer.DESCRIPTOR.fields_by_name["results"].message_type._concrete_class
     results = [next(own) if refusal is None else kind(error=refusal) for refusal in refusals]
-    return type(answer)(results=results)
+    return type(answer)(results=results, number=answer.number)

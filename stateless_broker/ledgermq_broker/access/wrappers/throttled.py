@@ -38,7 +38,7 @@ from ledgermq_broker.access.state.quotas import ANONYMOUS, RATES, Limit
 from ledgermq_broker.access.state.rules import hash_of
 from ledgermq_broker.access.state.usage import Account, Excess, OpenTransaction
 from ledgermq_broker.access.wrappers.fetch_positions import FetchPositions, with_partitions
-from ledgermq_broker.access.wrappers.refused_batches import Refusals, answered_in_order, merged
+from ledgermq_broker.access.wrappers.refused_batches import Refusals, judged, merged
 
 SEARCH_PAUSE_MS = 100
 HELD_S_MAX = 2.0
@@ -121,7 +121,7 @@ class ThrottledService(UnaryCalls):
         judge: Callable[[Any], Refusals],
         call: Callable[[AsyncIterator[Any]], AsyncIterator[Any]],
     ) -> AsyncIterator[Any]:
-        return answered_in_order(requests, judge, call, self._sender, self._note_shares)
+        return judged(requests, judge, call, self._sender, self._note_shares)
 
     async def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:
         """Serve a stream. While it is held back it occupies nothing in the broker: the stream inside is
