@@ -23,10 +23,10 @@ WATCHED = {
     "50 MB/s": Load(seconds=10, megabytes_per_s=50),
 }
 NAMES = {STANDARD: "S3 Standard", EXPRESS: "S3 Express"}
-RATES = (5.0, 20.0, 50.0, 100.0, 200.0)
-KEYED_RATES = (5.0, 20.0)
+RATES = {STANDARD: (5.0, 20.0, 50.0, 100.0), EXPRESS: (5.0, 50.0)}
+KEYED_RATES = {STANDARD: (5.0, 20.0), EXPRESS: (5.0,)}
 """One record a batch: more takes minutes to simulate."""
-SECONDS, SETTLING_S = 3.0, 1.0
+SECONDS, SETTLING_S = 2.0, 1.0
 
 
 def stages() -> list[str]:
@@ -60,7 +60,7 @@ def openmessaging() -> list[str]:
     head = "| store, MB/s | acknowledged, p50 / p99 ms | seen, p50 / p99 ms | PUTs a GiB | $ a GiB |"
     lines = [head, "|---" * 5 + "|"]
     for distance, name in NAMES.items():
-        for keyed, rates in ((False, RATES), (True, KEYED_RATES)):
+        for keyed, rates in ((False, RATES[distance]), (True, KEYED_RATES[distance])):
             for rate in rates:
                 kind = f"{name}, {rate:g}{', keys' if keyed else ''}"
                 print(f"the shape of OpenMessaging: {kind}", file=sys.stderr)

@@ -143,6 +143,10 @@ class Reads(Term):
         """Wait until a partition reaches beyond its offset, or the term has ended."""
         await self._ledger.waiters.until_grown(positions)
 
+    def has_news(self, key: PartitionId, offset: int) -> bool:
+        """Return whether `wait_for_data` would return at once for this position."""
+        return self._ledger.waiters.has_news(key, offset)
+
     async def internal_state(self, wanted: Sequence[tuple[Topic, Sequence[int]]]) -> dict[PartitionId, LatestRecords]:
         """Return the latest records of partitions of internal topics; the snapshot is read once for
         all of them.

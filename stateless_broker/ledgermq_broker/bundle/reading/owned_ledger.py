@@ -175,9 +175,13 @@ class RecordWaiters(Waiters[PartitionId]):
         super().__init__()
         self._end_of = end_of
 
+    def has_news(self, key: PartitionId, offset: int) -> bool:
+        """Return whether a partition has something for a reader at this offset, or the term is over."""
+        return self.closed or self._end_of(key) > offset
+
     async def until_grown(self, positions: Mapping[PartitionId, int]) -> None:
         """Wait until a partition can be read beyond its offset, or when `close` was called; at
         once if that is already so.
         """
-        while not self.closed and not any(self._end_of(key) > offset for key, offset in positions.items()):
+        while not (self.closed or any(self.has_news(key, offset) for key, offset in positions.items())):
             await self.wait(positions.keys())

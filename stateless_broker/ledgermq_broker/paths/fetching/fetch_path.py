@@ -23,7 +23,7 @@ from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.filter_functions.judging import BatchPlace, FilterFunctions, Judgement, NoFilterFunctions
 from ledgermq_broker.logs import get_logger, logs_debug
 from ledgermq_broker.metadata.followed import Lookup, Metadata
-from ledgermq_broker.paths.fetching.fetched import Cursor, Found, advance, is_news, pieces
+from ledgermq_broker.paths.fetching.fetched import Cursor, Found, advance, is_news, news_first, pieces
 from ledgermq_broker.paths.fetching.giving_way import GivingWay
 from ledgermq_ledger import keys
 from ledgermq_ledger.keys import PartitionId
@@ -40,6 +40,10 @@ TAGS_MAX = 256
 JUDGE_S = 1.0
 """How long functions judge batches of a partition for one answer; at least one batch is judged."""
 STREAM_WAIT_S = 30.0
+LOOK_AT_ALL_S = 1.0
+"""A stream looks at its partitions without news at this interval, for what no record tells: that a topic is deleted, or
+takes no readers. Otherwise a reader of many partitions would cost a look at each for every record of one of them.
+"""
 ROOM_WAIT_S = 5.0
 """A reader for which there is no room gets the ends of its partitions at this interval, as a sign
 that the broker still serves it.
@@ -117,11 +121,20 @@ class FetchPath:
         cursors = _cursors(request, is_stream=True)
         room_until = 0.0
         way, is_behind = self._give_way(), False
+        look_at_all_s = 0.0
         with self._reader(cursors) as reader:
             while cursors:
                 if is_behind:
                     await way.give_way()
-                found, had_room = await self._next_answer(reader, cursors, request, room_until)
+                now_s, looked_at = asyncio.get_running_loop().time(), len(cursors)
+                if now_s < look_at_all_s:
+                    cursors, looked_at = news_first(cursors, self._is_still)
+                else:
+                    look_at_all_s = now_s + LOOK_AT_ALL_S
+                if not looked_at:
+                    await self._wait(cursors, now_s + STREAM_WAIT_S)
+                    continue
+                found, had_room = await self._next_answer(reader, cursors[:looked_at], request, room_until)
                 room_until = asyncio.get_running_loop().time() + ROOM_WAIT_S
                 is_empty = not any(part.header.batches or part.header.next_offset for part in found)
                 news = [part for part, cursor in zip(found, cursors, strict=False) if is_news(part, cursor)]
@@ -144,6 +157,14 @@ class FetchPath:
                 reader.rest()
                 if cursors and is_empty and had_room:
                     await self._wait(cursors, asyncio.get_running_loop().time() + STREAM_WAIT_S)
+
+    def _is_still(self, cursor: Cursor) -> bool:
+        """Return whether a look at the partition would find what the last one has found."""
+        if cursor.topic is None or cursor.bundle is None or cursor.offset < cursor.high_watermark:
+            return False
+        owner = self._ownership.opened.get(cursor.bundle)
+        key = PartitionId(cursor.topic.id, cursor.partition)
+        return owner is not None and not owner.has_news(key, cursor.high_watermark)
 
     def _reader(self, cursors: Sequence[Cursor], *, once: bool = False) -> AnswerReader:
         """Return the caller's reader of the budget. Brokers that follow internal topics also fetch;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ledgermq.buffers import Buffer
@@ -66,6 +66,15 @@ def is_news(part: Found, cursor: Cursor) -> bool:
     return (
         bool(header.batches or header.next_offset) or header.HasField("error") or header.high_watermark > cursor.shown
     )
+
+
+def news_first(cursors: Sequence[Cursor], is_still: Callable[[Cursor], bool]) -> tuple[list[Cursor], int]:
+    """Return the cursors, those with news first, and how many these are. Both parts keep their order."""
+    news: list[Cursor] = []
+    still: list[Cursor] = []
+    for cursor in cursors:
+        (still if is_still(cursor) else news).append(cursor)
+    return news + still, len(news)
 
 
 def advance(cursor: Cursor, part: Found) -> None:
