@@ -15,7 +15,7 @@ from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.delta.names import is_in_a_log
 from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.tables.registrar import LOG_CHECKPOINT_EVERY, Registrar
+from ledgermq_ledger.tables.registrar import Registrar
 from ledgermq_ledger.topics.tables import holds_too_much
 from ledgermq_ledger.topics.topic import Topic
 
@@ -80,7 +80,7 @@ class TableFollower:
         sources: Sources,
         now_s: Callable[[], float],
         state: TableState | None = None,
-        log_checkpoint_every: int = LOG_CHECKPOINT_EVERY,
+        log_checkpoint_every: int | None = None,
     ) -> None:
         self.topic = topic
         self.state = state or TableState(topic.name, now_s, now_s(), "it was not looked at yet")

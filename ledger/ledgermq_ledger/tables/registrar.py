@@ -66,8 +66,8 @@ class _Unknown(Exception):
 
 
 class Registrar:
-    """`topic`: a living one with a table, as the catalog has it. `log_checkpoint_every`: see
-    `LOG_CHECKPOINT_EVERY`.
+    """`topic`: a living one with a table, as the catalog has it. `log_checkpoint_every`: versions
+    between two checkpoints of the table's log; None: `LOG_CHECKPOINT_EVERY`.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Registrar:
         cluster: ClusterSettings,
         topic: Topic,
         sources: Sources,
-        log_checkpoint_every: int = LOG_CHECKPOINT_EVERY,
+        log_checkpoint_every: int | None = None,
     ) -> None:
         self._store, self._cluster, self._sources = store, cluster, sources
-        self._log_checkpoint_every = log_checkpoint_every
+        self._log_checkpoint_every = log_checkpoint_every or LOG_CHECKPOINT_EVERY
         self._set = topic
         self._keep_ms = topic.settings.table_keep_ms
         generation = (topic.id, topic.settings.table_generation)
