@@ -186,6 +186,8 @@ TOPIC_TEXTS = {
     "min.cleanable.dirty.ratio": "0.25",
     "message.timestamp.type": "LogAppendTime",
     "priority.levels": "3",
+    "value.schema.framing": "header",
+    "value.validate": "id",
 }
 
 

@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -29,6 +28,7 @@ from ledgermq_ledger.parquet.files.typed_files import versions_of
 from ledgermq_ledger.tables.table_log import TableLog
 from ledgermq_ledger.topics.settings import check_together, parse_settings
 from tests.stores.backends import file_store
+from tests.unit.parquet.duckdb_process import answers
 from tests.virtual_time import virtual
 from tests.worlds.roots import NoTasks, Root, parquet_keys
 from tests.worlds.set_tables import registrar, set_table
@@ -125,7 +125,8 @@ async def test_old_and_new_files_are_read_as_one_by_plain_readers(tmp_path: Path
     folder = tmp_path / "parquet/topic=t/partition=0"
     wanted = [{"amount": 1, "city": None}, {"amount": 2**40, "city": "Bonn"}, {"amount": 3, "city": None}]
     query = f"select value_typed from read_parquet('{folder}/*.parquet', union_by_name=true) order by \"offset\""
-    assert [row[0] for row in duckdb.sql(query).fetchall()] == wanted
+    (found_by_duckdb,) = answers(query)
+    assert [row[0] for row in found_by_duckdb] == wanted
     newest = max(folder.glob("*.parquet"))
     found = ds.dataset(folder, schema=pq.read_schema(newest)).to_table().sort_by("offset")
     assert found["value_typed"].to_pylist() == wanted
