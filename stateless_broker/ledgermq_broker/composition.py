@@ -46,6 +46,7 @@ from ledgermq_broker.paths.fetching.fetch_path import FetchPath
 from ledgermq_broker.paths.fetching.giving_way import GivingWay
 from ledgermq_broker.paths.produce_path import ProducePath
 from ledgermq_broker.paths.received_batches import BatchChecks
+from ledgermq_broker.paths.value_checks import ValueChecks
 from ledgermq_broker.queues.shares import QUEUES
 from ledgermq_broker.schemas.path import SchemaPath
 from ledgermq_broker.service import BrokerService, ClusterPath, service_of
@@ -192,7 +193,8 @@ class Composition:
             self.alarms.add(lambda: sorted(copies.damaged.values()))
 
     def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
-        checks = BatchChecks(run_blocking, self._check_backlog, self.context.append_now_us)
+        values = ValueChecks(self.metadata, run_blocking)
+        checks = BatchChecks(run_blocking, self._check_backlog, self.context.append_now_us, values.check)
         window = FairWindow(shared_within_s(self.context.store.url))
         produce_path = ProducePath(self.metadata, self.ownership, checks, self.context.metrics, window)
         self._fetch_path = self._new_fetch_path()

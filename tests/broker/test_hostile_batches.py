@@ -14,6 +14,7 @@ from ledgermq.protocol.batches.batch_header import walk_batch
 from ledgermq.protocol.batches.records import SCHEMA
 from ledgermq.protocol.frames import Frame, decode_produce, encode_frame
 from ledgermq_broker.paths.received_batches import DECODED_BYTES_MAX, INLINE_BYTES_MAX, BatchChecks
+from ledgermq_ledger.topics.topic import Topic
 from tests.broker.cluster import Cluster, batch_header, encoded, in_cluster
 from tests.worlds.batches import BUFFERS, batch_of, get_pair, serialize
 
@@ -26,6 +27,10 @@ ROW = {
 }
 GOOD = serialize(batch_of([ROW, ROW]))
 YEAR_10_000_US = 253_402_300_800_000_000
+
+
+async def takes_all(topic: Topic, records: pa.RecordBatch) -> None:
+    """Check no values, as of a topic that does not ask for it."""
 
 
 def with_content(buffer: int, content: bytes) -> bytes:
@@ -136,7 +141,7 @@ async def test_a_batch_that_takes_long_to_decompress_does_not_block_the_loop() -
         ran.append(step)
         return step()
 
-    checks = BatchChecks(run, lambda topic, partition: None, lambda: 0)
+    checks = BatchChecks(run, lambda topic, partition: None, lambda: 0, takes_all)
     small, large = batch_of([{"value": bytes(1000)}]), batch_of([{"value": bytes(INLINE_BYTES_MAX)}])
     for batch, compression, blocking in ((small, "zstd", 0), (large, None, 0), (large, "lz4", 1), (large, "zstd", 2)):
         data = memoryview(serialize(batch, compression=compression))

@@ -27,7 +27,6 @@ from ledgermq_broker.access.state.quotas import Limit, Quota, StoredQuota, Subje
 from ledgermq_broker.access.state.records import (
     StoredRule,
     StoredToken,
-    Unreadable,
     decode_quota,
     decode_rule,
     decode_token,
@@ -40,6 +39,7 @@ from ledgermq_broker.access.state.records import (
 )
 from ledgermq_broker.access.state.rules import Operation, Principal, Rule
 from ledgermq_broker.ports.grpc_server import _metadata_of
+from ledgermq_ledger.format.versioned import Unreadable
 from tests.broker.access import RULES, token
 from tests.broker.cluster import Cluster, cluster_of
 from tests.fuzz.mutation import filled, mutate_fields

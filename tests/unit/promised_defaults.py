@@ -113,6 +113,7 @@ TOPIC: dict[str, Any] = {
     "value.schema.subject": "",
     "value.schema.framing": "confluent",
     "value.schema.version": 0,
+    "value.validate": "none",
     "delete.action": "delete",
     "delete.when": NOT_SET,
     "delete.when.timezone": "UTC",

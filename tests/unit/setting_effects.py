@@ -111,6 +111,7 @@ TOPIC = {
     "value.schema.subject": "unit/parquet/test_typed_files.py::test_a_file_has_the_struct_after_the_tag_and_raw_values_as_they_came",
     "value.schema.framing": "unit/parquet/test_typed_files.py::test_a_topic_without_a_schema_yet_has_reasons_only",
     "value.schema.version": "unit/parquet/test_typed_files.py::test_bare_values_are_of_the_version_that_is_set",
+    "value.validate": "broker/test_value_checks.py::test_a_value_that_names_no_schema_is_refused_at_each_door",
     "parquet.bloom.key": "unit/parquet/test_odd_rounds.py::test_a_bloom_filter_on_the_key_is_a_setting_of_the_topic",
     "delete.action": "unit/keyed/test_left.py::test_what_was_to_be_archived_stays_until_it_is_deleted_on_demand",
     "delete.when": "unit/keyed/test_expiry.py::test_between_the_times_of_delete_when_no_key_goes",

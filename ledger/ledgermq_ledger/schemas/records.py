@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from google.protobuf.message import DecodeError
-
+from ledgermq_ledger.format.versioned import Unreadable, read_versioned
 from ledgermq_ledger.schemas.fields import NumberedField
 from ledgermq_ledger.schemas.format import ledgermq_schemas_pb2 as fmt
 
@@ -58,13 +57,6 @@ class Counts:
     nonces: tuple[bytes, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A record of a later release, or a damaged one."""
-
-    why: str
-
-
 def schema_key(subject: str, version: int) -> bytes:
     return SCHEMA_PREFIX + f"{subject}/{version}".encode()
 
@@ -101,13 +93,13 @@ def encode_schema(schema: Schema) -> bytes:
 
 def decode_schema(key: bytes, value: bytes) -> Schema | Unreadable:
     try:
-        record = fmt.SchemaRecord.FromString(value)
         subject, _, version = key.removeprefix(SCHEMA_PREFIX).decode().rpartition("/")
         number = int(version)
-    except (DecodeError, ValueError) as error:
+    except ValueError as error:
         return Unreadable(f"not a schema: {error}")
-    if record.version != VERSION:
-        return Unreadable(f"format version {record.version}; this release reads version {VERSION}")
+    record = read_versioned(fmt.SchemaRecord, value, VERSION, "a schema")
+    if isinstance(record, Unreadable):
+        return record
     return Schema(
         subject,
         number,
@@ -135,12 +127,9 @@ def encode_subject(subject: Subject) -> bytes:
 
 
 def decode_subject(value: bytes) -> Subject | Unreadable:
-    try:
-        record = fmt.SubjectRecord.FromString(value)
-    except DecodeError as error:
-        return Unreadable(f"not a subject: {error}")
-    if record.version != VERSION:
-        return Unreadable(f"format version {record.version}; this release reads version {VERSION}")
+    record = read_versioned(fmt.SubjectRecord, value, VERSION, "a subject")
+    if isinstance(record, Unreadable):
+        return record
     return Subject(record.compatibility, record.newest, frozenset(record.deleted), frozenset(record.for_good))
 
 
@@ -150,10 +139,7 @@ def encode_counts(counts: Counts) -> bytes:
 
 
 def decode_counts(value: bytes) -> Counts | Unreadable:
-    try:
-        record = fmt.SchemasRecord.FromString(value)
-    except DecodeError as error:
-        return Unreadable(f"not the counts of schemas: {error}")
-    if record.version != VERSION:
-        return Unreadable(f"format version {record.version}; this release reads version {VERSION}")
+    record = read_versioned(fmt.SchemasRecord, value, VERSION, "the counts of schemas")
+    if isinstance(record, Unreadable):
+        return record
     return Counts(record.ids, record.field_ids, tuple(record.nonces))

@@ -17,7 +17,7 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.hints import did_you_mean
 from ledgermq.protocol.batches.record_rules import TIMESTAMP_AFTER_MS
 from ledgermq.protocol.levels import LEVELS_MAX
-from ledgermq.protocol.naming.schema_ids import CONFLUENT, FRAMINGS
+from ledgermq.protocol.naming.schema_ids import CONFLUENT, FRAMINGS, NONE
 from ledgermq_ledger.cluster import BUNDLES_MAX
 from ledgermq_ledger.schemas.subjects import check_subject_name
 from ledgermq_ledger.topics.archive_location import check_archive_url
@@ -54,6 +54,7 @@ HIDDEN = "hidden"
 HOLDERS = "holders"
 """As compacted; a broker that does not ask this topic who may write to a partition must not own a bundle."""
 DELTA = "delta"
+UNCHECKED, ID, FULL = "none", "id", "full"
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 TRANSACTION_COORDINATORS = "transaction.coordinators"
@@ -202,6 +203,10 @@ class TopicSettings:
     value_schema_version: int = _setting(0, whole(0, 2**31 - 1, "of a version is needed"))
     """The version of the subject that values without a frame have (`value.schema.framing=none`). 0: the newest one.
     """
+    value_validate: str = _setting(UNCHECKED, one_of(UNCHECKED, ID, FULL))
+    """Which values brokers take: none, any; id, those that name a schema of `value.schema.subject`; full, those that
+    can be decoded by it, too, which costs what decoding costs. A batch with another value is refused as a whole.
+    """
     delete_action: str = _setting("delete", one_of("delete", "archive"))
     """What happens to records when retention removes them: delete, or archive to move them to
     `archive.url`.
@@ -336,6 +341,10 @@ def check_together(settings: TopicSettings, partitions: int) -> TopicSettings:
                 "value.schema.subject needs parquet.appended=true: without it files have no field ids, by which typed"
                 " columns are found"
             )
+    if settings.value_validate != UNCHECKED and not settings.value_schema_subject:
+        raise InvalidConfig(f"value.validate={settings.value_validate} needs value.schema.subject")
+    if settings.value_validate == ID and settings.value_schema_framing == NONE:
+        raise InvalidConfig("value.validate=id needs values that name their schema (value.schema.framing)")
     if settings.priority_levels > 1 and settings.keyed:
         raise InvalidConfig(
             "a keyed topic (cleanup.policy) cannot have priority.levels: messages of one key would be in several"

@@ -8,7 +8,7 @@ becomes visible at once or with its transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -35,6 +35,7 @@ from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.log.partitions.producers import ProducerSession
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.log.segments.tag_summary import summary_of
+from ledgermq_ledger.topics.settings import UNCHECKED
 from ledgermq_ledger.topics.topic import Topic
 
 DECODED_BYTES_MAX = 2 * FRAME_PAYLOAD_BYTES_MAX
@@ -46,6 +47,8 @@ INLINE_BYTES_MAX = 256 * 1024
 """Largest size that is decompressed on the event loop, which takes a third of a millisecond; more
 goes to a thread, where it delays no other call.
 """
+
+CheckValues = Callable[[Topic, pa.RecordBatch], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -62,13 +65,19 @@ class Received:
 
 class BatchChecks:
     """`run_blocking` decompresses large batches. `check_backlog` raises an error if a partition takes no batch
-    because of its backlog quota. `now_us`: the time by which timestamps are of the future.
+    because of its backlog quota. `now_us`: the time by which timestamps are of the future. `check_values` raises
+    InvalidRecord for a value that its topic does not take (`value.validate`).
     """
 
     def __init__(
-        self, run_blocking: RunBlocking, check_backlog: Callable[[Topic, int], None], now_us: Callable[[], int]
+        self,
+        run_blocking: RunBlocking,
+        check_backlog: Callable[[Topic, int], None],
+        now_us: Callable[[], int],
+        check_values: CheckValues,
     ) -> None:
         self._run_blocking = run_blocking
+        self._check_values = check_values
         self._check_backlog = check_backlog
         self._now_us = now_us
 
@@ -156,6 +165,8 @@ class BatchChecks:
             header.timestamp_min_us,
             header.timestamp_max_us,
         )
+        if topic.settings.value_validate != UNCHECKED:
+            await self._check_values(topic, records)
         batch = Batch(
             topic_id=topic.id,
             partition=header.partition,

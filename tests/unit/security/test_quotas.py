@@ -19,8 +19,9 @@ from ledgermq_broker.access.state.quotas import (
     checked_limits,
     checked_subject,
 )
-from ledgermq_broker.access.state.records import Unreadable, decode_quota, encode_quota, quota_key, quota_set_of
+from ledgermq_broker.access.state.records import decode_quota, encode_quota, quota_key, quota_set_of
 from ledgermq_broker.access.state.usage import Account, Usages
+from ledgermq_ledger.format.versioned import Unreadable
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

@@ -15,7 +15,6 @@ from ledgermq_broker.access.state.format import ledgermq_security_pb2 as fmt
 from ledgermq_broker.access.state.records import (
     StoredRule,
     StoredToken,
-    Unreadable,
     decode_rule,
     decode_token,
     encode_rule,
@@ -25,6 +24,7 @@ from ledgermq_broker.access.state.records import (
 )
 from ledgermq_broker.access.state.rule_set import RuleSet, literal_prefix, rule_set_of
 from ledgermq_broker.access.state.rules import TOPIC_OPERATIONS, Operation, Principal, Rule, checked_rule
+from ledgermq_ledger.format.versioned import Unreadable
 from tests.virtual_time import virtual_sources
 
 ALICE = Principal("user:alice", frozenset({"ops"}))

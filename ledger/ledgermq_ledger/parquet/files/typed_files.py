@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from ledgermq.errors import FormatNotSupported
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.schemas.records import SCHEMA_PREFIX, Schema, Unreadable, decode_schema
+from ledgermq_ledger.format.versioned import Unreadable
+from ledgermq_ledger.schemas.records import SCHEMA_PREFIX, Schema, decode_schema
 from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.typed.children import Decoders
 from ledgermq_ledger.typed.column import RULES, Subject, TypedColumns, check_rules

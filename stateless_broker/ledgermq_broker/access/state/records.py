@@ -25,6 +25,7 @@ from ledgermq.protocol.naming.tokens import HASH_BYTES
 from ledgermq_broker.access.state.format import ledgermq_security_pb2 as fmt
 from ledgermq_broker.access.state.quotas import Limit, Quota, QuotaSet, StoredQuota, Subject, checked_subject
 from ledgermq_broker.access.state.rules import Principal, Rule, checked_rule
+from ledgermq_ledger.format.versioned import Unreadable, read_versioned
 
 VERSION = 1
 RULE_PREFIX = b"acl/"
@@ -63,13 +64,6 @@ class StoredToken:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A record of a later release, or a damaged one."""
-
-    why: str
-
-
 def rule_key(rule_id: str) -> bytes:
     return RULE_PREFIX + rule_id.encode()
 
@@ -99,12 +93,9 @@ def encode_rule(stored: StoredRule) -> bytes:
 
 def decode_rule(key: bytes, value: bytes) -> StoredRule | Unreadable:
     """Decode a rule. A record whose key is not that of its rule is unreadable, too."""
-    try:
-        record = fmt.RuleRecord.FromString(value)
-    except DecodeError as error:
-        return Unreadable(f"not a rule: {error}")
-    if record.version != VERSION:
-        return Unreadable(f"format version {record.version}; this release reads version {VERSION}")
+    record = read_versioned(fmt.RuleRecord, value, VERSION, "a rule")
+    if isinstance(record, Unreadable):
+        return record
     if record.effect not in (fmt.ALLOW, fmt.DENY):
         return Unreadable(f"unknown effect {record.effect}")
     try:
@@ -136,12 +127,9 @@ def encode_token(stored: StoredToken) -> bytes:
 
 
 def decode_token(key: bytes, value: bytes) -> StoredToken | Unreadable:
-    try:
-        record = fmt.TokenRecord.FromString(value)
-    except DecodeError as error:
-        return Unreadable(f"not a token's record: {error}")
-    if record.version != VERSION:
-        return Unreadable(f"format version {record.version}; this release reads version {VERSION}")
+    record = read_versioned(fmt.TokenRecord, value, VERSION, "a token's record")
+    if isinstance(record, Unreadable):
+        return record
     if len(record.hash) != HASH_BYTES or not record.user:
         return Unreadable("it lacks the hash or the user")
     return StoredToken(
@@ -170,13 +158,13 @@ def decode_quota(key: bytes, value: bytes) -> tuple[Subject, StoredQuota] | Unre
     try:
         principal, _, client_id = key.removeprefix(QUOTA_PREFIX).decode().partition(" ")
         subject = checked_subject(principal, client_id)
-        record = fmt.QuotaRecord.FromString(value)
-    except (DecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         return Unreadable(f"not a quota: {error}")
     except InvalidRequest as error:
         return Unreadable(error.message)
-    if record.version != VERSION:
-        return Unreadable(f"format version {record.version}; this release reads version {VERSION}")
+    record = read_versioned(fmt.QuotaRecord, value, VERSION, "a quota")
+    if isinstance(record, Unreadable):
+        return record
     quota = Quota(**{limit.value: getattr(record, limit.value) for limit in Limit})
     if any(quota.of(limit) < 0 for limit in Limit):
         return Unreadable("a limit is negative")

@@ -19,11 +19,11 @@ from ledgermq_broker.access.state.records import (
     TOKEN_PREFIX,
     StoredRule,
     StoredToken,
-    Unreadable,
     decode_rule,
     decode_token,
 )
 from ledgermq_broker.access.state.rules import Operation, Principal, Rule
+from ledgermq_ledger.format.versioned import Unreadable
 
 RULES_MAX = 10_000
 TOKENS_MAX = 10_000

@@ -16,6 +16,7 @@ from ledgermq.hints import did_you_mean
 from ledgermq.protocol.limits import with_nonce
 from ledgermq_broker.schemas.state.kinds import avro, json_schema, protobuf
 from ledgermq_broker.schemas.state.kinds.parsed import Parsed
+from ledgermq_ledger.format.versioned import Unreadable
 from ledgermq_ledger.schemas.fields import numbered
 from ledgermq_ledger.schemas.records import (
     PREFIXES,
@@ -25,7 +26,6 @@ from ledgermq_ledger.schemas.records import (
     Counts,
     Schema,
     Subject,
-    Unreadable,
     decode_counts,
     decode_schema,
     decode_subject,
