@@ -1371,18 +1371,22 @@ class StageRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[StageHeader, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class StageHeader(_message.Message):
-    __slots__ = ("transaction", "branch", "batches", "added", "number")
+    __slots__ = ("transaction", "branch", "batches", "added", "number", "adds", "also")
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     BRANCH_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     ADDED_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ADDS_FIELD_NUMBER: _ClassVar[int]
+    ALSO_FIELD_NUMBER: _ClassVar[int]
     transaction: TransactionRef
     branch: bytes
     batches: _containers.RepeatedCompositeFieldContainer[StageBatch]
     added: bool
     number: int
-    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., branch: _Optional[bytes] = ..., batches: _Optional[_Iterable[_Union[StageBatch, _Mapping]]] = ..., added: _Optional[bool] = ..., number: _Optional[int] = ...) -> None: ...
+    adds: bool
+    also: _containers.RepeatedCompositeFieldContainer[TopicPartition]
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., branch: _Optional[bytes] = ..., batches: _Optional[_Iterable[_Union[StageBatch, _Mapping]]] = ..., added: _Optional[bool] = ..., number: _Optional[int] = ..., adds: _Optional[bool] = ..., also: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ...) -> None: ...
 
 class StageBatch(_message.Message):
     __slots__ = ("batch", "sequence")
@@ -1429,14 +1433,16 @@ class StageOffsetsRequest(_message.Message):
     def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., group: _Optional[str] = ..., member_id: _Optional[str] = ..., commits: _Optional[_Iterable[_Union[OffsetCommit, _Mapping]]] = ..., caller: _Optional[int] = ..., added: _Optional[_Union[ClassicCommitter, _Mapping]] = ...) -> None: ...
 
 class ClassicCommitter(_message.Message):
-    __slots__ = ("instance_id", "generation", "outside")
+    __slots__ = ("instance_id", "generation", "outside", "adds")
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     OUTSIDE_FIELD_NUMBER: _ClassVar[int]
+    ADDS_FIELD_NUMBER: _ClassVar[int]
     instance_id: str
     generation: int
     outside: bool
-    def __init__(self, instance_id: _Optional[str] = ..., generation: _Optional[int] = ..., outside: _Optional[bool] = ...) -> None: ...
+    adds: bool
+    def __init__(self, instance_id: _Optional[str] = ..., generation: _Optional[int] = ..., outside: _Optional[bool] = ..., adds: _Optional[bool] = ...) -> None: ...
 
 class StageOffsetsResponse(_message.Message):
     __slots__ = ("results", "bundle")
@@ -1517,22 +1523,28 @@ class StagedCount(_message.Message):
     def __init__(self, branch: _Optional[bytes] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., batches: _Optional[int] = ...) -> None: ...
 
 class EndTransactionRequest(_message.Message):
-    __slots__ = ("transaction", "outcome", "parts", "added")
+    __slots__ = ("transaction", "outcome", "parts", "added", "renews")
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     ADDED_FIELD_NUMBER: _ClassVar[int]
+    RENEWS_FIELD_NUMBER: _ClassVar[int]
     transaction: TransactionRef
     outcome: TransactionState
     parts: _containers.RepeatedCompositeFieldContainer[TransactionPart]
     added: bool
-    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., outcome: _Optional[_Union[TransactionState, str]] = ..., parts: _Optional[_Iterable[_Union[TransactionPart, _Mapping]]] = ..., added: _Optional[bool] = ...) -> None: ...
+    renews: bool
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., outcome: _Optional[_Union[TransactionState, str]] = ..., parts: _Optional[_Iterable[_Union[TransactionPart, _Mapping]]] = ..., added: _Optional[bool] = ..., renews: _Optional[bool] = ...) -> None: ...
 
 class EndTransactionResponse(_message.Message):
-    __slots__ = ("state",)
+    __slots__ = ("state", "producer_id", "epoch")
     STATE_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     state: TransactionState
-    def __init__(self, state: _Optional[_Union[TransactionState, str]] = ...) -> None: ...
+    producer_id: bytes
+    epoch: int
+    def __init__(self, state: _Optional[_Union[TransactionState, str]] = ..., producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class TransactionOutcomeRequest(_message.Message):
     __slots__ = ("transactional_id", "epoch", "number")
@@ -1773,18 +1785,22 @@ class AddedPartition(_message.Message):
     def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class JoinTransactionRequest(_message.Message):
-    __slots__ = ("transaction", "bundle", "topic_id", "partition", "group")
+    __slots__ = ("transaction", "bundle", "topic_id", "partition", "group", "adds", "also")
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    ADDS_FIELD_NUMBER: _ClassVar[int]
+    ALSO_FIELD_NUMBER: _ClassVar[int]
     transaction: TransactionRef
     bundle: int
     topic_id: int
     partition: int
     group: str
-    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., bundle: _Optional[int] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., group: _Optional[str] = ...) -> None: ...
+    adds: bool
+    also: _containers.RepeatedCompositeFieldContainer[TopicPartition]
+    def __init__(self, transaction: _Optional[_Union[TransactionRef, _Mapping]] = ..., bundle: _Optional[int] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., group: _Optional[str] = ..., adds: _Optional[bool] = ..., also: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ...) -> None: ...
 
 class JoinTransactionResponse(_message.Message):
     __slots__ = ("number",)

@@ -41,10 +41,13 @@ AGAIN = (
 class KafkaProducer:
     """`client`: to the only broker, if its caller has to prove who it is."""
 
+    produce_version, offsets_version = 9, 3
+
     def __init__(self, cluster: KafkaCluster, transactional_id: str = "x", client: KafkaClient | None = None) -> None:
         self.cluster, self.transactional_id = cluster, transactional_id
         self.id, self.epoch = -1, -1
         self.sequences: Counter[tuple[str, int]] = Counter()
+        self._only = client
         self._clients: dict[str, KafkaClient] = {} if client is None else {client.address: client}
 
     def client(self, address: str) -> KafkaClient:
@@ -124,7 +127,8 @@ class KafkaProducer:
             topic_data=[p.TopicProduceData(topic, partition_data=data)],
         )
         client = self.client(at or await self.cluster.owner_of(topic, partition))
-        return (await client.call(PRODUCE, 9, request)).responses[0].partition_responses[0]
+        answer = await client.call(PRODUCE, self.produce_version, request)
+        return answer.responses[0].partition_responses[0]
 
     async def send(self, topic: str, partition: int, *values: bytes) -> int:
         """Send a batch until the answer is no "try again"; return its code."""
@@ -143,7 +147,10 @@ class KafkaProducer:
             self.sequences[topic, partition] += len(values)
         return int(answer.error_code)
 
-    async def send_offsets(self, group: str, offset: int, topic: str = "t", *, version: int = 3, **member: Any) -> int:
+    async def send_offsets(
+        self, group: str, offset: int, topic: str = "t", *, version: int | None = None, **member: Any
+    ) -> int:
+        version = self.offsets_version if version is None else version
         request = tc.TxnOffsetCommitRequest(
             self.transactional_id,
             group,
@@ -159,7 +166,7 @@ class KafkaProducer:
         async with asyncio.timeout(120):
             while True:
                 try:
-                    client = await kafka_members.coordinator(self.cluster, group)
+                    client = self._only or await kafka_members.coordinator(self.cluster, group)
                     answer = await client.call(TXN_OFFSET_COMMIT, version, request)
                 except Ended:
                     continue
@@ -177,6 +184,25 @@ class KafkaProducer:
     async def transaction(self, values: dict[tuple[str, int], bytes], *, commit: bool = True) -> None:
         """Do a whole transaction of one record for each place."""
         assert await self.add(*values) == 0
+        for (topic, partition), value in values.items():
+            assert await self.send(topic, partition, value) == 0
+        assert await self.end(commit=commit) == 0
+
+
+class SecondProducer(KafkaProducer):
+    """It speaks the second protocol (KIP-890): it adds nothing itself, and takes its next epoch from each end."""
+
+    produce_version, offsets_version = 12, 5
+
+    async def end(self, *, commit: bool = True, version: int = 5) -> int:
+        answer = await self.at_coordinator(END_TXN, version, self.ending(commit))
+        if not answer.error_code:
+            assert answer.producer_id >= 0
+            self.id, self.epoch = answer.producer_id, answer.producer_epoch
+            self.sequences.clear()
+        return int(answer.error_code)
+
+    async def transaction(self, values: dict[tuple[str, int], bytes], *, commit: bool = True) -> None:
         for (topic, partition), value in values.items():
             assert await self.send(topic, partition, value) == 0
         assert await self.end(commit=commit) == 0

@@ -10,6 +10,7 @@ from ledgermq_broker.kafka.wire.generated import describe_transactions_request a
 from ledgermq_broker.kafka.wire.generated import find_coordinator_request as fc
 from ledgermq_broker.kafka.wire.generated import init_producer_id_request as i
 from ledgermq_broker.kafka.wire.generated import list_transactions_request as li
+from ledgermq_broker.kafka.wire.generated import produce_request as pp
 from ledgermq_broker.kafka.wire.generated import txn_offset_commit_request as tc
 from ledgermq_broker.kafka.wire.messages import (
     ADD_PARTITIONS_TO_TXN,
@@ -18,10 +19,11 @@ from ledgermq_broker.kafka.wire.messages import (
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
     LIST_TRANSACTIONS,
+    PRODUCE,
     TXN_OFFSET_COMMIT,
 )
 from tests.broker.access import RULES, change
-from tests.broker.kafka_producer import KafkaProducer
+from tests.broker.kafka_producer import KafkaProducer, SecondProducer
 from tests.broker.kafka_world import KafkaCluster, in_kafka_cluster
 from tests.broker.test_kafka_identity import proven, topic
 
@@ -118,3 +120,36 @@ async def test_tools_see_the_ids_and_topics_that_their_caller_may_see(cluster: K
             assert one.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         else:
             assert (one.error_code, [each.topic for each in one.topics]) == (0, topics)
+
+
+@in_kafka_cluster("a:1", **RULES)
+async def test_what_is_added_by_being_sent_needs_the_same_rights(cluster: KafkaCluster) -> None:
+    for name in ("mine", "theirs"):
+        await topic(cluster, name)
+    await change(cluster, grant=[f"allow user:ann {rule}" for rule in OWN])
+    client = await proven(cluster, "ann")
+    producer, foreign = SecondProducer(cluster, "x", client), SecondProducer(cluster, "y", client)
+    assert (await producer.init()).error_code == 0
+    foreign.id, foreign.epoch = producer.id, producer.epoch
+    assert await producer.send("theirs", 0, b"a") == Code.TOPIC_AUTHORIZATION_FAILED
+    assert await foreign.send("mine", 0, b"a") == Code.TOPIC_AUTHORIZATION_FAILED
+    assert await producer.send_offsets("h", 1, "mine") == Code.GROUP_AUTHORIZATION_FAILED
+    assert await foreign.send_offsets("g", 1, "mine") == Code.GROUP_AUTHORIZATION_FAILED
+    ended = await client.call(END_TXN, 5, foreign.ending(True))
+    assert ended.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert await producer.end() == Code.INVALID_TXN_STATE, "nothing was added"
+    both = [pp.PartitionProduceData(index=0, records=producer.batch("mine", 0, b"a"))]
+    topics = [pp.TopicProduceData(name, partition_data=both) for name in ("mine", "theirs")]
+    request = pp.ProduceRequest(transactional_id="x", acks=-1, timeout_ms=30_000, topic_data=topics)
+    answer = await client.call(PRODUCE, 12, request)
+    codes = [one.partition_responses[0].error_code for one in answer.responses]
+    assert codes == [Code.NONE, Code.TOPIC_AUTHORIZATION_FAILED]
+    described = await cluster.brokers["a:1"].service.describe_transaction(
+        pb.DescribeTransactionRequest(transactional_id="x")
+    )
+    assert [place.topic for place in described.added] == ["mine"]
+    assert await producer.end() == 0
+    assert await producer.send("mine", 0, b"a") == 0
+    assert await producer.send_offsets("g", 1, "mine") == 0
+    assert await producer.end() == 0
+    assert producer.epoch == 2

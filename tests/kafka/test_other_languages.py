@@ -15,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.processes import QUICK, BrokerProcess, BrokerProcesses
+from tests.e2e.processes import BrokerProcesses
+from tests.kafka.brokers import processes, seed, seeds
+from tests.kafka.test_second_protocol import epoch
+from tests.kafka.test_transactions import read, reader
 from tests.kafka.topics import create, ends
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -27,7 +30,6 @@ GO_VERSION = (1, 26)
 BROKERS = 3
 COUNT = 300
 PARTITIONS = 6
-_PORT = re.compile(r"Kafka port open.*?advertised=(\S+)")
 
 Client = Callable[[str, str, str, int], list[str]]
 """`client(seeds, topic, "write" or "read", count)` returns the command."""
@@ -72,17 +74,8 @@ def client(request: pytest.FixtureRequest) -> Client:
 
 @pytest.fixture
 def brokers(tmp_path: Path) -> Iterator[BrokerProcesses]:
-    root = tmp_path / "root"
-    root.mkdir()
-    with BrokerProcesses(tmp_path, root.as_uri(), (*QUICK, "--kafka-port", "0")) as found:
-        found.start_all(BROKERS)
+    with processes(tmp_path, BROKERS) as found:
         yield found
-
-
-def seed(broker: BrokerProcess) -> str:
-    found = _PORT.search(broker.text())
-    assert found is not None, broker.text()
-    return found[1]
 
 
 class Program:
@@ -116,21 +109,33 @@ class Program:
 
 
 def test_it_goes_on_when_brokers_are_killed(client: Client, brokers: BrokerProcesses) -> None:
-    seeds = ",".join(seed(broker) for broker in brokers.running)
+    known = seeds(brokers)
     topic = f"t{uuid.uuid4().hex}"
-    create(seeds, topic, partitions=PARTITIONS)
+    create(known, topic, partitions=PARTITIONS)
     values = [str(number) for number in range(COUNT)]
 
-    writer = Program(client(seeds, topic, "write", COUNT))
+    writer = Program(client(known, topic, "write", COUNT))
     writer.until(COUNT // 3)
     brokers.kill(brokers.running[0])
     assert writer.close() == 0, writer.lines
     assert writer.lines == values
 
-    reader = Program(client(seeds, topic, "read", COUNT))
+    reader = Program(client(known, topic, "read", COUNT))
     reader.until(1)
     brokers.kill(brokers.running[0])
     assert reader.close() == 0, reader.lines
     assert set(reader.lines) == set(values)  # what came after its last commit may come again
 
     assert ends(seed(brokers.running[0]), topic, PARTITIONS) == COUNT  # each was stored once
+
+
+def test_go_takes_an_epoch_for_each_transaction(go_client: Client, bootstrap: str) -> None:
+    """franz-go speaks the second protocol of transactions (KIP-890)."""
+    topic, count = f"t{uuid.uuid4().hex}", 9
+    create(bootstrap, topic)
+    writer = Program(go_client(bootstrap, topic, "transact", count))
+    assert writer.close() == 0, writer.lines
+    assert writer.lines == [str(number) for number in range(count) if number % 3 != 1]
+    with reader(bootstrap, topic) as consumer:
+        assert read(consumer, 6) == sorted(line.encode() for line in writer.lines)
+    assert epoch(bootstrap, f"{topic}-go") == count - 1

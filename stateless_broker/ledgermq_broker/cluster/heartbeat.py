@@ -46,6 +46,8 @@ KAFKA_MEMBERS = "members of our groups that speak the Kafka protocol"
 """Assigns partitions to them as to our own, and knows them by their records."""
 KAFKA_TRANSACTIONS = "transactions of the Kafka protocol"
 """Reads what these store besides our own transactions, and counts what a bundle has staged of one."""
+KAFKA_RENEWALS = "transactions of the Kafka protocol with an epoch each"
+"""Keeps the epoch with which a producer goes on after a transaction. Earlier releases lose it, and fence it."""
 TABLES = "tables of topics"
 """Deletes no file that a version of a topic's table names, and keeps these tables."""
 SCHEMAS = "schemas"
@@ -60,6 +62,7 @@ COMMON = (
     CLASSIC_GROUPS,
     KAFKA_MEMBERS,
     KAFKA_TRANSACTIONS,
+    KAFKA_RENEWALS,
     TABLES,
     SCHEMAS,
 )

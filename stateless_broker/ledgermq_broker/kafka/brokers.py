@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.cluster.directory import Directory
+from ledgermq_broker.cluster.heartbeat import KAFKA_RENEWALS
 from ledgermq_broker.cluster.membership import Membership
 
 TERM_BITS = 20
@@ -68,6 +69,11 @@ class Brokers:
     def me(self) -> int:
         """Return the node of this broker."""
         return self._membership.me.kafka_node
+
+    @property
+    def offers_renewals(self) -> bool:
+        """Return whether clients may speak the second protocol of transactions: every broker that is there does."""
+        return not self._membership.lacking(KAFKA_RENEWALS)
 
     def leads(self, partition: pb.PartitionInfo) -> bool:
         """Return whether this broker owns a partition."""

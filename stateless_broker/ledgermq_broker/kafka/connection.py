@@ -245,7 +245,7 @@ class Connection:
         self._parts.meter.begun(_name(PRODUCE))
         message = await self._in_turn(request, PRODUCE)
         self._listed.note(caller.admitted.principal.name, caller.client_id, PRODUCE, message)
-        begun = await caller.produce.begin(message, request.arrived_s)
+        begun = await caller.produce.begin(message, request.head.version, request.arrived_s)
         await self._answers.put(_Answer(request, begun, started_s))
 
     async def _write_answers(self) -> None:
@@ -315,7 +315,7 @@ class Connection:
         version = request.head.version
         if api is API_VERSIONS:
             self._listed.introduce(message)
-            return cast(Message, api_versions())
+            return cast(Message, api_versions(renews=self._parts.brokers.offers_renewals))
         if api is SASL_HANDSHAKE:
             return cast(Message, self._identity.handshake(message.mechanism))
         if api is SASL_AUTHENTICATE:

@@ -121,6 +121,7 @@ answered in version 0 with what is served.
 | `group.protocol=consumer` (KIP-848) | yes | – | – | yes | – | – |
 | brokers leave | – | yes | – | – | killed | killed |
 | transactions | yes | yes | – | yes | – | – |
+| each with its own epoch (KIP-890) | – | – | – | yes | yes | – |
 | creating and deleting topics | yes | yes | yes | yes | – | – |
 | settings, the cluster, deleting records | yes | – | yes | yes | – | – |
 | ACLs | yes | – | yes | yes | – | – |
@@ -221,13 +222,8 @@ answered in version 0 with what is served.
   transaction have no offset, so no reader waits for them, and none has to leave out what was
   aborted. A producer receives no offset of its records: Java's `hasOffset()` is false, librdkafka
   shows none. The time-out, at most 15 minutes, begins when the first partition or group is added,
-  and again when another broker takes the coordinator over. After it the producer is fenced, as
-  after an operator's abort. The first protocol of Kafka is offered, not KIP-890: the epoch stays
-  the same from one transaction to the next. So a request of a dead connection that arrives late may
-  count for the next transaction: `EndTxn` may end it, `AddPartitionsToTxn` may begin it, and
-  `TxnOffsetCommit` may put its older offsets in place of newer ones. Where a partition has moved to
-  another bundle, the next batch of a producer that goes on in the same epoch gets
-  `UNKNOWN_PRODUCER_ID`: abort, and initialize again. A transactional id gets a new producer id when
+  and again when another broker takes the coordinator over. Both protocols of Kafka are offered. A
+  transactional id gets a new producer id when
   a Kafka client takes it over from one of our own, or the other way round. A transaction has at
   most 1 GiB in a bundle, and 70,000 batches. `DescribeProducers` and `WriteTxnMarkers` are not
   served: records of an open transaction have no offset to show, and markers are for Kafka's
@@ -236,6 +232,21 @@ answered in version 0 with what is served.
   DESCRIBE_PRODUCERS. No transaction hangs here: a bundle that has anything of one asks its
   coordinator, which aborts it at its time-out. `ledgermq transaction abort` ends one before, too. A
   transaction begins only while every broker runs a release that knows them.
+- **The second protocol of transactions** (KIP-890, `transaction.version=2`) is what Java 4 and franz-go speak
+  while every broker runs a release that knows it. Nothing is added beforehand: the first batch of a
+  partition, and the first offset of a group, add it. Each transaction has its own epoch,
+  which `EndTxn` gives to the producer. So what arrives late belongs to an epoch that is over, and
+  comes into no later transaction. After a time-out or an operator's abort the producer gets
+  `TRANSACTION_ABORTABLE`: it aborts, and goes on. In Kafka it is fenced then, as it is here where
+  another producer has begun with its id. A commit of a transaction that has sent nothing gets
+  `INVALID_TXN_STATE`. A client that has begun with this protocol goes on with it, so restart such
+  clients if you go back to an earlier release.
+- **The first protocol**, which librdkafka, aiokafka and kafka-python speak, keeps the epoch from
+  one transaction to the next. After a time-out or an operator's abort the producer is fenced. A
+  request of a dead connection that arrives late may count for the next transaction: `EndTxn` may
+  end it, `AddPartitionsToTxn` may begin it, and `TxnOffsetCommit` may put its older offsets in
+  place of newer ones. Where a partition has moved to another bundle, the next batch of a producer
+  that goes on in the same epoch gets `UNKNOWN_PRODUCER_ID`: abort, and initialize again.
 - **Kafka Streams** restores its counts and tables from a topic when it takes a task over, and goes
   on at the group's offsets. So `ListOffsets` of the end, asked with `read_uncommitted` as Streams
   does, waits for a transaction that is committed and becomes visible a moment later, and for an

@@ -98,9 +98,15 @@ TABLE: Sequence[Served] = (
     Served(API_VERSIONS, 0, 4, ""),
     Served(INIT_PRODUCER_ID, 0, 5, "A time-out of transactions above 15 minutes gets error 50"),
     Served(ADD_PARTITIONS_TO_TXN, 0, 3, "At most 10,000 partitions in a transaction. Version 4 is for brokers"),
-    Served(ADD_OFFSETS_TO_TXN, 0, 3, ""),
-    Served(TXN_OFFSET_COMMIT, 0, 3, "All offsets of a request are taken, or none"),
-    Served(END_TXN, 0, 3, "The first protocol of transactions: the epoch stays the same from one to the next"),
+    Served(ADD_OFFSETS_TO_TXN, 0, 4, ""),
+    Served(TXN_OFFSET_COMMIT, 0, 5, "All offsets of a request are taken, or none. Version 5 adds the group (KIP-890)"),
+    Served(
+        END_TXN,
+        0,
+        5,
+        "Up to version 4 the epoch stays the same from one transaction to the next; version 5 returns the next one"
+        " (KIP-890)",
+    ),
     Served(
         DESCRIBE_TRANSACTIONS,
         0,
@@ -236,8 +242,27 @@ def served(key: int, version: int) -> Served | None:
     return found if found is not None and found.first <= version <= found.last else None
 
 
-def api_versions(code: Code = Code.NONE) -> answered.ApiVersionsResponse:
-    """Return the answer to ApiVersions."""
+TRANSACTION_VERSION, FIRST_PROTOCOL, SECOND_PROTOCOL = "transaction.version", 1, 2
+FEATURES_EPOCH = 1
+"""Clients take the features of the answer with the highest epoch that they have seen: one that offers the second
+protocol is above those that offer none, whose epoch is −1, unknown. So a client that speaks it goes on to do so.
+"""
+
+
+def api_versions(code: Code = Code.NONE, *, renews: bool = False) -> answered.ApiVersionsResponse:
+    """Return the answer to ApiVersions. `renews`: clients may speak the second protocol of transactions."""
+    answer = _api_versions(code)
+    if renews:
+        name = TRANSACTION_VERSION
+        answer.supported_features = [answered.SupportedFeatureKey(name, FIRST_PROTOCOL, SECOND_PROTOCOL)]
+        answer.finalized_features_epoch = FEATURES_EPOCH
+        answer.finalized_features = [
+            answered.FinalizedFeatureKey(name, max_version_level=SECOND_PROTOCOL, min_version_level=FIRST_PROTOCOL)
+        ]
+    return answer
+
+
+def _api_versions(code: Code) -> answered.ApiVersionsResponse:
     return answered.ApiVersionsResponse(
         error_code=code,
         api_keys=[

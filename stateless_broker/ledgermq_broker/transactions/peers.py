@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ledgermq.errors import InvalidRequest
+from ledgermq.errors import InvalidRequest, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.internal.bundle_calls import BundleCalls
+from ledgermq_broker.transactions.state.added.ids import Incomplete
 from ledgermq_broker.transactions.state.added.producers import NotOpen
 from ledgermq_broker.transactions.state.types import Part, State, Transaction
 from ledgermq_broker.transactions.state.wire import (
@@ -54,11 +55,23 @@ class Peers:
         bundle = self._bundle_of(request.transaction.coordinator)
         return await self._calls.at(bundle, lambda broker: broker.ask_transaction(request))
 
-    async def join(self, transaction: Transaction, bundle: int, place: PartitionId | None, group: str) -> int:
+    async def join(
+        self,
+        transaction: Transaction,
+        bundle: int,
+        place: PartitionId | None,
+        group: str,
+        *,
+        adds: bool,
+        also: Sequence[pb.TopicPartition],
+    ) -> int:
         """Make a bundle part of the open transaction of the id at its coordinator, and return its number.
-        `transaction`: without it. Raises NotOpen: an error between brokers has no code of Kafka.
+        `transaction`: without it. `adds`: what was not added is added, and `also`, too. Raises NotOpen, and Incomplete
+        while that has to wait: an error between brokers has no code of Kafka.
         """
-        request = pb.JoinTransactionRequest(transaction=transaction_to_proto(transaction), bundle=bundle, group=group)
+        request = pb.JoinTransactionRequest(
+            transaction=transaction_to_proto(transaction), bundle=bundle, group=group, adds=adds, also=also
+        )
         if place is not None:
             request.topic_id, request.partition = place
         at = self._bundle_of(transaction.coordinator)
@@ -66,6 +79,8 @@ class Peers:
             return (await self._calls.at(at, lambda broker: broker.join_transaction(request))).number
         except InvalidRequest as error:
             raise NotOpen(error.message) from error
+        except Unavailable as error:
+            raise (Incomplete(error.message, retry_after_ms=error.retry_after_ms) if adds else error) from error
 
     async def count_staged(self, transaction: Transaction, bundle: int, groups: Sequence[str]) -> Part:
         """Ask the owner of a bundle what a transaction has staged there."""

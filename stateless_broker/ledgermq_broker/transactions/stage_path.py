@@ -49,8 +49,10 @@ class Known(Protocol):
     async def named(self, ref: pb.TransactionRef) -> Transaction:
         """Return what a frame names, checked."""
 
-    async def open_transaction(self, ref: pb.TransactionRef, bundle: int, place: PartitionId) -> Transaction:
-        """Return the open one of a Kafka client to which the partition was added."""
+    async def open_transaction(
+        self, ref: pb.TransactionRef, bundle: int, place: PartitionId, *, adds: bool, also: Sequence[pb.TopicPartition]
+    ) -> Transaction:
+        """Return the open one of a Kafka client to which the partition was added; `adds`: or is added, with `also`."""
 
     async def in_bundle(self, bundle: int) -> TransactionPartition:
         """Return the participant of a bundle."""
@@ -105,7 +107,9 @@ class StagePath:
         batch = header.batches[0].batch
         topic, bundle = await lookup.partition(batch.topic, batch.partition)
         place = PartitionId(topic.id, batch.partition)
-        return await self._transactions.open_transaction(header.transaction, bundle, place)
+        return await self._transactions.open_transaction(
+            header.transaction, bundle, place, adds=header.adds, also=header.also
+        )
 
     async def _check(self, staging: Staging, received: Received) -> Entry:
         if received.header.HasField("producer"):

@@ -79,7 +79,9 @@ class Transactions(AddedRoutes):
         topic = await self._existing(request.transaction.transactional_id)
         if request.HasField("added"):
             bundle = await self._groups.bundle_of(request.group)
-            transaction = await self.open_transaction(request.transaction, bundle, group=request.group)
+            transaction = await self.open_transaction(
+                request.transaction, bundle, group=request.group, adds=request.added.adds
+            )
             asked, request = request, pb.StageOffsetsRequest()
             request.CopyFrom(asked)
             request.transaction.CopyFrom(transaction_to_proto(transaction))
@@ -98,8 +100,15 @@ class Transactions(AddedRoutes):
             name, named = request.transaction.transactional_id, named_producer(request.transaction)
             if outcome is State.PREPARED:
                 raise InvalidRequest("a transaction of the Kafka protocol is committed or aborted, not prepared")
-            state = await self._at_coordinator(topic, name, lambda found: found.added.end(name, named, outcome))
-            return pb.EndTransactionResponse(state=state_to_proto(state))
+            renews = request.renews
+            ended = await self._at_coordinator(
+                topic, name, lambda found: found.added.end(name, named, outcome, renews=renews)
+            )
+            return pb.EndTransactionResponse(
+                state=state_to_proto(ended.state),
+                producer_id=ended.producer.producer_id if renews else b"",
+                epoch=ended.producer.epoch if renews else 0,
+            )
         topic = await self._topic.in_bundles(topic, (part.bundle for part in request.parts))
         parts = parts_of(request.parts, topic.bundles)
         transaction = transaction_to_end(request.transaction, coordinator_of(request.transaction, topic))

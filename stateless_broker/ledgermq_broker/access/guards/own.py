@@ -4,6 +4,7 @@ see; of groups; of what a request needs in one case only.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ledgermq.errors import Unauthorized, UnknownSchema
@@ -33,9 +34,38 @@ async def _fetch_committed(may: Permissions, request: pb.FetchCommittedRequest, 
     if request.partitions:
         return await _fetch_committed_named(may, request, call)
     answer: pb.FetchCommittedResponse = await call(request)
-    return pb.FetchCommittedResponse(
-        partitions=[part for part in answer.partitions if may.may(Operation.DESCRIBE, part.topic)]
-    )
+    hidden = await _hidden(may, (part.topic for part in answer.partitions))
+    return pb.FetchCommittedResponse(partitions=[part for part in answer.partitions if part.topic not in hidden])
+
+
+async def _describe_group(may: Permissions, request: pb.DescribeGroupRequest, call: Call) -> Any:
+    """Offsets and partitions of topics that the caller may not describe are left out, as Kafka does with offsets.
+    What classic members say to each other is theirs, and shown as it is, as in Kafka.
+    """
+    _of_group(may, request)
+    answer: pb.DescribeGroupResponse = await call(request)
+    found, shown = answer.group, pb.DescribeGroupResponse()
+    shown.CopyFrom(answer)
+    lists: list[tuple[Any, Any]] = [(found.committed, shown.group.committed), (found.pending, shown.group.pending)]
+    for member, copy in zip(found.members, shown.group.members, strict=True):
+        lists += [(member.assigned, copy.assigned), (member.owned, copy.owned), (member.target, copy.target)]
+    names = {row.topic for rows, _ in lists for row in rows}
+    hidden = await _hidden(may, names.union(*(member.subscription.topics for member in found.members)))
+    if not hidden:
+        return answer
+    for rows, copied in lists:
+        del copied[:]
+        copied.extend(row for row in rows if row.topic not in hidden)
+    for member, copy in zip(found.members, shown.group.members, strict=True):
+        copy.subscription.topics[:] = [name for name in member.subscription.topics if name not in hidden]
+    return shown
+
+
+async def _hidden(may: Permissions, topics: Iterable[str]) -> set[str]:
+    """Return those of the topics that the caller may not describe."""
+    names = sorted(set(topics))
+    refused = await may.refusals(Operation.DESCRIBE, names)
+    return {name for name, text in zip(names, refused, strict=True) if text}
 
 
 _fetch_committed_named = each_guard(Operation.DESCRIBE, "partitions", "partitions", pb.FetchCommittedResponse)
@@ -309,6 +339,7 @@ async def _test_rules(may: Permissions, request: pb.TestRulesRequest, call: Call
 
 OWN_GUARDS: dict[str, Guard] = {
     "fetch_committed": _fetch_committed,
+    "describe_group": _describe_group,
     "describe_topics": _describe_topics,
     "describe_cluster": _describe_cluster,
     "list_delayed": _list_delayed,

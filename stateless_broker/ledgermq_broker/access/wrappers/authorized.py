@@ -96,6 +96,10 @@ def _produce_refusals(may: Permissions, frame: Frame[Any]) -> Refusals:
 
 def _stage_refusals(may: Permissions, frame: Frame[Any]) -> Refusals:
     refused = may.refusal(Operation.TRANSACTION, frame.header.transaction.transactional_id)
+    if frame.header.also:
+        also = [each for each in frame.header.also if not (refused or _produce_refusal(may, each.topic))]
+        del frame.header.also[:]
+        frame.header.also.extend(also)
     return [_refusal(refused or _produce_refusal(may, each.batch.topic)) for each in frame.header.batches]
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ledgermq.buffers import KIB, Buffer
@@ -35,7 +36,7 @@ from ledgermq.protocol.status import error_from_proto, error_to_proto
 from ledgermq.runtime.ports.turns import give_way
 from ledgermq.runtime.tasks import end
 from ledgermq_broker.kafka.handlers.sessions import Place, Sessions, stated
-from ledgermq_broker.kafka.handlers.transactions.producers import transaction_ref
+from ledgermq_broker.kafka.handlers.transactions.producers import ADDS_FROM, staged_error, transaction_ref
 from ledgermq_broker.kafka.wire.answers import produce_batch, produced, refused
 from ledgermq_broker.kafka.wire.batches.decoding import ProducedBatch, decode_records
 from ledgermq_broker.kafka.wire.batches.head import BatchHead, read_head
@@ -52,6 +53,8 @@ MEMORY_OF_A_BATCH = 5
 """Memory that converting takes, as a multiple of the batch."""
 HELD_S_MAX = 10.0
 TRY_AGAIN_S_MIN = 0.02
+ADDED_AT_ONCE_MAX = 1000
+"""Partitions that the first batch of a request adds to a transaction, besides its own."""
 NO_OFFSET, NO_OFFSET_OF_JAVA = -(2**31), -1
 """Java takes exactly -1 for none; the others would count on from it."""
 
@@ -63,24 +66,21 @@ Result = pb.ProduceResult | pb.StageResult
 """The second for a batch of a transaction."""
 
 
-class NotAdded(InvalidRequest):
-    """The partition was not added to the open transaction."""
-
-    kafka_code = Code.INVALID_TXN_STATE
-
-
 class EndConnection(Exception):
     """A client that expects no answer has to learn that something failed."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """A partition of a request. `transaction`: in which it is staged. `session`: of an idempotent producer. `error`:
-    why it was not sent on; else `result` comes.
+    """A partition of a request. `version`: of that. `transaction`: in which it is staged. `also`: further partitions of
+    the request that become part of it. `session`: of an idempotent producer. `error`: why it was not sent on; else
+    `result` comes.
     """
 
     place: Place
+    version: int
     transaction: pb.TransactionRef | None = None
+    also: list[Place] = field(default_factory=list)
     session: pb.ProducerSession | None = None
     record_count: int = 0
     header: pb.ProduceBatch | None = None
@@ -173,7 +173,7 @@ class ProduceHandler:
         self._stream = Stream(api.produce)
         self._staging = Stream(api.stage)
 
-    async def begin(self, request: asked.ProduceRequest, arrived_s: float) -> Begun:
+    async def begin(self, request: asked.ProduceRequest, version: int, arrived_s: float) -> Begun:
         """Convert the batches one by one, and hand them over."""
         loop = asyncio.get_running_loop()
         timeout_s = max(0.0, request.timeout_ms / 1000)
@@ -184,7 +184,7 @@ class ProduceHandler:
         for topic in request.topic_data:
             entries = []
             for one in topic.partition_data:
-                entry = Entry((topic.name, one.index), error=late)
+                entry = Entry((topic.name, one.index), version, error=late)
                 if late is None:
                     await self._convert(entry, request, one.records)
                 entries.append(entry)
@@ -255,6 +255,7 @@ class ProduceHandler:
 
     def _send(self, entries: list[Entry], acks: int) -> None:
         """Hand over what was converted, in frames that are small enough."""
+        _add_together(entries)
         group: list[Entry] = []
         left = FRAME_PAYLOAD_BYTES_MAX
         for entry in entries:
@@ -312,8 +313,8 @@ class ProduceHandler:
         error = entry.error  # its class may have a code that its wire form has not
         if error is None and result.HasField("error"):
             error = error_from_proto(result.error)
-            if isinstance(result, pb.StageResult) and result.kafka_code == Code.INVALID_TXN_STATE:
-                error = NotAdded(error.message)
+            if isinstance(result, pb.StageResult):
+                error = staged_error(error, result.kafka_code, entry.version)
         final = error if entry.session is None else self._sessions.answered(entry.place, entry.session, error)
         if isinstance(result, pb.StageResult):
             if final is not None:
@@ -351,8 +352,31 @@ def _transaction_of(request: asked.ProduceRequest, head: BatchHead) -> pb.Transa
     return transaction_ref(request.transactional_id, head.producer_id, head.producer_epoch)
 
 
+def _add_together(entries: list[Entry]) -> None:
+    """Have the first batch of a request that begins a partition of a transaction add those of the others, too: each
+    addition has to be durable before the batch is staged.
+    """
+    begun = [entry for entry in entries if _begins(entry)]
+    if begun:
+        others = (entry.place for entry in begun[1:] if entry.transaction == begun[0].transaction)
+        begun[0].also = list(islice(others, ADDED_AT_ONCE_MAX))
+
+
+def _begins(entry: Entry) -> bool:
+    """Return whether a batch is its partition's first one: where each transaction has an epoch, it has sequence 0."""
+    adds = entry.transaction is not None and entry.version >= ADDS_FROM and entry.header is not None
+    return adds and entry.session is not None and entry.session.sequence == 0
+
+
 def _stage_frame(entry: Entry) -> StageFrame:
     assert entry.header is not None
     assert entry.session is not None
     batch = pb.StageBatch(batch=entry.header, sequence=entry.session.sequence)
-    return Frame(pb.StageHeader(transaction=entry.transaction, batches=[batch], added=True), [entry.data])
+    header = pb.StageHeader(
+        transaction=entry.transaction,
+        batches=[batch],
+        added=True,
+        adds=entry.version >= ADDS_FROM,
+        also=[pb.TopicPartition(topic=topic, partition=partition) for topic, partition in entry.also],
+    )
+    return Frame(header, [entry.data])

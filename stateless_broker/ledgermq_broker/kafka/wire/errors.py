@@ -4,7 +4,7 @@ A code is chosen by what clients do with it, not by its name. librdkafka takes c
 know for permanent. It retries 7 (may be stored), 19 and 56 (certainly not stored), refreshes its
 metadata and retries on 5, 6, 8, 9, 15 and 16, and retries 2 until the message's time-out.
 
-ResourceExhausted should not come this far: the listener waits. A class of ours that has a
+ResourceExhausted should not come this far: the listener waits. An error of ours that has a
 `kafka_code` decides itself; else the nearest class up the tree does.
 """
 
@@ -300,7 +300,7 @@ _BACK: dict[Code, type[LedgerMQError]] = {
 
 def code_of(error: LedgerMQError, area: Area) -> Code:
     """Return the code by which a client that asked for `area` does the right thing."""
-    own = getattr(type(error), "kafka_code", None)
+    own = getattr(error, "kafka_code", None)
     if own is not None:
         return Code(cast(int, own))
     if isinstance(error, errors.Unavailable) and error.object_key is not None:  # the store does not answer

@@ -33,6 +33,7 @@ _RETRIED = {
     Code.NOT_COORDINATOR,
     Code.NOT_ENOUGH_REPLICAS,
     Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    Code.CONCURRENT_TRANSACTIONS,
     Code.KAFKA_STORAGE_ERROR,
 }
 """Codes on which producers send a batch again, under the same sequence (librdkafka 2.14, Java 4.1)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from ledgermq.errors import LedgerMQError
 from ledgermq_broker.internal.issued_state import IssuedState
@@ -40,6 +40,13 @@ class Counted(Protocol):
     """`counted(decision, state, cause)` counts a decision, and returns it."""
 
     def __call__(self, decision: Decision[T], state: State, cause: str) -> Decision[T]: ...
+
+
+class Ended(NamedTuple):
+    """`producer`: may use the id now."""
+
+    state: State
+    producer: Named
 
 
 class AddedCalls:
@@ -87,32 +94,55 @@ class AddedCalls:
         self._is_open.set()
         return added
 
-    async def join(self, name: str, named: Named, bundle: int, place: PartitionId | None, group: str) -> Transaction:
-        return await self._state.decided(
-            lambda: self._producers.join(name, named, bundle, place, group, self._now_ms())
-        )
+    async def join(
+        self,
+        name: str,
+        named: Named,
+        bundle: int,
+        place: PartitionId | None,
+        group: str,
+        *,
+        adds: bool,
+        also: Collection[PartitionId],
+    ) -> Transaction:
+        def join() -> Decision[Transaction]:
+            return self._producers.join(name, named, bundle, place, group, self._now_ms(), adds=adds, also=also)
 
-    async def end(self, name: str, named: Named, outcome: State) -> State:
-        """Commit or abort the open transaction, or return what its end was, if the call is repeated."""
+        if not adds:
+            return await self._state.decided(join)
+        joined = await self._in_turn(name, join)
+        self._is_open.set()
+        return joined
+
+    async def end(self, name: str, named: Named, outcome: State, *, renews: bool) -> Ended:
+        """Commit or abort the open transaction, or return what its end was, if the call is repeated. `renews`: the
+        producer goes on in a new epoch.
+        """
         while True:
-            found = await self._state.read(lambda: self._producers.to_end(name, named, outcome))
+            found, producer = await self._state.read(
+                lambda: (
+                    self._producers.to_end(name, named, outcome, renews=renews),
+                    self._producers.holder(name),
+                )
+            )
             if found is None:
-                return outcome
+                return Ended(outcome, producer)
             transaction, opened = found
             parts = await self._parts(transaction, opened, outcome)
-            decide = partial(self._end, transaction, opened, outcome, parts)
-            state = await self._in_turn(name, decide)
-            if state is not None:
-                return state
+            decide = partial(self._end, transaction, opened, outcome, parts, renews=renews)
+            ended = await self._in_turn(name, decide)
+            if ended is not None:
+                return ended
 
     def _end(
-        self, transaction: Transaction, opened: OpenValue, outcome: State, parts: Sequence[Part]
-    ) -> Decision[State | None]:
-        decision = self._producers.end(transaction, opened, outcome, parts, self._now_ms())
+        self, transaction: Transaction, opened: OpenValue, outcome: State, parts: Sequence[Part], *, renews: bool
+    ) -> Decision[Ended | None]:
+        decision = self._producers.end(transaction, opened, outcome, parts, self._now_ms(), renews=renews)
         if decision is None:
             return Decision([], None)
-        counted: Decision[State | None] = self._counted(decision, decision.answer, "producer")
-        return counted
+        self._counted(decision, decision.answer, "producer")
+        ended = Ended(decision.answer, self._producers.holder(transaction.transactional_id))
+        return Decision(decision.records, ended)
 
     async def _parts(self, transaction: Transaction, opened: OpenValue, outcome: State) -> Sequence[Part]:
         bundles = sorted(opened.bundles)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import PRODUCER_ID_BYTES
@@ -59,9 +62,14 @@ class AddedRoutes(Routed):
         name, named = request.transaction.transactional_id, named_producer(request.transaction)
         topic = await self._existing(name)
         place = None if request.group else PartitionId(request.topic_id, request.partition)
-        bundle, group = request.bundle, request.group
+        bundle, group, adds = request.bundle, request.group, request.adds
+        also, lookup = set[PartitionId](), self._metadata.lookup()
+        for wanted in request.also:
+            with suppress(LedgerMQError):  # its own batch gets the error
+                found, _ = await lookup.partition(wanted.topic, wanted.partition)
+                also.add(PartitionId(found.id, wanted.partition))
         joined = await self._at_coordinator(
-            topic, name, lambda found: found.added.join(name, named, bundle, place, group)
+            topic, name, lambda found: found.added.join(name, named, bundle, place, group, adds=adds, also=also)
         )
         return pb.JoinTransactionResponse(number=joined.number)
 
@@ -80,10 +88,17 @@ class AddedRoutes(Routed):
         return pb.CountStagedResponse(part=part_to_proto(part))
 
     async def open_transaction(
-        self, ref: pb.TransactionRef, bundle: int, place: PartitionId | None = None, group: str = ""
+        self,
+        ref: pb.TransactionRef,
+        bundle: int,
+        place: PartitionId | None = None,
+        group: str = "",
+        *,
+        adds: bool,
+        also: Sequence[pb.TopicPartition] = (),
     ) -> Transaction:
         """Return the open transaction of the Kafka protocol to which a partition of this bundle, or a group, was added.
-        The bundle is part of it then.
+        `adds`: it is added if it was not, and `also`, too. The bundle is part of it then.
 
         Raises TransactionUnknown, TransactionFenced, NotOwner, Unavailable; InvalidRequest if it was not added.
         """
@@ -93,7 +108,7 @@ class AddedRoutes(Routed):
         found = Transaction(name, partition_of(name, topic), named.producer_id, named.epoch, 1)
         number = here.open_number(named.producer_id, named.epoch, place, group)
         if not number:
-            number = await here.peers.join(found, bundle, place, group)
+            number = await here.peers.join(found, bundle, place, group, adds=adds, also=also)
             here.participant.by_records.note_open(named.producer_id, named.epoch, number)
         return found._replace(number=number)
 

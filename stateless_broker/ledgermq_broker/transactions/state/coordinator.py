@@ -45,7 +45,7 @@ class Coordinator:
         loop_s: Callable[[], float],
     ) -> None:
         self.partition = partition
-        self._ids = AddedIds(partition, limits, loop_s)
+        self._ids = AddedIds(partition, limits, loop_s, new_id)
         self.producers = Producers(self._ids, new_id)
         self.bundles = Bundles(self._ids)
         self.added = AddedProducers(self._ids, self.producers, self.bundles, new_id)

@@ -53,7 +53,9 @@ class IdValue:
     Both are empty if they are not known: an earlier release wrote the record. `principal`: a hash of the
     name of the principal that used the id first; 0: not known. `kept_ms`: how long the id stays after its
     last use; 0: as long as the broker keeps ids. `content`: a digest of what the one transaction of this
-    epoch writes, by which a repeated call is recognized; empty: not known.
+    epoch writes, by which a repeated call is recognized; empty: not known. `next_producer`: the end of the
+    transaction ended the epoch, too, and its producer goes on under this id (`holder`); empty: it goes on
+    in the same epoch.
     """
 
     producer_id: bytes
@@ -74,6 +76,14 @@ class IdValue:
     principal: int = 0
     kept_ms: int = 0
     content: bytes = b""
+    next_producer: bytes = b""
+
+    @property
+    def holder(self) -> tuple[bytes, int]:
+        """Return the producer id and the epoch of the producer that may use the id now."""
+        if not self.next_producer:
+            return self.producer_id, self.epoch
+        return self.next_producer, self.epoch + 1 if self.next_producer == self.producer_id else 1
 
     @property
     def as_former(self) -> Former:
@@ -208,6 +218,7 @@ def _id_to(known: IdValue) -> fmt.Id:
         principal=known.principal,
         kept_ms=known.kept_ms,
         content=known.content,
+        next_producer=known.next_producer,
     )
 
 
@@ -234,6 +245,7 @@ def _id_of(data: bytes) -> IdValue:
         principal=stored.principal,
         kept_ms=stored.kept_ms,
         content=stored.content,
+        next_producer=_producer_id_of(stored.next_producer) if stored.next_producer else b"",
     )
 
 

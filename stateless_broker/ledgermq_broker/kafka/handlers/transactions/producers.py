@@ -6,6 +6,11 @@ are ours, with the same coordinators, staging and rules.
     partitions and groups of a             what was added to the open transaction (`AddToTransaction`)
       transaction
     EndTxn                                 EndTransaction, for which the coordinator counts
+    Produce 12, TxnOffsetCommit 5,         the second protocol (KIP-890): what comes first adds its partition or group,
+      EndTxn 5                               and the end returns the epoch of the next transaction
+
+A client of the second protocol may go on in its epoch after it has aborted. So what only says that its transaction
+is over gets TRANSACTION_ABORTABLE; a producer that another one has fenced still gets the codes that end it.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from ledgermq.errors import (
     InvalidGroupName,
     InvalidRequest,
     LedgerMQError,
+    TransactionAborted,
     TransactionFenced,
     Unauthenticated,
     Unauthorized,
@@ -49,6 +55,10 @@ from ledgermq_broker.kafka.wire.messages import (
 NONE = -1
 _FENCED_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
 """Versions whose clients know PRODUCER_FENCED."""
+ADDS_FROM, STAGED_ADDS_FROM, RENEWS_FROM = 12, 5, 5
+"""Versions of Produce, TxnOffsetCommit and EndTxn with which clients speak the second protocol."""
+ABORTABLE_FROM, STAGED_ABORTABLE_FROM = 11, 4
+"""Versions of Produce and TxnOffsetCommit whose clients know TRANSACTION_ABORTABLE."""
 
 
 def answers(sources: Sources) -> Mapping[Api, Handler]:
@@ -94,7 +104,32 @@ def _code(api: Api, version: int, error: LedgerMQError) -> Code:
         return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if isinstance(error, TransactionFenced) and version >= _FENCED_FROM[api]:
         return Code.PRODUCER_FENCED
+    if api is END_TXN and version >= RENEWS_FROM and isinstance(error, TransactionAborted):
+        return Code.TRANSACTION_ABORTABLE
     return code_of(error, Area.GROUP)
+
+
+class Coded(LedgerMQError):
+    """A batch of a transaction was refused with a code of Kafka's that no error of ours has."""
+
+    def __init__(self, message: str, code: Code) -> None:
+        super().__init__(message)
+        self.kafka_code = code
+
+
+def staged_error(error: LedgerMQError, kafka_code: int, version: int) -> LedgerMQError:
+    """Return the error of a batch that could not be staged. `version`: of Produce."""
+    code = Code(kafka_code) if kafka_code in (Code.INVALID_TXN_STATE, Code.CONCURRENT_TRANSACTIONS) else Code.NONE
+    code = _abortable(error, code, version >= ADDS_FROM, version >= ABORTABLE_FROM)
+    return Coded(error.message, code) if code else error
+
+
+def _abortable(error: LedgerMQError, code: Code, renews: bool, knows: bool) -> Code:
+    """Return the code of what could not be staged: one after which the client aborts, if it may go on then. `renews`:
+    it speaks the second protocol. `knows`: it knows that code.
+    """
+    is_over = renews and isinstance(error, TransactionAborted)
+    return Code.TRANSACTION_ABORTABLE if is_over or (knows and code is Code.INVALID_TXN_STATE) else code
 
 
 async def init_transactional(asked: Asked) -> init_producer_id_response.InitProducerIdResponse:
@@ -183,12 +218,13 @@ async def commit_offsets(asked: Asked) -> txn_offset_commit_response.TxnOffsetCo
     codes = [unfit(one) for _, one in places]
     if places and not any(codes):
         try:
-            answer = await asked.api.stage_offsets(_stage_request(message, places))
+            answer = await asked.api.stage_offsets(_stage_request(message, places, asked.version))
             codes = [result_code(result) for result in answer.results]
         except LedgerMQError as error:
             if isinstance(error, Unauthenticated):
                 raise
-            code = code_of(error, Area.GROUP)
+            renews, knows = asked.version >= STAGED_ADDS_FROM, asked.version >= STAGED_ABORTABLE_FROM
+            code = _abortable(error, code_of(error, Area.GROUP), renews, knows)
             codes = [Code.ILLEGAL_GENERATION if code is Code.STALE_MEMBER_EPOCH else code] * len(places)  # as Kafka
     if failed := [code for code in codes if code]:
         codes = [code or failed[0] for code in codes]  # nothing is staged
@@ -209,7 +245,7 @@ async def commit_offsets(asked: Asked) -> txn_offset_commit_response.TxnOffsetCo
     )
 
 
-def _stage_request(message: Any, places: list[tuple[str, Any]]) -> pb.StageOffsetsRequest:
+def _stage_request(message: Any, places: list[tuple[str, Any]], version: int) -> pb.StageOffsetsRequest:
     return pb.StageOffsetsRequest(
         transaction=transaction_ref(message.transactional_id, message.producer_id, message.producer_epoch),
         group=inside(message.group_id),
@@ -218,6 +254,7 @@ def _stage_request(message: Any, places: list[tuple[str, Any]]) -> pb.StageOffse
             instance_id=message.group_instance_id or "",
             generation=unsigned(message.generation_id),
             outside=message.generation_id < 0 and not message.member_id,
+            adds=version >= STAGED_ADDS_FROM,
         ),
         commits=[
             pb.OffsetCommit(
@@ -232,15 +269,19 @@ def _stage_request(message: Any, places: list[tuple[str, Any]]) -> pb.StageOffse
 
 
 async def end(asked: Asked) -> end_txn_response.EndTxnResponse:
-    message = asked.message
+    message, renews = asked.message, asked.version >= RENEWS_FROM
     try:
-        await asked.api.end_transaction(
+        ended = await asked.api.end_transaction(
             pb.EndTransactionRequest(
                 transaction=transaction_ref(message.transactional_id, message.producer_id, message.producer_epoch),
                 outcome=pb.COMMITTED if message.committed else pb.ABORTED,
                 added=True,
+                renews=renews,
             )
         )
     except LedgerMQError as error:
         return end_txn_response.EndTxnResponse(error_code=_code(END_TXN, asked.version, error))
-    return end_txn_response.EndTxnResponse()
+    producer_id = kafka_producer_id(ended.producer_id) if renews else None
+    if producer_id is None:  # the first protocol, or a broker of an earlier release: the epoch stays
+        return end_txn_response.EndTxnResponse()
+    return end_txn_response.EndTxnResponse(producer_id=producer_id, producer_epoch=ended.epoch - 1)

@@ -2,6 +2,14 @@
 
 An abort that the client has not asked for, by time-out or by an operator, begins a new epoch: the client may be
 sending what belongs to the aborted transaction (X22).
+
+With Kafka's second protocol (KIP-890), each end of a transaction ends its epoch, in the same record (X28):
+
+    EndTxn                  Id      epoch e, number n, its state, its parts, `next_producer`
+    ...                     Id      the same, complete
+    the next one begins     Id      epoch e + 1, number 0, together with its first Open
+
+So the producer has epoch e + 1 from the decision on, and the epoch of the id follows when all bundles are complete.
 """
 
 from __future__ import annotations
@@ -11,6 +19,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ledgermq.errors import Unavailable
+from ledgermq.protocol.naming.producer_ids import KAFKA_EPOCH_MAX, new_producer
 from ledgermq_broker.transactions.state.added.records import OPEN, OpenEntry, OpenValue, decode, encode
 from ledgermq_broker.transactions.state.coordinating.served_ids import ServedIds
 from ledgermq_broker.transactions.state.limits import TransactionLimits
@@ -30,11 +39,16 @@ class Incomplete(Unavailable):
 class AddedIds(ServedIds):
     """`open`: by transactional id, what was added to the transaction that follows the newest decided one."""
 
-    def __init__(self, partition: int, limits: TransactionLimits, loop_s: Callable[[], float]) -> None:
+    def __init__(
+        self, partition: int, limits: TransactionLimits, loop_s: Callable[[], float], new_id: Callable[[], bytes]
+    ) -> None:
         super().__init__(partition, limits, loop_s)
+        self._new_id = new_id
         self.open: dict[str, OpenValue] = {}
         self.ends_as_asked = False
         """Whether the decision that is made now is the client's."""
+        self.renews = False
+        """Whether that decision ends the epoch, too."""
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         if not key.startswith(OPEN):
@@ -52,6 +66,18 @@ class AddedIds(ServedIds):
         value = self.open[name]
         return Transaction(name, self.partition, self.known[name].producer_id, value.epoch, value.number)
 
+    def begun(self, known: IdValue, now_ms: int) -> IdValue:
+        """Return the state of an id in the epoch of its holder, which begins if the last one ended with its
+        transaction.
+        """
+        if not known.next_producer:
+            return known
+        producer_id, epoch = known.holder
+        former = known.as_former if producer_id == known.producer_id else None
+        return IdValue(
+            producer_id, epoch, known.kind, known.timeout_ms, now_ms, former=former, principal=known.principal
+        )
+
     def not_complete(self, transaction: Transaction) -> Unavailable:
         error = super().not_complete(transaction)
         return Incomplete(error.message, retry_after_ms=error.retry_after_ms)
@@ -65,11 +91,22 @@ class AddedIds(ServedIds):
         now_ms: int,
         answer: T,
     ) -> Decision[T]:
-        if transaction.transactional_id not in self.open or self.ends_as_asked or not state.is_abort:
-            return super().decide(transaction, known, state, parts, now_ms, answer)
-        new = IdValue(known.producer_id, known.epoch + 1, known.kind, known.timeout_ms, now_ms)
-        new = replace(new, former=known.as_former, principal=known.principal)
-        return self.decided(transaction.transactional_id, new, answer)
+        opened, renews = self.open.get(transaction.transactional_id), self.renews
+        if opened is not None and not self.ends_as_asked and state.is_abort:
+            if not opened.renews:
+                new = IdValue(known.producer_id, known.epoch + 1, known.kind, known.timeout_ms, now_ms)
+                new = replace(new, former=known.as_former, principal=known.principal)
+                return self.decided(transaction.transactional_id, new, answer)
+            renews, parts = True, [Part(bundle) for bundle in sorted(opened.bundles)]
+        if renews:
+            known = replace(known, next_producer=self._next_producer(known))
+        elif known.next_producer:  # an operator's, about a transaction that has not begun
+            known = self.begun(known, now_ms)
+        return super().decide(transaction, known, state, parts, now_ms, answer)
+
+    def _next_producer(self, known: IdValue) -> bytes:
+        """Return under which id the producer goes on: a new one after the last epoch that Kafka can say."""
+        return known.producer_id if known.epoch <= KAFKA_EPOCH_MAX else new_producer(self._new_id())
 
     def decided(self, name: str, known: IdValue | None, answer: T) -> Decision[T]:
         closed: list[LogRecord] = []

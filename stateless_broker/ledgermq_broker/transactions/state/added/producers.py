@@ -11,6 +11,9 @@ these for their counts.
     parts = the counts of found.bundles, from their owners
     p.end(…)                      # None: another bundle has joined meanwhile; begin again with to_end
 
+Clients of the second protocol (KIP-890) add nothing themselves: `join(…, adds=True)` does when their first batch or
+offset comes. They end a transaction with `renews`, which gives them a new epoch, or a new producer id (`holder`).
+
 What was added is durable before the client gets its answer (X21). Nothing is added while the transaction before is
 incomplete in any bundle, so no bundle stages under the number of a transaction that is over.
 """
@@ -21,7 +24,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ledgermq.errors import InvalidRequest, TransactionFenced, TransactionTooLarge, TransactionUnknown
+from ledgermq.errors import (
+    InvalidRequest,
+    TransactionAborted,
+    TransactionFenced,
+    TransactionTooLarge,
+    TransactionUnknown,
+)
 from ledgermq.protocol.naming.producer_ids import KAFKA_EPOCH_MAX, kafka_producer_id, new_producer
 from ledgermq_broker.transactions.state.added.ids import AddedIds
 from ledgermq_broker.transactions.state.added.records import OpenEntry, OpenValue, encode
@@ -31,7 +40,7 @@ from ledgermq_broker.transactions.state.coordinating.producers import Identity, 
 from ledgermq_broker.transactions.state.records import IdValue
 from ledgermq_broker.transactions.state.types import Kind, Part, State, Transaction
 from ledgermq_ledger.keys import PartitionId
-from ledgermq_ledger.log.log_record import Decision
+from ledgermq_ledger.log.log_record import Decision, LogRecord
 from ledgermq_ledger.log.partitions.shares import NO_PRINCIPAL
 
 PLACES_MAX = 10_000
@@ -93,7 +102,8 @@ class AddedProducers:
         self, transactional_id: str, timeout_ms: int, named: Named, now_ms: int, principal: int = NO_PRINCIPAL
     ) -> Decision[Identity]:
         """Begin the next epoch of an id. `named`: the identity that the caller has; it has to be the present one, or
-        that of the call which began the present epoch: then this call is its repetition.
+        that of the call which began the present epoch: then this call is its repetition. Or its transaction has ended
+        that epoch, and it does not know yet.
 
         Raises InvalidTimeout, TransactionFenced, and what `Producers.init` raises.
         """
@@ -107,12 +117,13 @@ class AddedProducers:
         if known is None:
             self._producers.check_room(principal)
             new = IdValue(new_producer(self._new_id()), 1, Kind.ORDINARY, timeout_ms, now_ms, principal=principal)
-        elif named.producer_id and named != (known.producer_id, known.epoch):
+        elif named.producer_id and named != known.holder and not _has_ended(known, named):
             if known.nonce != _nonce(named) or known.number or transactional_id in self._ids.open:
                 raise self._fenced(transactional_id, known, named.epoch)
             return Decision([], self._identity(known))
         else:
             self._producers.check_reuse(transactional_id, known, Kind.ORDINARY)
+            known = self._ids.begun(known, now_ms)
             new = IdValue(known.producer_id, known.epoch + 1, Kind.ORDINARY, timeout_ms, now_ms)
             new = replace(new, former=known.as_former, nonce=_nonce(named), principal=known.principal or principal)
             if kafka_producer_id(known.producer_id) is None:
@@ -121,13 +132,17 @@ class AddedProducers:
                 new = replace(new, producer_id=new_producer(self._new_id()), epoch=1, former=None)
         return self._ids.decided(transactional_id, new, self._identity(new))
 
+    def holder(self, transactional_id: str) -> Named:
+        """Return the producer that may use an id that exists."""
+        return Named(*self._ids.known[transactional_id].holder)
+
     def _identity(self, known: IdValue) -> Identity:
         return Identity(known.producer_id, known.epoch, self._ids.partition, known.timeout_ms)
 
     def _fenced(self, name: str, known: IdValue, epoch: int) -> TransactionFenced:
         return TransactionFenced(
-            f"epoch {epoch} of transactional id {name!r} is over: epoch {known.epoch} has begun, by another producer of"
-            " this id, or after a transaction was aborted at its time-out; close this producer"
+            f"epoch {epoch} of transactional id {name!r} is over: epoch {known.holder[1]} has begun, by another"
+            " producer of this id, or after a transaction was aborted at its time-out; close this producer"
         )
 
     # The open transaction
@@ -140,20 +155,44 @@ class AddedProducers:
         Raises TransactionUnknown, TransactionFenced, TransactionTooLarge, and Incomplete while the transaction
         before is.
         """
-        known = self._current(name, named)
-        if not known.complete:
-            raise self._ids.not_complete(self._ids.named(name, known))
-        before = self._ids.open.get(name) or OpenValue(known.epoch, known.number + 1)
+        before = self._to_add(name, named)
         after = replace(before, places=before.places | set(places), groups=before.groups | set(groups))
         return self._with(name, after, now_ms)
 
-    def join(
-        self, name: str, named: Named, bundle: int, place: PartitionId | None, group: str, now_ms: int
-    ) -> Decision[Transaction]:
-        """Make a bundle part of the open transaction, and return this. `place` None: for a group.
+    def _to_add(self, name: str, named: Named) -> OpenValue:
+        """Return the open transaction, or one that would begin. Raises as `add`."""
+        known = self._current(name, named)
+        if not known.complete:
+            raise self._ids.not_complete(self._ids.named(name, known))
+        return self._opened(name)
 
-        Raises NotOpen if the partition or the group was not added, TransactionUnknown, TransactionFenced.
+    def _opened(self, name: str) -> OpenValue:
+        begun = self._ids.begun(self._ids.known[name], 0)
+        return self._ids.open.get(name) or OpenValue(begun.epoch, begun.number + 1)
+
+    def join(
+        self,
+        name: str,
+        named: Named,
+        bundle: int,
+        place: PartitionId | None,
+        group: str,
+        now_ms: int,
+        *,
+        adds: bool = False,
+        also: Collection[PartitionId] = (),
+    ) -> Decision[Transaction]:
+        """Make a bundle part of the open transaction, and return this. `place` None: for a group. `adds`: what was not
+        added is added, as by `add`, and `also`, too; the client speaks the second protocol.
+
+        Raises NotOpen if the partition or the group was not added, TransactionUnknown, TransactionFenced,
+        TransactionAborted.
         """
+        if adds:
+            before = self._to_add(name, named)
+            places, groups = ({place, *also}, set[str]()) if place is not None else (set(also), {group})
+            after = replace(before, places=before.places | places, groups=before.groups | groups, renews=True)
+            return self._with(name, replace(after, bundles=before.bundles | {bundle}), now_ms)
         self._current(name, named)
         opened = self._ids.open.get(name)
         if opened is None or not (place in opened.places if place is not None else group in opened.groups):
@@ -167,52 +206,88 @@ class AddedProducers:
                 f"a transaction of {name!r} would have {len(opened.places)} partitions and {len(opened.groups)} groups;"
                 f" at most {PLACES_MAX} and {GROUPS_MAX} are allowed: abort it, and use smaller ones"
             )
-        is_new = self._ids.open.get(name) != opened
+        records = self._begin(name, now_ms)
+        if self._ids.open.get(name) != opened:
+            records.append(encode(OpenEntry(name, opened)))
         self._ids.open[name] = opened
         transaction = self._ids.opened(name)
         self._bundles.asked_for_ms(transaction, now_ms)  # its time-out has begun
-        return Decision([encode(OpenEntry(name, opened))] if is_new else [], transaction)
+        return Decision(records, transaction)
+
+    def _begin(self, name: str, now_ms: int) -> list[LogRecord]:
+        """Begin the epoch of the id's holder, if the last one ended with its transaction. That one is complete (X6)."""
+        known = self._ids.known[name]
+        if not known.next_producer:
+            return []
+        assert known.complete, "an epoch begins when the transaction before is complete"
+        return list(self._ids.decided(name, self._ids.begun(known, now_ms), None).records)
 
     def _current(self, name: str, named: Named) -> IdValue:
         known = self._ids.existing(name)
-        if known.producer_id != named.producer_id:
+        if named == known.holder:
+            return known
+        if _has_ended(known, named) and known.state.is_abort:
+            raise _aborted(name, known)
+        if known.holder[0] != named.producer_id:
             raise TransactionUnknown(
                 f"transactional id {name!r} belongs to another producer id; initialize the producer again"
             )
-        if known.epoch != named.epoch:
-            raise self._fenced(name, known, named.epoch)
-        return known
+        raise self._fenced(name, known, named.epoch)
 
     # Its end
 
-    def to_end(self, name: str, named: Named, outcome: State) -> tuple[Transaction, OpenValue] | None:
+    def to_end(
+        self, name: str, named: Named, outcome: State, *, renews: bool = False
+    ) -> tuple[Transaction, OpenValue] | None:
         """Return the open transaction. None: the newest one has this outcome already, in all its bundles.
 
-        Raises NotOpen if there is none to end, TransactionUnknown, TransactionFenced, Incomplete.
+        `renews`: the end gives the producer a new epoch. Then an abort needs no open transaction: what was sent and
+        has no answer must not begin one later. And a repeated call is one that names the epoch before.
+
+        Raises NotOpen if there is none to end, TransactionUnknown, TransactionFenced, Incomplete; TransactionAborted
+        if the transaction to commit was aborted.
         """
+        known = self._ids.existing(name)
+        if renews and _has_ended(known, named):
+            if known.state.is_commit is not outcome.is_commit:
+                raise _aborted(name, known) if known.state.is_abort else _not_open(name, outcome)
+            return None
         known = self._current(name, named)
-        if (opened := self._ids.open.get(name)) is not None:
-            return self._ids.opened(name), opened
-        if not known.number or known.state.is_commit is not outcome.is_commit:
-            raise NotOpen(f"no transaction of {name!r} is open that could be {outcome.name}")
+        if name in self._ids.open or (renews and not outcome.is_commit and known.complete):
+            opened = self._opened(name)
+            return Transaction(name, self._ids.partition, *named, opened.number), opened
+        repeats = known.number and not known.next_producer and known.state.is_commit is outcome.is_commit
+        if outcome.is_commit if renews else not repeats:
+            raise _not_open(name, outcome)
         if not known.complete:
             raise self._ids.not_complete(self._ids.named(name, known))
         return None
 
     def end(
-        self, transaction: Transaction, opened: OpenValue, outcome: State, parts: Sequence[Part], now_ms: int
+        self,
+        transaction: Transaction,
+        opened: OpenValue,
+        outcome: State,
+        parts: Sequence[Part],
+        now_ms: int,
+        *,
+        renews: bool = False,
     ) -> Decision[State] | None:
         """Decide about the open transaction. `parts`: of all its bundles. None: what was counted is no longer all of
-        it. Raises what `Producers.end` raises.
+        it. `renews`: the producer goes on as `holder`. Raises what `Producers.end` raises.
         """
-        if self._ids.open.get(transaction.transactional_id) != opened:
+        name = transaction.transactional_id
+        known = self._ids.known.get(name)
+        if known is None or transaction[2:4] != known.holder or self._opened(name) != opened:
             return None
         assert {part.bundle for part in parts} == opened.bundles, "a decision is about all bundles"
-        self._ids.ends_as_asked = True
+        begun = self._begin(name, now_ms)
+        self._ids.ends_as_asked, self._ids.renews = True, renews
         try:
-            return self._producers.end(transaction, outcome, parts, now_ms)
+            decision = self._producers.end(transaction, outcome, parts, now_ms)
         finally:
-            self._ids.ends_as_asked = False
+            self._ids.ends_as_asked = self._ids.renews = False
+        return Decision([*begun, *decision.records], decision.answer)
 
     def overdue(self, now_ms: int) -> list[Transaction]:
         """Return the open transactions whose time-out is over: `Bundles.fate` aborts them."""
@@ -226,6 +301,22 @@ class AddedProducers:
     def entries(self) -> list[OpenEntry]:
         """Return the open transactions as entries of the log."""
         return [OpenEntry(name, opened) for name, opened in sorted(self._ids.open.items())]
+
+
+def _has_ended(known: IdValue, named: Named) -> bool:
+    """Return whether the newest transaction is of this producer, and has ended its epoch."""
+    return bool(known.next_producer) and named == (known.producer_id, known.epoch)
+
+
+def _aborted(name: str, known: IdValue) -> TransactionAborted:
+    return TransactionAborted(
+        f"the transaction of {name!r} in epoch {known.epoch} is over: it was aborted, at its time-out of"
+        f" {known.timeout_ms} ms or by an operator; nothing of it becomes visible: abort it, and repeat its work"
+    )
+
+
+def _not_open(name: str, outcome: State) -> NotOpen:
+    return NotOpen(f"no transaction of {name!r} is open that could be {outcome.name}")
 
 
 def _nonce(named: Named) -> bytes:

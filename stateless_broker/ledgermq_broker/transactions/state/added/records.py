@@ -28,7 +28,7 @@ OPEN, LAST = b"open/", b"last/"
 @dataclass(frozen=True, slots=True)
 class OpenValue:
     """The open transaction of an id. `places`, `groups`: what was added. `bundles`: those that may have staged
-    something of it.
+    something of it. `renews`: its client speaks the second protocol, so it goes on in a new epoch.
     """
 
     epoch: int
@@ -36,6 +36,7 @@ class OpenValue:
     places: frozenset[PartitionId] = frozenset()
     groups: frozenset[str] = frozenset()
     bundles: frozenset[int] = frozenset()
+    renews: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ def _open_to(opened: OpenValue) -> fmt.Open:
         places=[fmt.Place(topic_id=place.topic_id, partition=place.partition) for place in sorted(opened.places)],
         groups=sorted(opened.groups),
         bundles=sorted(opened.bundles),
+        renews=opened.renews,
     )
 
 
@@ -109,6 +111,7 @@ def _open_of(data: bytes) -> OpenValue:
         frozenset(PartitionId(place.topic_id, place.partition) for place in stored.places),
         frozenset(stored.groups),
         frozenset(stored.bundles),
+        stored.renews,
     )
 
 

@@ -34,7 +34,7 @@ ABORTED_BY_OPERATOR: State
 UNRESOLVED: State
 
 class Id(_message.Message):
-    __slots__ = ("version", "producer_id", "epoch", "kind", "timeout_ms", "changed_ms", "number", "state", "complete", "parts", "missing", "check_group", "checks", "former", "nonce", "counted", "principal", "kept_ms", "content")
+    __slots__ = ("version", "producer_id", "epoch", "kind", "timeout_ms", "changed_ms", "number", "state", "complete", "parts", "missing", "check_group", "checks", "former", "nonce", "counted", "principal", "kept_ms", "content", "next_producer")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +54,7 @@ class Id(_message.Message):
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     KEPT_MS_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PRODUCER_FIELD_NUMBER: _ClassVar[int]
     version: int
     producer_id: bytes
     epoch: int
@@ -73,7 +74,8 @@ class Id(_message.Message):
     principal: int
     kept_ms: int
     content: bytes
-    def __init__(self, version: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., timeout_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., number: _Optional[int] = ..., state: _Optional[_Union[State, str]] = ..., complete: _Optional[bool] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., missing: _Optional[_Iterable[int]] = ..., check_group: _Optional[str] = ..., checks: _Optional[int] = ..., former: _Optional[_Union[Former, _Mapping]] = ..., nonce: _Optional[bytes] = ..., counted: _Optional[bytes] = ..., principal: _Optional[int] = ..., kept_ms: _Optional[int] = ..., content: _Optional[bytes] = ...) -> None: ...
+    next_producer: bytes
+    def __init__(self, version: _Optional[int] = ..., producer_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., timeout_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., number: _Optional[int] = ..., state: _Optional[_Union[State, str]] = ..., complete: _Optional[bool] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., missing: _Optional[_Iterable[int]] = ..., check_group: _Optional[str] = ..., checks: _Optional[int] = ..., former: _Optional[_Union[Former, _Mapping]] = ..., nonce: _Optional[bytes] = ..., counted: _Optional[bytes] = ..., principal: _Optional[int] = ..., kept_ms: _Optional[int] = ..., content: _Optional[bytes] = ..., next_producer: _Optional[bytes] = ...) -> None: ...
 
 class Former(_message.Message):
     __slots__ = ("epoch", "number", "state", "content")
@@ -178,20 +180,22 @@ class Note(_message.Message):
     def __init__(self, version: _Optional[int] = ..., transaction: _Optional[_Union[Transaction, _Mapping]] = ..., outcome: _Optional[_Union[State, str]] = ..., finished: _Optional[bool] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., copied: _Optional[_Iterable[_Union[Count, _Mapping]]] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("version", "epoch", "number", "places", "groups", "bundles")
+    __slots__ = ("version", "epoch", "number", "places", "groups", "bundles", "renews")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     PLACES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    RENEWS_FIELD_NUMBER: _ClassVar[int]
     version: int
     epoch: int
     number: int
     places: _containers.RepeatedCompositeFieldContainer[Place]
     groups: _containers.RepeatedScalarFieldContainer[str]
     bundles: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., number: _Optional[int] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., groups: _Optional[_Iterable[str]] = ..., bundles: _Optional[_Iterable[int]] = ...) -> None: ...
+    renews: bool
+    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., number: _Optional[int] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., groups: _Optional[_Iterable[str]] = ..., bundles: _Optional[_Iterable[int]] = ..., renews: _Optional[bool] = ...) -> None: ...
 
 class Place(_message.Message):
     __slots__ = ("topic_id", "partition")
