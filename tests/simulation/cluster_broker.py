@@ -60,6 +60,7 @@ class ClusterBroker:
                     metrics=MovesForLoad(self._world),
                     constants=self._constants,
                     functions=InlineFunctions(FUNCTIONS),
+                    kafka_address=self._network.kafka_address(self.name),
                 )
             except LedgerMQError as error:
                 self._world.note(self.name, f"did not start: {error.message[:80]}")

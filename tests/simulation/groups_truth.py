@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ledgermq_ledger.keys import PartitionId
+from ledgermq_offsets.classic.records import PREFIX as CLASSIC
 from ledgermq_offsets.state.records import Held, MemberEntry, OffsetEntry, OffsetValue, PendingEntry, decode
 from tests.judges.violation import Violation
 from tests.simulation.watch import WatchedStore
@@ -44,7 +45,7 @@ class GroupTruth:
         """Decisions of one turn of the coordinator's loop share a batch: a commit may be of before
         or after a move in it.
         """
-        entries = [decode(key or b"", value) for key, value in rows]
+        entries = [decode(key or b"", value) for key, value in rows if not (key or b"").startswith(CLASSIC)]
         valid = defaultdict(set)
         self._note_epochs(valid)
         for entry in entries:

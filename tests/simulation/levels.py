@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.simulation import demands_on_clusters, demands_on_ledgers
+from tests.simulation import demands_on_clusters, demands_on_kafka, demands_on_ledgers
 from tests.simulation.access_run import AccessRun
 from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.damage_run import DamageRun
 from tests.simulation.exclusive_run import ExclusiveRun
 from tests.simulation.groups_run import GroupsRun
 from tests.simulation.ids_run import IdsRun
+from tests.simulation.kafka_run import KafkaRun
 from tests.simulation.keyed_run import KeyedRun
 from tests.simulation.ledger_run import LedgerRun
 from tests.simulation.moves_run import MovesRun
@@ -38,10 +39,11 @@ LEVELS: dict[str, Make] = {
     "queues": QueuesRun,
     "access": AccessRun,
     "exclusive": ExclusiveRun,
+    "kafka": KafkaRun,
 }
 
-MUST_HAPPEN = {**demands_on_ledgers.MUST_HAPPEN, **demands_on_clusters.MUST_HAPPEN}
-RARE = {**demands_on_ledgers.RARE, **demands_on_clusters.RARE}
+MUST_HAPPEN = {**demands_on_ledgers.MUST_HAPPEN, **demands_on_clusters.MUST_HAPPEN, **demands_on_kafka.MUST_HAPPEN}
+RARE = {**demands_on_ledgers.RARE, **demands_on_clusters.RARE, **demands_on_kafka.RARE}
 
 SEEDS_FOR_COMMON = 60
 """CI runs as many. What a third of the seeds reach they miss once in 10**10 runs; should it be a

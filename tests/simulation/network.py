@@ -61,6 +61,8 @@ class Network:
         """Called where a request arrives; it returns what is called with the answer, or the error."""
         self.on_start: Callable[[Broker], None] = lambda broker: None
         """Called with each broker that has started."""
+        self.kafka_address: Callable[[str], str] = lambda broker: ""
+        """Where clients of the Kafka protocol reach a broker, by its name; "": nowhere."""
         self.credential_of: Callable[[str], str] | None = None
         """What the calls of a caller carry, by its name; None: brokers serve everybody, without a door."""
 

@@ -29,6 +29,8 @@ ACCESS_SEEDS = range(4)
 EXCLUSIVE_SEEDS = (*range(4), 18, 117, 119)
 """The last two once failed: a change of the holder ended with its caller, and a lease was renewed that was over."""
 
+KAFKA_SEEDS = range(4)
+
 
 def judge(level: str, seeds: range) -> None:
     for seed in seeds:
@@ -112,6 +114,11 @@ def test_exclusive_producers_on_a_cluster(seed: int) -> None:
     judge("exclusive", range(seed, seed + 1))
 
 
+@pytest.mark.parametrize("seed", KAFKA_SEEDS)
+def test_kafka_clients_on_a_cluster(seed: int) -> None:
+    judge("kafka", range(seed, seed + 1))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", ACCESS_SEEDS)
 def test_access_rules_on_a_cluster(seed: int) -> None:
@@ -166,6 +173,7 @@ def test_a_seed_that_once_failed(level: str, seed: int) -> None:
         ("queues", 2),
         ("access", 1),
         ("exclusive", 1),
+        ("kafka", 2),
     ],
 )
 @pytest.mark.timeout(900)
