@@ -4,7 +4,8 @@
     python -m bench.journey.run standard --megabytes-per-s 50
         in virtual time: exact waits, and processors cost nothing
     python -m bench.journey.run standard --records-per-s 100 --real
-        a real broker on a port of this process, before MinIO and a proxy that answers as late
+        a real broker on a port of this process, before MinIO and a proxy that answers as late; --root s3://BUCKET/PREFIX
+        takes a store of your own
 
 Means of the stages add up to the mean of the whole; percentiles do not.
 """
@@ -130,9 +131,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--real", action="store_true", help="a real broker, MinIO and a proxy instead of virtual time")
+    parser.add_argument(
+        "--root", help="a real broker on this root, which holds no cluster yet, instead of virtual time"
+    )
     options = parser.parse_args(arguments)
     load = Load(options.seconds, options.records_per_s, options.megabytes_per_s, options.partitions)
-    if options.real:
+    if options.root:
+        found = asyncio.run(real(load, options.root))
+    elif options.real:
         store = REAL[options.distance]
         with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name, stores(Path(name), store) as roots:
             if store not in roots:

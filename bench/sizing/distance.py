@@ -13,9 +13,10 @@ from bench.journey.loads import Load
 from bench.journey.run import Breakdown, simulated
 from bench.journey.watch import STAGES
 from bench.openmessaging.row import P99_MS_MAX
-from bench.openmessaging.shape import Shape
+from bench.openmessaging.shape import PARTITIONS, PRODUCERS, Shape
 from bench.openmessaging.simulated import simulate
 from bench.percentiles import at
+from ledgermq.protocol.limits import WINDOW_BATCHES
 
 WATCHED = {
     "100 records/s": Load(seconds=15, records_per_s=100),
@@ -27,6 +28,53 @@ RATES = {STANDARD: (5.0, 20.0, 50.0, 100.0), EXPRESS: (5.0, 50.0)}
 KEYED_RATES = {STANDARD: (5.0, 20.0), EXPRESS: (5.0,)}
 """One record a batch: more takes minutes to simulate."""
 SECONDS, SETTLING_S = 2.0, 1.0
+FIRST = "## Where the time of a batch goes\n"
+
+TEXT = (
+    FIRST
+    + """
+`python -m bench.journey.run standard --records-per-s 100` prints it for a load of your own, with `--real` for a broker
+in real time. Here one producer sends to {watched_partitions} partitions of four bundles in virtual time, before a store
+as late as S3 Standard (a PUT takes {standard_ms:.0f} ms in the median, {standard_mean_ms:.0f} on average): single
+records, which a consumer reads, then runs of 64 records of 1000 B. Means add up.
+
+{stages}
+
+* *spacing* is the rest of the PUT that is on its way, for as long as it takes or at most `flush_spacing_ms`: a bundle
+  that is written all the time has a PUT on its way all the time. So an acknowledgement takes more than one PUT.
+* *order*: segments of a bundle count in their order, so one behind a slow PUT waits for it. A PUT that takes longer
+  than nineteen of twenty did lately is sent a second time beside the first.
+* *answer*: batches of each bundle travel in requests of their own where answers are slow, and each request is
+  answered when its own batches are stored. A bundle with a slow PUT delays no other one.
+* A program that sends faster than answers come fills larger batches: records, and small tables of `send_batch`, that
+  wait for one of the {window} places of their partition travel together, up to `batch_bytes_max`.
+
+## The shape of the OpenMessaging benchmark
+
+{om_producers} producers send records of 1 KiB to {om_partitions} partitions, and one group reads all of it, through one
+broker with four bundles; simulated as above, so the processor is no limit here. By default that benchmark has no keys:
+a producer stays with a partition until its batch is sent. With keys over all partitions nearly each record is a batch.
+
+{openmessaging}
+
+Row S5 of [performance](performance.md) is the same with a real broker on one core, if it was measured.
+"""
+)
+
+
+def sections() -> str:
+    """Return both sections, as Markdown that is not wrapped."""
+    write = DISTANCES[STANDARD].write
+    return TEXT.format(
+        stages="\n".join(stages()),
+        openmessaging="\n".join(openmessaging()),
+        watched_partitions=next(iter(WATCHED.values())).partitions,
+        standard_ms=1000 * write.median_s,
+        standard_mean_ms=1000 * write.mean_s,
+        window=WINDOW_BATCHES,
+        om_producers=PRODUCERS,
+        om_partitions=PARTITIONS,
+    )
 
 
 def stages() -> list[str]:

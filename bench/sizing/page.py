@@ -3,6 +3,8 @@ and a simulation of the protocol.
 
 python -m bench.sizing.page
     the page
+python -m bench.sizing.page --distance
+    its two sections about the distance of S3 again; the others stay as they are
 python -m bench.sizing.page --megabytes-per-s 50 --partitions 300 --kept-tb 5
     one demand of your own, to the terminal
 """
@@ -15,9 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import afar, parquet, processes, requests
-from bench.distant import DISTANCES, FAR, STANDARD
+from bench.distant import DISTANCES, FAR
 from bench.measures import Results
-from bench.openmessaging.shape import PARTITIONS, PRODUCERS
 from bench.page import PLOTS, RESULTS, wrapped
 from bench.plots import bundle
 from bench.sizing import distance
@@ -50,6 +51,8 @@ GREEDY = (0, 1, 4, 12)
 SWEPT_PARTITIONS = 64
 USED = ("P5", "P7", "P11", "S2")
 COMPACTED = "segments to Parquet, values of 1000 B"
+
+BEHIND_DISTANCE = "## How many bundles\n"
 
 TEXT = """\
 # What a cluster needs
@@ -89,34 +92,7 @@ answers come: what it reached is in the second column.
 
 {compared}
 
-## Where the time of a batch goes
-
-`python -m bench.journey.run standard --records-per-s 100` prints it for a load of your own, with `--real` for a broker
-in real time. Here one producer sends to {watched_partitions} partitions of four bundles in virtual time, before a store
-as late as S3 Standard (a PUT takes {standard_ms:.0f} ms in the median, {standard_mean_ms:.0f} on average): single
-records, which a consumer reads, then runs of 64 records of 1000 B. Means add up.
-
-{stages}
-
-* *spacing* is the rest of the PUT that is on its way, for as long as it takes or at most `flush_spacing_ms`: a bundle
-  that is written all the time has a PUT on its way all the time. So an acknowledgement takes more than one PUT.
-* *order*: segments of a bundle count in their order, so one behind a slow PUT waits for it. A PUT that takes longer
-  than nineteen of twenty did lately is sent a second time beside the first.
-* *answer*: batches of each bundle travel in requests of their own where answers are slow, and each request is
-  answered when its own batches are stored. A bundle with a slow PUT delays no other one.
-* A program that sends faster than answers come fills larger batches: records, and small tables of `send_batch`, that
-  wait for one of the {window} places of their partition travel together, up to `batch_bytes_max`.
-
-## The shape of the OpenMessaging benchmark
-
-{om_producers} producers send records of 1 KiB to {om_partitions} partitions, and one group reads all of it, through one
-broker with four bundles; simulated as above, so the processor is no limit here. By default that benchmark has no keys:
-a producer stays with a partition until its batch is sent. With keys over all partitions nearly each record is a batch.
-
-{openmessaging}
-
-Row S5 of [performance](performance.md) is the same with a real broker on one core, if it was measured.
-
+{distance}
 ## How many bundles
 
 A bundle is a ledger with its own segments. More bundles spread over more brokers, and each bundle costs requests. One
@@ -297,17 +273,20 @@ def markdown(results: Results, costs: Costs, prices: Prices) -> str:
         plot=PLOT,
         crowds="\n".join(crowds()),
         compared="\n".join(compared(results)),
-        stages="\n".join(distance.stages()),
-        openmessaging="\n".join(distance.openmessaging()),
-        watched_partitions=next(iter(distance.WATCHED.values())).partitions,
-        standard_ms=1000 * DISTANCES[STANDARD].write.median_s,
-        standard_mean_ms=1000 * DISTANCES[STANDARD].write.mean_s,
-        om_producers=PRODUCERS,
-        om_partitions=PARTITIONS,
+        distance=distance.sections(),
         s2_bundles=afar.BUNDLES,
         s2_partitions=afar.PARTITIONS,
         window=WINDOW_BATCHES,
     )
+
+
+def with_distance(page: str) -> str:
+    """Return the page with new sections about the distance of S3, where they are or belong."""
+    before, heading, behind = page.partition(distance.FIRST)
+    if not heading:
+        before, _, behind = page.partition(BEHIND_DISTANCE)
+        behind = BEHIND_DISTANCE + behind
+    return before + wrapped(distance.sections()) + "\n" + BEHIND_DISTANCE + behind.partition(BEHIND_DISTANCE)[2]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -321,7 +300,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--tb-month", type=float, default=usual.tb_month, help="dollars for storage (default: %(default)s)"
     )
+    parser.add_argument("--distance", action="store_true", help="write the sections about the distance of S3 again")
     options = parser.parse_args(arguments)
+    if options.distance:
+        PAGE.write_text(with_distance(PAGE.read_text()))
+        return
     prices = Prices(options.core_hour, options.tb_month)
     results = Results.load(RESULTS)
     try:

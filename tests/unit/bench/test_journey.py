@@ -4,11 +4,14 @@ it has to be.
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
 from bench.distant import Distance, Late
 from bench.journey.loads import Load
-from bench.journey.run import simulated, table
+from bench.journey.run import real, simulated, table
 from bench.journey.watch import STAGES, watching
 from ledgermq.client.producing.partition.ordered_batches import OrderedBatches
 
@@ -45,6 +48,15 @@ def test_runs_of_records_are_watched_too() -> None:
     found = simulated(Load(seconds=1, megabytes_per_s=2), ALWAYS)
 
     assert sum(journey.records for journey in found.journeys) == 64 * len(found.felt.acknowledged_s)
+
+
+def test_a_real_broker_is_watched_by_the_same_stages(tmp_path: Path) -> None:
+    found = asyncio.run(real(Load(seconds=0.5, records_per_s=20), tmp_path.as_uri()))
+
+    assert sum(journey.records for journey in found.journeys) == 10
+    assert all(min(found.of(stage)) >= 0 for stage in STAGES)
+    assert min(found.of("put")) > 0
+    assert len(found.felt.seen_s) == 10
 
 
 def test_watching_leaves_no_trace() -> None:
