@@ -126,6 +126,12 @@ TWINS = (
         "The tables of topics, as `client.tables`. Every call ends within the client's `timeout_s`.",
     ),
     Twin(
+        "Cuts",
+        "cuts.admin",
+        "generated.cuts",
+        "The methods of `client.cuts`. Every call ends within the client's `timeout_s`.",
+    ),
+    Twin(
         "DeadLetterAdmin",
         "operating.dead_letters",
         "generated.operating",

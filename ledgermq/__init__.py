@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ledgermq.client.consuming.frames import to_pandas, to_polars
     from ledgermq.client.consuming.message import Message, MessageDescription, StoredBy
     from ledgermq.client.consuming.reader import FilterCounts
+    from ledgermq.client.cuts.admin import CutBundle, CutDescription, CutFile, CutPartition, Cuts
     from ledgermq.client.delayed import DelayedBundle, DelayedList, DelayedMessage, DelayedRange, RecallOutcome
     from ledgermq.client.finding import Search
     from ledgermq.client.groups.admin.descriptions import (
@@ -141,6 +142,11 @@ __all__ = [
     "ClusterDescription",
     "ConnectionDescription",
     "Consumer",
+    "CutBundle",
+    "CutDescription",
+    "CutFile",
+    "CutPartition",
+    "Cuts",
     "DeadLetter",
     "DeadLetterAdmin",
     "DeadLetterCounts",
@@ -329,6 +335,7 @@ _MODULES = {
     "client.schemas.admin": ("Schemas",),
     "client.schemas.descriptions": ("SchemaDescription", "SchemaField", "SubjectDescription"),
     "client.schemas.serializer": ("SchemaSerializer",),
+    "client.cuts.admin": ("CutBundle", "CutDescription", "CutFile", "CutPartition", "Cuts"),
     "client.tables.admin": ("TableAdmin", "TableDescription", "TablePartition", "TableSummary"),
     "client.tables.rows": ("Change",),
     "client.tables.table": ("Table",),

@@ -7,7 +7,7 @@
     │   │   └── InvalidFilter     an InvalidConfig: the text of a filter cannot be read; it names the place
     │   │       └── UnknownFunction   the broker has no filter function of this name
     │   ├── UnknownTopic, UnknownPartition, TopicExists, OffsetOutOfRange
-    │   ├── PublishNotAccepted, SubscribeNotAccepted
+    │   ├── PublishNotAccepted, SubscribeNotAccepted, UnknownCut, CutExists
     │   ├── DuplicateMessage      its id was stored within the window of its topic; producers turn it into a result
     │   ├── ConditionFailed       the partition ends elsewhere than `expect_end` says: read on, decide again
     │   ├── BacklogQuotaExceeded  a consumer group is too far behind, and the topic refuses records then
@@ -149,25 +149,19 @@ class SubscribeNotAccepted(InvalidRequest):
 
 
 class DuplicateMessage(InvalidRequest):
-    """Records of a batch have ids that were stored within the window of their topic; nothing of the
-    batch is stored. `stored`: (row, offset of the original). `repeated`: (row, row of the same batch
-    with the same id).
+    """Records of a batch have ids that were stored within the window of their topic; nothing of the batch is stored.
+    `stored`: (row, offset of the original). `repeated`: (row, row of the same batch with the same id).
     """
 
     code = "DUPLICATE_MESSAGE"
-
     stored: Sequence[tuple[int, int]] = ()
     repeated: Sequence[tuple[int, int]] = ()
 
 
 class ConditionFailed(InvalidRequest):
-    """A record with `expect_end` was not stored, because its partition ends elsewhere. `end`: where, durably.
-
-    Read up to it, decide again, and send with the new end.
-    """
+    """Not stored: the partition ends at `end`, durably, and not at `expect_end`. Read up to it, and decide again."""
 
     code = "CONDITION_FAILED"
-
     end: int = -1
 
 
@@ -214,6 +208,14 @@ class IncompatibleSchema(InvalidRequest):
     code = "INCOMPATIBLE_SCHEMA"
 
 
+class UnknownCut(InvalidRequest):
+    code = "UNKNOWN_CUT"
+
+
+class CutExists(InvalidRequest):
+    code = "CUT_EXISTS"
+
+
 class GroupNotEmpty(InvalidRequest):
     code = "GROUP_NOT_EMPTY"
 
@@ -248,9 +250,7 @@ class ResourceExhausted(RetriableError):
 
 
 class QuotaExceeded(ResourceExhausted):
-    """The caller's principal has reached its quota, or its share of what all principals fill. Callers of other
-    principals go on.
-    """
+    """The caller's principal has reached its quota, or its share of what all principals fill; others go on."""
 
     code = "QUOTA_EXCEEDED"
 

@@ -46,6 +46,7 @@ COMMANDS: dict[str, Place] = {
     "topic": Place(MESSAGES, "admin.topic", "Create, list, describe, alter and delete topics."),
     "table": Place(MESSAGES, "tables.commands", "Show, rebuild and drop tables of topics, which other programs read."),
     "schema": Place(MESSAGES, "schemas.commands", "Register, check, show, list and delete schemas of values."),
+    "cut": Place(CLUSTER, "cuts.commands", "Name an instant of the whole cluster; list, keep and drop such cuts."),
     "produce": Place(MESSAGES, "messages.produce", "Send records: lines, JSON lines, rows of CSV, or whole records."),
     "consume": Place(MESSAGES, "messages.consume", "Print messages, to the end of the topic, or as they come."),
     "message": Place(MESSAGES, "messages.message", "Find messages by key, show one by its id, trace where it went."),
@@ -78,6 +79,7 @@ COMMANDS: dict[str, Place] = {
     "fsck": Place(ROOTS, "ledger", "Check everything that a root holds, without changing anything."),
     "store": Place(ROOTS, "ledger", "Check that a store is fit to hold a root."),
     "gc": Place(ROOTS, "ledger", "Remove objects that are no longer needed."),
+    "backup": Place(ROOTS, "ledger", "Copy what a cut names into a root of its own."),
     "repair": Place(ROOTS, "ledger", "Mend damaged objects, and let compaction take parked partitions up again."),
 }
 """In the order in which `ledgermq --help` shows them."""

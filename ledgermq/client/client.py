@@ -21,6 +21,7 @@ from ledgermq.client.connection.connections import CallerConnector, Connections
 from ledgermq.client.connection.routing import Routing
 from ledgermq.client.connection.target import Embedding
 from ledgermq.client.context import ClientContext
+from ledgermq.client.cuts.admin import Cuts
 from ledgermq.client.delayed import Delayed
 from ledgermq.client.finding import (
     Finding,
@@ -95,6 +96,8 @@ class Client(MakingProducers, Handling, LookingUp, ClusterAdmin, TopicNames):
         """Schemas of values: put, check, list, describe, delete."""
         self.tables = TableAdmin(context, admin)
         """Tables of topics, which other programs read: list, describe, rebuild, drop."""
+        self.cuts = Cuts(context)
+        """Instants of the whole cluster with names: take, list, show, keep, drop, files."""
         self.dead_letters = DeadLetterAdmin(context, admin, self.transactions, self.groups, self.queues)
         """Dead letters: list, redrive, drop."""
         self.unresolved = UnresolvedAdmin(context, admin, self.transactions)

@@ -69,6 +69,20 @@ class ShareWord(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RELEASE_SHARE: _ClassVar[ShareWord]
     RETURN: _ClassVar[ShareWord]
     RENEW: _ClassVar[ShareWord]
+
+class CutStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CUT_PENDING: _ClassVar[CutStatus]
+    CUT_TAKEN: _ClassVar[CutStatus]
+    CUT_ABANDONED: _ClassVar[CutStatus]
+    CUT_DROPPED: _ClassVar[CutStatus]
+
+class CutStep(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CUT_HOLD: _ClassVar[CutStep]
+    CUT_PLACE: _ClassVar[CutStep]
+    CUT_CONFIRM: _ClassVar[CutStep]
+    CUT_RELEASE: _ClassVar[CutStep]
 DURABLE: Acks
 RECEIVED: Acks
 STAY: GroupStep
@@ -104,6 +118,14 @@ REJECT: ShareWord
 RELEASE_SHARE: ShareWord
 RETURN: ShareWord
 RENEW: ShareWord
+CUT_PENDING: CutStatus
+CUT_TAKEN: CutStatus
+CUT_ABANDONED: CutStatus
+CUT_DROPPED: CutStatus
+CUT_HOLD: CutStep
+CUT_PLACE: CutStep
+CUT_CONFIRM: CutStep
+CUT_RELEASE: CutStep
 ITEMS_MAX_FIELD_NUMBER: _ClassVar[int]
 items_max: _descriptor.FieldDescriptor
 GUARD_FIELD_NUMBER: _ClassVar[int]
@@ -2911,3 +2933,209 @@ class SlowestCommit(_message.Message):
     offset: int
     group: str
     def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., group: _Optional[str] = ...) -> None: ...
+
+class CutInfo(_message.Message):
+    __slots__ = ("name", "id", "status", "begun_ms", "taken_ms", "until_ms", "reason", "bundles")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_MS_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    id: int
+    status: CutStatus
+    begun_ms: int
+    taken_ms: int
+    until_ms: int
+    reason: str
+    bundles: _containers.RepeatedCompositeFieldContainer[CutBundleInfo]
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., status: _Optional[_Union[CutStatus, str]] = ..., begun_ms: _Optional[int] = ..., taken_ms: _Optional[int] = ..., until_ms: _Optional[int] = ..., reason: _Optional[str] = ..., bundles: _Optional[_Iterable[_Union[CutBundleInfo, _Mapping]]] = ...) -> None: ...
+
+class CutBundleInfo(_message.Message):
+    __slots__ = ("bundle", "base", "slot")
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    bundle: int
+    base: int
+    slot: int
+    def __init__(self, bundle: _Optional[int] = ..., base: _Optional[int] = ..., slot: _Optional[int] = ...) -> None: ...
+
+class TakeCutRequest(_message.Message):
+    __slots__ = ("name", "keep_ms", "nonce", "forwarded")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEEP_MS_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    keep_ms: int
+    nonce: bytes
+    forwarded: bool
+    def __init__(self, name: _Optional[str] = ..., keep_ms: _Optional[int] = ..., nonce: _Optional[bytes] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class TakeCutResponse(_message.Message):
+    __slots__ = ("cut",)
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    cut: CutInfo
+    def __init__(self, cut: _Optional[_Union[CutInfo, _Mapping]] = ...) -> None: ...
+
+class ListCutsRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ListCutsResponse(_message.Message):
+    __slots__ = ("cuts",)
+    CUTS_FIELD_NUMBER: _ClassVar[int]
+    cuts: _containers.RepeatedCompositeFieldContainer[CutInfo]
+    def __init__(self, cuts: _Optional[_Iterable[_Union[CutInfo, _Mapping]]] = ...) -> None: ...
+
+class KeepCutRequest(_message.Message):
+    __slots__ = ("name", "keep_ms", "forwarded")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEEP_MS_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    keep_ms: int
+    forwarded: bool
+    def __init__(self, name: _Optional[str] = ..., keep_ms: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class KeepCutResponse(_message.Message):
+    __slots__ = ("cut",)
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    cut: CutInfo
+    def __init__(self, cut: _Optional[_Union[CutInfo, _Mapping]] = ...) -> None: ...
+
+class DropCutRequest(_message.Message):
+    __slots__ = ("name", "id", "forwarded")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    id: int
+    forwarded: bool
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class DropCutResponse(_message.Message):
+    __slots__ = ("cut",)
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    cut: CutInfo
+    def __init__(self, cut: _Optional[_Union[CutInfo, _Mapping]] = ...) -> None: ...
+
+class ListCutFilesRequest(_message.Message):
+    __slots__ = ("name", "topic", "partition", "after", "limit")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic: str
+    partition: int
+    after: str
+    limit: int
+    def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListCutFilesResponse(_message.Message):
+    __slots__ = ("files", "more", "start", "parquet_end", "end", "partitions", "root")
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    PARQUET_END_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    files: _containers.RepeatedCompositeFieldContainer[CutFile]
+    more: bool
+    start: int
+    parquet_end: int
+    end: int
+    partitions: int
+    root: str
+    def __init__(self, files: _Optional[_Iterable[_Union[CutFile, _Mapping]]] = ..., more: _Optional[bool] = ..., start: _Optional[int] = ..., parquet_end: _Optional[int] = ..., end: _Optional[int] = ..., partitions: _Optional[int] = ..., root: _Optional[str] = ...) -> None: ...
+
+class CutFile(_message.Message):
+    __slots__ = ("key", "held_key", "first_offset", "last_offset", "size")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    HELD_KEY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    held_key: str
+    first_offset: int
+    last_offset: int
+    size: int
+    def __init__(self, key: _Optional[str] = ..., held_key: _Optional[str] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
+
+class ReadCutRequest(_message.Message):
+    __slots__ = ("name", "topic", "partition", "offset")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic: str
+    partition: int
+    offset: int
+    def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class ReadCutResponse(_message.Message):
+    __slots__ = ("batches", "next_offset", "end", "partitions")
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    batches: _containers.RepeatedCompositeFieldContainer[CutBatch]
+    next_offset: int
+    end: int
+    partitions: int
+    def __init__(self, batches: _Optional[_Iterable[_Union[CutBatch, _Mapping]]] = ..., next_offset: _Optional[int] = ..., end: _Optional[int] = ..., partitions: _Optional[int] = ...) -> None: ...
+
+class CutBatch(_message.Message):
+    __slots__ = ("base_offset", "record_count", "crc", "data")
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CRC_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    base_offset: int
+    record_count: int
+    crc: int
+    data: bytes
+    def __init__(self, base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., crc: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class HoldForCutRequest(_message.Message):
+    __slots__ = ("bundle", "cut", "step")
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    bundle: int
+    cut: int
+    step: CutStep
+    def __init__(self, bundle: _Optional[int] = ..., cut: _Optional[int] = ..., step: _Optional[_Union[CutStep, str]] = ...) -> None: ...
+
+class HoldForCutResponse(_message.Message):
+    __slots__ = ("ok", "epoch", "slot", "versions")
+    OK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    ok: bool
+    epoch: int
+    slot: int
+    versions: _containers.RepeatedCompositeFieldContainer[PlacedVersion]
+    def __init__(self, ok: _Optional[bool] = ..., epoch: _Optional[int] = ..., slot: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[PlacedVersion, _Mapping]]] = ...) -> None: ...
+
+class PlacedVersion(_message.Message):
+    __slots__ = ("topic_id", "partition", "version")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    version: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...

@@ -59,6 +59,8 @@ _CODES: dict[type[LedgerMQError], grpc.StatusCode] = {
     errors.TransactionOutcomeUnknown: grpc.StatusCode.UNKNOWN,
     errors.UnknownGroup: grpc.StatusCode.NOT_FOUND,
     errors.UnknownSchema: grpc.StatusCode.NOT_FOUND,
+    errors.UnknownCut: grpc.StatusCode.NOT_FOUND,
+    errors.CutExists: grpc.StatusCode.ALREADY_EXISTS,
     errors.IncompatibleSchema: grpc.StatusCode.FAILED_PRECONDITION,
     errors.GroupNotEmpty: grpc.StatusCode.FAILED_PRECONDITION,
     errors.CommitGoesBack: grpc.StatusCode.FAILED_PRECONDITION,

@@ -18,6 +18,7 @@ from __future__ import annotations
 from ledgermq.sync.client import Client, connect
 from ledgermq.sync.consuming import Consumer, GroupConsumer
 from ledgermq.sync.finding import Search
+from ledgermq.sync.generated.cuts import Cuts
 from ledgermq.sync.generated.half_messages import HalfMessage
 from ledgermq.sync.generated.operating import DeadLetterAdmin, UnresolvedAdmin
 from ledgermq.sync.generated.queues import QueueAdmin
@@ -35,6 +36,7 @@ from ledgermq.sync.transactions.transactions import Transaction, Transactions, T
 __all__ = [
     "Client",
     "Consumer",
+    "Cuts",
     "DeadLetterAdmin",
     "Delivery",
     "GroupConsumer",

@@ -43,6 +43,7 @@ from ledgermq.sync.admin.group_admin import GroupAdmin
 from ledgermq.sync.admin.quotas import Quotas
 from ledgermq.sync.background import Background, Callers, as_coroutine, in_threads
 from ledgermq.sync.generated.client import ClientCalls
+from ledgermq.sync.generated.cuts import Cuts
 from ledgermq.sync.generated.operating import DeadLetterAdmin, UnresolvedAdmin
 from ledgermq.sync.generated.queues import QueueAdmin
 from ledgermq.sync.generated.schemas import Schemas
@@ -96,6 +97,8 @@ class Client(ClientCalls):
         """Schemas of values: put, check, list, describe, delete."""
         self.tables = TableAdmin(background, inner.tables)
         """Tables of topics, which other programs read: describe, rebuild, drop."""
+        self.cuts = Cuts(background, inner.cuts)
+        """Instants of the whole cluster with names: take, list, show, keep, drop, files."""
         self.dead_letters = DeadLetterAdmin(background, inner.dead_letters)
         """Dead letters: list, redrive, drop."""
         self.unresolved = UnresolvedAdmin(background, inner.unresolved)

@@ -1,5 +1,5 @@
 """Add the commands that work on a root itself, without a broker: `ledgermq compact`, `inspect`,
-`fsck`, `gc`, `repair`, `store` and `sql`.
+`fsck`, `gc`, `backup`, `repair`, `store` and `sql`.
 
 The command line finds them through the entry-point group "ledgermq.commands". They read and write
 the store by the same code as brokers do; `inspect`, `fsck` and `sql` never
@@ -16,7 +16,7 @@ import typer
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     from ledgermq.cli.arguments.completion import add_setting_names
-    from ledgermq_tools.ledger import fsck, gc, repair
+    from ledgermq_tools.ledger import backup, fsck, gc, repair
     from ledgermq_tools.ledger.compact import command as compact
     from ledgermq_tools.ledger.inspect import command as inspect
     from ledgermq_tools.query import sql
@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
     inspect.register(app)
     fsck.register(app)
     gc.register(app)
+    backup.register(app)
     repair.register(app)
     store.register(app)
     sql.register(app)

@@ -28,6 +28,9 @@ from ledgermq_broker.cluster.membership import Membership
 from ledgermq_broker.cluster.owners import OwnershipTimes
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.cluster.peers import Peers
+from ledgermq_broker.cuts.holding import Holding
+from ledgermq_broker.cuts.path import CutPath
+from ledgermq_broker.cuts.taking import Taking
 from ledgermq_broker.exclusive.holders import EXCLUSIVE
 from ledgermq_broker.features import ANNOUNCED, FEATURES
 from ledgermq_broker.filter_functions.judging import FilterFunctions, NoFilterFunctions
@@ -237,7 +240,14 @@ class Composition:
         ledger = self.context.ledger(keys.METADATA_BUNDLE)
         cluster_path = ClusterPath(ledger, self.version, self.membership, self.directory, self.ownership)
         schema_path = SchemaPath(self.controller, at_controller, self.metadata, self.context.sources, run_blocking)
-        return service_of(parts, cluster_path, self._fetch_path, rule_path, quota_path, schema_path)
+        cut_path = self._new_cut_path(at_controller, run_blocking)
+        return service_of(parts, cluster_path, self._fetch_path, rule_path, quota_path, schema_path, cut_path)
+
+    def _new_cut_path(self, at_controller: AtController, run_blocking: RunBlocking) -> CutPath:
+        compaction = self.context.compaction
+        taking = Taking(compaction, self.controller, self.metadata, self._calls)
+        holding = Holding(self.ownership, self.context, self.transactions.is_quiet)
+        return CutPath(compaction, self.metadata, self.controller, at_controller, taking, holding, run_blocking)
 
     def _new_fetch_path(self) -> FetchPath:
         settings, root_url = self.settings, self.context.store.url

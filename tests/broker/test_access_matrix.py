@@ -155,6 +155,13 @@ SAMPLES: dict[str, Sample] = {
     "list_lags": Sample(pb.ListLagsRequest, ()),
     "list_loads": Sample(pb.ListLoadsRequest, ("cluster",)),
     "drop_table": Sample(lambda: pb.DropTableRequest(topic=TOPIC), ("alter orders",)),
+    "take_cut": Sample(lambda: pb.TakeCutRequest(name="c"), ("cluster",)),
+    "list_cuts": Sample(pb.ListCutsRequest, ("cluster",)),
+    "keep_cut": Sample(lambda: pb.KeepCutRequest(name="c"), ("cluster",)),
+    "drop_cut": Sample(lambda: pb.DropCutRequest(name="c"), ("cluster",)),
+    "list_cut_files": Sample(lambda: pb.ListCutFilesRequest(name="c", topic=TOPIC), ("describe orders",)),
+    "read_cut": Sample(lambda: pb.ReadCutRequest(name="c", topic=TOPIC), ("consume orders",)),
+    "hold_for_cut": Sample(lambda: pb.HoldForCutRequest(bundle=1, cut=5), FROM_A_BROKER),
     "describe_lake": Sample(pb.DescribeLakeRequest, ("cluster",)),
     "describe_table": Sample(lambda: pb.DescribeTableRequest(topic=TOPIC), ("describe orders",)),
     "put_schema": Sample(

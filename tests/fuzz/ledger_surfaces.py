@@ -217,7 +217,7 @@ async def check_names(data: bytes) -> None:
     await recover(ledger_of(store, BUNDLE))
     await read_history(ledger_of(store, BUNDLE))
     await read_catalog(ledger_of(store, 0))
-    await remove_older(store, BUNDLE, 1)
+    await remove_older(store, fmt.Checkpoint(bundle=BUNDLE, number=1))
 
 
 def key_seeds() -> list[bytes]:

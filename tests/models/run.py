@@ -12,6 +12,7 @@ import time
 from collections import Counter
 
 from tests.models.access import ACCESS
+from tests.models.cuts.model import CUTS
 from tests.models.keyed_tables import KEYED_TABLES
 from tests.models.ledger import LEDGER
 from tests.models.moves import MOVES
@@ -41,6 +42,7 @@ MODELS = {
         TABLES,
         KEYED_TABLES,
         TYPED,
+        CUTS,
     )
 }
 MUTANT_SEEDS = 1000

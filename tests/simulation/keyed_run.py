@@ -116,4 +116,5 @@ class Cleaner(Compactor):
         await clean_bundle(self._compaction, bundle, self._known, everything=everything, bytes_max=bytes_max)
         if self._random.random() < 0.1:
             catalog = await self._catalog()
-            await removed.remove_versions(self._store, await removed.find_versions(self._store, catalog), catalog)
+            versions = await removed.find_versions(self._store, catalog)
+            await removed.remove_versions(self._store, versions, catalog, BUNDLES)

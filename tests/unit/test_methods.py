@@ -176,13 +176,14 @@ def test_what_clients_must_not_call_and_what_no_quota_refuses() -> None:
     """The .proto says it; a change of it is seen here."""
     assert {method.name for method in METHODS if method.guard.brokers} == {
         *("CompleteTransaction", "AskTransaction", "ReadStaged", "ConfirmRules", "SlowestCommits", "PrepareMove"),
+        "HoldForCut",
         *("JoinTransaction", "CountStaged"),
     }
     assert {method.name for method in METHODS if method.is_never_refused} == {
         *("GroupHeartbeat", "ShareAnswer", "EndTransaction", "ChangeRules", "ListRules", "RevokeToken", "ChangeQuota"),
         *("AddToTransaction", "FindTransactionCoordinator"),
         *("FindCoordinator", "JoinClassicGroup", "SyncClassicGroup", "ClassicHeartbeat", "LeaveClassicGroup"),
-        *("ListQuotas", "DrainBroker", "AddBundles", "MovePartition", "ListLoads"),
+        *("ListQuotas", "DrainBroker", "AddBundles", "MovePartition", "ListLoads", "DropCut"),
         "DescribeBroker",
     }
     for method in METHODS:

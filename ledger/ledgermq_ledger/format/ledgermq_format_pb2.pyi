@@ -19,6 +19,13 @@ class TopicState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LIVING: _ClassVar[TopicState]
     REMOVED: _ClassVar[TopicState]
     TRASHED: _ClassVar[TopicState]
+
+class CutState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PENDING: _ClassVar[CutState]
+    TAKEN: _ClassVar[CutState]
+    ABANDONED: _ClassVar[CutState]
+    DROPPED: _ClassVar[CutState]
 SEGMENT_KIND_UNSPECIFIED: SegmentKind
 DATA: SegmentKind
 CLAIM: SegmentKind
@@ -26,6 +33,10 @@ RELEASE: SegmentKind
 LIVING: TopicState
 REMOVED: TopicState
 TRASHED: TopicState
+PENDING: CutState
+TAKEN: CutState
+ABANDONED: CutState
+DROPPED: CutState
 
 class SegmentIndex(_message.Message):
     __slots__ = ("bundle", "slot", "epoch", "kind", "writer", "put_id", "previous", "created_ms", "batches", "broker", "successor", "append_us", "seals", "opens")
@@ -240,7 +251,7 @@ class ClaimNote(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., broker: _Optional[str] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("bundle", "number", "put_id", "created_ms", "state", "trim_slot", "finished_plan", "planned_slot", "snapshot_plan", "metadata_offset", "partitions", "removed_topics", "snapshot_bytes", "topic_facts", "witnessed_plan", "witnessed_ms")
+    __slots__ = ("bundle", "number", "put_id", "created_ms", "state", "trim_slot", "finished_plan", "planned_slot", "snapshot_plan", "metadata_offset", "partitions", "removed_topics", "snapshot_bytes", "topic_facts", "witnessed_plan", "witnessed_ms", "pins")
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     PUT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -257,6 +268,7 @@ class Checkpoint(_message.Message):
     TOPIC_FACTS_FIELD_NUMBER: _ClassVar[int]
     WITNESSED_PLAN_FIELD_NUMBER: _ClassVar[int]
     WITNESSED_MS_FIELD_NUMBER: _ClassVar[int]
+    PINS_FIELD_NUMBER: _ClassVar[int]
     bundle: int
     number: int
     put_id: bytes
@@ -273,7 +285,16 @@ class Checkpoint(_message.Message):
     topic_facts: _containers.RepeatedCompositeFieldContainer[TopicFact]
     witnessed_plan: int
     witnessed_ms: int
-    def __init__(self, bundle: _Optional[int] = ..., number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., state: _Optional[_Union[LedgerState, _Mapping]] = ..., trim_slot: _Optional[int] = ..., finished_plan: _Optional[int] = ..., planned_slot: _Optional[int] = ..., snapshot_plan: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionCheckpoint, _Mapping]]] = ..., removed_topics: _Optional[_Iterable[_Union[RemovedTopic, _Mapping]]] = ..., snapshot_bytes: _Optional[int] = ..., topic_facts: _Optional[_Iterable[_Union[TopicFact, _Mapping]]] = ..., witnessed_plan: _Optional[int] = ..., witnessed_ms: _Optional[int] = ...) -> None: ...
+    pins: _containers.RepeatedCompositeFieldContainer[Pin]
+    def __init__(self, bundle: _Optional[int] = ..., number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., state: _Optional[_Union[LedgerState, _Mapping]] = ..., trim_slot: _Optional[int] = ..., finished_plan: _Optional[int] = ..., planned_slot: _Optional[int] = ..., snapshot_plan: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionCheckpoint, _Mapping]]] = ..., removed_topics: _Optional[_Iterable[_Union[RemovedTopic, _Mapping]]] = ..., snapshot_bytes: _Optional[int] = ..., topic_facts: _Optional[_Iterable[_Union[TopicFact, _Mapping]]] = ..., witnessed_plan: _Optional[int] = ..., witnessed_ms: _Optional[int] = ..., pins: _Optional[_Iterable[_Union[Pin, _Mapping]]] = ...) -> None: ...
+
+class Pin(_message.Message):
+    __slots__ = ("cut", "base")
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    cut: int
+    base: int
+    def __init__(self, cut: _Optional[int] = ..., base: _Optional[int] = ...) -> None: ...
 
 class TopicFact(_message.Message):
     __slots__ = ("topic_id", "version", "held", "table")
@@ -627,3 +648,61 @@ class PartitionMove(_message.Message):
     ended: bool
     count: int
     def __init__(self, partition: _Optional[int] = ..., move: _Optional[int] = ..., source: _Optional[int] = ..., before: _Optional[int] = ..., ended: _Optional[bool] = ..., count: _Optional[int] = ...) -> None: ...
+
+class CutRecord(_message.Message):
+    __slots__ = ("id", "name", "state", "begun_ms", "taken_ms", "until_ms", "reason", "nonce", "holders")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_MS_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    HOLDERS_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    name: str
+    state: CutState
+    begun_ms: int
+    taken_ms: int
+    until_ms: int
+    reason: str
+    nonce: bytes
+    holders: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., state: _Optional[_Union[CutState, str]] = ..., begun_ms: _Optional[int] = ..., taken_ms: _Optional[int] = ..., until_ms: _Optional[int] = ..., reason: _Optional[str] = ..., nonce: _Optional[bytes] = ..., holders: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class Cut(_message.Message):
+    __slots__ = ("id", "put_id", "name", "created_ms", "bundles")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PUT_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    BUNDLES_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    put_id: bytes
+    name: str
+    created_ms: int
+    bundles: _containers.RepeatedCompositeFieldContainer[CutBundle]
+    def __init__(self, id: _Optional[int] = ..., put_id: _Optional[bytes] = ..., name: _Optional[str] = ..., created_ms: _Optional[int] = ..., bundles: _Optional[_Iterable[_Union[CutBundle, _Mapping]]] = ...) -> None: ...
+
+class CutBundle(_message.Message):
+    __slots__ = ("bundle", "base", "slot", "partitions")
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    bundle: int
+    base: int
+    slot: int
+    partitions: _containers.RepeatedCompositeFieldContainer[CutPartition]
+    def __init__(self, bundle: _Optional[int] = ..., base: _Optional[int] = ..., slot: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[CutPartition, _Mapping]]] = ...) -> None: ...
+
+class CutPartition(_message.Message):
+    __slots__ = ("topic_id", "partition", "version")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    version: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...

@@ -20,6 +20,7 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.catalog_check import check_catalog, check_partitions, removed_ids
 from ledgermq_ledger.fsck.cluster_fit import contradictions
 from ledgermq_ledger.fsck.copy_check import check_copies
+from ledgermq_ledger.fsck.cuts_check import check_cuts
 from ledgermq_ledger.fsck.files.keyed_check import KeyedCheck
 from ledgermq_ledger.fsck.files.parquet_check import ParquetCheck
 from ledgermq_ledger.fsck.files.parquet_rows import check_footer, find_wrong_rows
@@ -159,6 +160,7 @@ async def _check_once(
         problems.note(
             keys.CLUSTER, "NO_CHECKSUM", "an early version wrote it without a checksum: keep a copy of it elsewhere"
         )
+    await check_cuts(store, cluster, problems)
     checked = Checked(objects=await check_names(store.inner, cluster.bundles, problems))
     parquet = [info async for info in list_files(store)]
     keyed = [info async for info in store.list(keys.KEYED)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ledgermq_ledger import keys
+from ledgermq_ledger.cuts import names as cut_names
 from ledgermq_ledger.delta.names import is_in_a_log
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.object_store.contract import ObjectStore
@@ -31,6 +32,8 @@ def _check_name(key: str, bundles: int, problems: Problems) -> None:
     ):
         return
     if keys.original_of(key) is not None or is_in_a_log(key):
+        return
+    if cut_names.is_held(key) or cut_names.parse_cut(key) is not None:
         return
     if key.startswith(keys.PARQUET):
         _check_parquet_name(key, problems)

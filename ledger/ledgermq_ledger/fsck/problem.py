@@ -52,6 +52,8 @@ class Problems:
         self._now_ms = now_ms
         self._grace_ms = grace_ms
         self._found: dict[Problem, None] = {}
+        self.pinned: set[str] = set()
+        """Objects that cuts keep, so they are not left over."""
 
     @property
     def all(self) -> list[Problem]:
@@ -74,6 +76,8 @@ class Problems:
 
         `used_ms`: it may have been in use until then.
         """
+        if object_key in self.pinned:
+            return
         if self._now_ms is None or self._now_ms - max(put_ms, used_ms) >= OVERDUE_AFTER_GRACES * self._grace_ms:
             self.untidy(object_key, code, f"{text}; `ledgermq gc` removes it")
             return

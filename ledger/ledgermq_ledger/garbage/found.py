@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ledgermq.errors import LedgerMQError
+from ledgermq_ledger import keys
 from ledgermq_ledger.garbage.gate import Gate
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
 
 
@@ -23,6 +25,8 @@ class Kind(StrEnum):
     STAGED = "staged rows"
     FENCE = "fence"
     HEARTBEAT = "heartbeat"
+    HELD = "held for cuts"
+    CUT = "cut"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -130,6 +134,9 @@ class Found:
 
 async def delete(store: ObjectStore, found: Iterable[Removable], gate: Gate | None = None) -> list[str]:
     """Delete the objects in the given order, as `Gate.delete` does, and return their keys. `gate`: needed for
-    objects that hold records of a topic.
+    objects that hold records of a topic; None: for those of one ledger, the gate of its newest checkpoint.
     """
-    return await (gate or Gate()).delete(store, [each.key for each in found])
+    wanted = [each.key for each in found]
+    if gate is None and wanted and (bundle := keys.parse_ledger(wanted[0])) is not None:
+        gate = await Gate.of(store, await newest_checkpoint(store, bundle))
+    return await (gate or Gate()).delete(store, wanted)

@@ -6,19 +6,25 @@
     table           a file of the log stays until every version of the topic's table that a reader may have open says
                     a log start behind it: until its last offset is below `table_start` (design Z6). Of a removed topic
                     nothing stays
+    cut             what a cut names stays where it is, but a Parquet file of a log is handed over to `held/` before it
+                    is deleted, so that it stops neither retention nor removal (designs I9 to I11)
 
 A remover decides by what it has read, some time ago perhaps. So it builds its gate from what it read last, just
-before it deletes: for files of the log that is the checkpoint of the bundle in charge of the partition. Pure but for
-the deletion itself.
+before it deletes: for files of the log that is the checkpoint of the bundle in charge of the partition. Pins are those
+of the checkpoint by which the remover decides: a pin that comes later names nothing that this checkpoint lets go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
+from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq_ledger import keys
+from ledgermq_ledger.cuts.held import hand_over
+from ledgermq_ledger.cuts.pinned import Pinned, PinReader
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.chains.checkpoint import partition_of
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partition_of
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.facts import has_table, is_held
@@ -29,7 +35,8 @@ DELETE_BATCH = 500
 class Gate:
     """`catalog`, `checkpoint`: what the remover knows; None where it is about objects of no topic. `was_listed`: False
     if no list names the files that are asked about: a list lets go of files from the front only, so one that begins
-    behind the front was never in any list, and no table ever named it.
+    behind the front was never in any list, and no table ever named it. `pinned`: what the pins of the checkpoint keep;
+    `Gate.of` reads it.
     """
 
     def __init__(
@@ -38,18 +45,58 @@ class Gate:
         checkpoint: fmt.Checkpoint | None = None,
         *,
         was_listed: bool = True,
+        pinned: Pinned | None = None,
     ) -> None:
+        if pinned is None and checkpoint is not None and checkpoint.pins:
+            raise AssertionError(f"bundle {checkpoint.bundle}: its pins were not read")
         self._catalog = catalog
         self._checkpoint = checkpoint
         self._was_listed = was_listed
+        self._pinned = pinned if pinned is not None else Pinned() if checkpoint is not None else None
+
+    @classmethod
+    async def of(
+        cls,
+        store: ObjectStore,
+        checkpoint: fmt.Checkpoint,
+        catalog: Catalog | None = None,
+        *,
+        was_listed: bool = True,
+        pins: PinReader | None = None,
+    ) -> Self:
+        """Return the gate of what `checkpoint` lets go. Without pins it costs no request. `pins`: what several gates
+        of one store share.
+
+        Raises DataDamaged if something that a cut names is missing, Unavailable if it was dropped just now, the
+        store's errors: then nothing may be deleted.
+        """
+        return cls(catalog, checkpoint, was_listed=was_listed, pinned=await read_pinned(store, checkpoint, pins))
+
+    @classmethod
+    def of_checkpoints(cls, checkpoint: fmt.Checkpoint) -> Self:
+        """Return the gate of checkpoints older than this one alone, which costs no request."""
+        bases = {keys.checkpoint(checkpoint.bundle, pin.base): pin.cut for pin in checkpoint.pins}
+        return cls(checkpoint=checkpoint, pinned=Pinned(objects=bases))
+
+    @classmethod
+    async def of_root(cls, store: ObjectStore, bundles: int, catalog: Catalog) -> Self:
+        """Return the gate of what a catalog alone lets go: no bundle's pins may keep it. `catalog` was read before."""
+        pinned, pins = Pinned(), PinReader(store)
+        for bundle in range(bundles):
+            pinned.add(await read_pinned(store, await newest_checkpoint(store, bundle), pins))
+        return cls(catalog, pinned=pinned)
 
     def why_kept(self, key: str) -> str:
-        """Return why the object has to stay; "" if it may be deleted."""
+        """Return why the object has to stay where it is; "" if it may be deleted, after `hand_over` perhaps."""
         topic_id = _topic_of(key)
+        if topic_id is None and keys.parse_ledger(key) is None:
+            return ""
+        if self._pinned is None:
+            raise AssertionError(f"{key}: only a checkpoint says whether a cut names it")
+        if (cut := self._pinned.keeps(key)) is not None:
+            return f"cut {cut} names it"
         if topic_id is None:
             return ""
-        if self._catalog is None and self._checkpoint is None:
-            raise AssertionError(f"{key} belongs to a topic: only a catalog or a checkpoint says whether it may go")
         topic = self._catalog.topics_by_id.get(topic_id) if self._catalog is not None else None
         if topic is not None and topic.trash is not None:
             return f"topic {topic.name} is deleted, and can be brought back"
@@ -72,7 +119,9 @@ class Gate:
 
     async def delete(self, store: ObjectStore, keys: Sequence[str]) -> list[str]:
         """Delete the objects in the given order, one request for each `DELETE_BATCH` of them, up to the first one
-        that has to stay. Return the keys that were deleted.
+        that has to stay. Those that are handed over to cuts go there first. Return the keys that were deleted.
+
+        Raises what `hand_over` raises; that file and those after it stay.
         """
         free = []
         for key in keys:
@@ -80,8 +129,30 @@ class Gate:
                 break
             free.append(key)
         for i in range(0, len(free), DELETE_BATCH):
-            await store.delete(free[i : i + DELETE_BATCH])
+            batch = free[i : i + DELETE_BATCH]
+            for key in batch:
+                if self.is_handed_over(key):
+                    await hand_over(store, key)
+            await store.delete(batch)
         return free
+
+    def is_handed_over(self, key: str) -> bool:
+        """Return True if a cut names this Parquet file, so that it is copied to `held/` before it goes."""
+        return self._pinned is not None and key in self._pinned.files
+
+
+async def read_pinned(store: ObjectStore, checkpoint: fmt.Checkpoint, pins: PinReader | None = None) -> Pinned:
+    """Return what the pins of a checkpoint keep. Raises what `Gate.of` raises."""
+    if not checkpoint.pins:
+        return Pinned()
+    try:
+        return await (pins or PinReader(store)).read(checkpoint)
+    except DataDamaged as error:
+        newest = await newest_checkpoint(store, checkpoint.bundle, checkpoint)
+        if newest.pins == checkpoint.pins:
+            raise
+        text = f"bundle {checkpoint.bundle}: a cut was dropped while its pin was read; retry later"
+        raise Unavailable(text, object_key=error.object_key) from error
 
 
 def _topic_of(key: str) -> int | None:

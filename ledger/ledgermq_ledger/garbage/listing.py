@@ -17,6 +17,7 @@ from ledgermq.runtime.tasks import all_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import BUNDLES_AT_ONCE
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.log.chains.checkpoint import genesis, newest_checkpoint
 from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.log.chains.plans import read_plan
@@ -55,6 +56,8 @@ class Listing:
     checkpoint: fmt.Checkpoint = field(default_factory=fmt.Checkpoint)
     files: set[str] = field(default_factory=set)
     pages_in_use: set[int] = field(default_factory=set)
+    gate: Gate = field(default_factory=Gate)
+    """Of what `checkpoint` lets go."""
     unreadable: LedgerMQError | None = None
     """Why it is unknown which files and pages are referred to; then all of them count as referred
     to.
@@ -76,6 +79,7 @@ class Listing:
             found.plans = await _list(store, keys.compactions(bundle))
             found.read = [plan for number in found.plans if (plan := await _read(store, bundle, number)) is not None]
             found.checkpoint = await newest_checkpoint(store, bundle)
+            found.gate = await Gate.of(store, found.checkpoint)
             try:
                 await found._follow_pages(store)
             except ObjectMissing as error:
@@ -97,6 +101,7 @@ class Listing:
         if not found.plans:
             return found
         found.checkpoint = await newest_checkpoint(store, bundle)
+        found.gate = await Gate.of(store, found.checkpoint)
         trim_slot = found.checkpoint.trim_slot
         async for slot, info in list_numbered(store, keys.segments(bundle)):
             if slot >= trim_slot:
@@ -128,6 +133,7 @@ class Listing:
     async def of_checkpoints(cls, store: ObjectStore, bundle: int) -> Self:
         """List the newest checkpoint, those before it, and the snapshots; the rest stays empty."""
         found = cls(bundle, checkpoint=await newest_checkpoint(store, bundle))
+        found.gate = await Gate.of(store, found.checkpoint)
         found.checkpoints = await _list(store, keys.checkpoints(bundle))
         found.snapshots = await _list(store, keys.snapshots(bundle))
         return found

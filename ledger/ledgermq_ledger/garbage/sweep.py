@@ -22,7 +22,7 @@ from ledgermq_ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.names import check_names
 from ledgermq_ledger.fsck.problem import Problems
-from ledgermq_ledger.garbage import heartbeats, staged_rows
+from ledgermq_ledger.garbage import cuts, heartbeats, staged_rows
 from ledgermq_ledger.garbage.found import Found, Kind, Removable, Waiting
 from ledgermq_ledger.garbage.ledgers import checkpoints, fences, pages, plans, segments, snapshots
 from ledgermq_ledger.garbage.listing import Listing, RootListing
@@ -98,14 +98,14 @@ async def tidy_segments(store: ObjectStore, bundle: int) -> int:
     listing = await Listing.of_finished_plans(store, bundle)
     found = segments.find(listing)
     await segments.remove(store, bundle, found)
-    await plans.remove(store, plans.find(listing))
+    await plans.remove(store, plans.find(listing), listing.gate)
     return len(found)
 
 
 async def tidy_checkpoints(store: ObjectStore, bundle: int) -> None:
     listing = await Listing.of_checkpoints(store, bundle)
-    await checkpoints.remove(store, checkpoints.find(listing))
-    await snapshots.remove(store, snapshots.find(listing))
+    await checkpoints.remove(store, checkpoints.find(listing), listing.gate)
+    await snapshots.remove(store, snapshots.find(listing), listing.gate)
 
 
 async def tidy_keyed(ledger: LedgerRef, topic: Topic, partition: int) -> list[str]:
@@ -217,6 +217,7 @@ class _Search:
         await self._tried("heartbeats", self._heartbeats)
         await self._tried("removed topics", self._removed_topics)
         await self._tried("staged rows", self._staged_rows)
+        await self._tried("cuts", self._cuts)
         await self._tried("names", self._foreign)
 
     async def _tried(self, where: str, search: Callable[[], Awaitable[None]]) -> None:
@@ -287,6 +288,9 @@ class _Search:
     async def _staged_rows(self) -> None:
         self._add(await staged_rows.find(self._store))
 
+    async def _cuts(self) -> None:
+        self._add(await cuts.find(self._store, self._cluster))
+
     async def _foreign(self) -> None:
         problems = Problems()
         await check_names(self._store, self._cluster.bundles, problems)
@@ -321,6 +325,7 @@ async def sweep(compaction: Compaction, *, grace_ms: int, open_archive: OpenArch
     aging = replace(compaction, cluster=aged)
 
     async def tidy(bundle: int) -> None:
+        await cuts.unpin(aging.ledger(bundle), catalog)
         await fences.close_finished(store, bundle)
         await segments.remove(store, bundle, found.of(Kind.SEGMENT, keys.segments(bundle)))
         await plans.remove(store, found.of(Kind.PLAN, keys.compactions(bundle)))
@@ -331,11 +336,13 @@ async def sweep(compaction: Compaction, *, grace_ms: int, open_archive: OpenArch
     for bundle in range(cluster.bundles):
         await _tried(swept.failures, name_of(bundle), tidy, bundle)
     removals = await removed.remove(aging, catalog)
-    await _tried(swept.failures, "keyed topics", removed.remove_versions, store, found.of(Kind.KEYED), catalog)
+    versions_left = (store, found.of(Kind.KEYED), catalog, cluster.bundles)
+    await _tried(swept.failures, "keyed topics", removed.remove_versions, *versions_left)
     collected = await remove_garbage(store, aged, search.garbage)
     for bundle, error in (*removals.failures.items(), *collected.failures.items()):
         swept.failures.setdefault(name_of(bundle), error)
     await _tried(swept.failures, "staged rows", staged_rows.remove, store, found.of(Kind.STAGED))
+    await _tried(swept.failures, "cuts", cuts.remove, store, [*found.of(Kind.HELD), *found.of(Kind.CUT)])
     await _tried(swept.failures, "heartbeats", heartbeats.remove, store, found.of(Kind.HEARTBEAT))
     swept.removed = await _gone(store, found)
     return swept

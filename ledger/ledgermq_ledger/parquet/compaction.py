@@ -4,7 +4,7 @@ a test runs it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
@@ -65,6 +65,10 @@ class Compaction:
 
     def ledger(self, bundle: int) -> LedgerRef:
         return LedgerRef(self.store, bundle, self.cluster, self.sources, self.known)
+
+    def unindexed(self, bundle: int) -> LedgerRef:
+        """Return a bundle's ledger for one change: no indexes are kept, because most bundles belong to others."""
+        return replace(self.ledger(bundle), known=None)
 
     async def catalog(self) -> Catalog:
         """Return the catalog that is in the store now. Raises what `read_catalog` raises."""

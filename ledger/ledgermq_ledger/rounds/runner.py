@@ -10,6 +10,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings, read_cluster
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage import cuts
 from ledgermq_ledger.garbage.sweep import collect_garbage, tidy_bundle, tidy_snapshots
 from ledgermq_ledger.garbage.topics import removed
 from ledgermq_ledger.keys import PartitionId
@@ -81,8 +82,7 @@ async def _collect(store: ObjectStore, cluster: ClusterSettings, catalog: Catalo
         report.not_collected.append(error)
     try:
         versions = await removed.find_versions(store, catalog)
-        await removed.remove_versions(store, versions, catalog)
-        report.collected += [each.key for each in versions]
+        report.collected += await removed.remove_versions(store, versions, catalog, catalog.bundles(cluster))
     except LedgerMQError as error:
         report.not_collected.append(error)
 
@@ -112,6 +112,7 @@ async def round_of_bundle(
     """
     checkpoint = await bring_facts_into_force(compaction.ledger(bundle), catalog)
     await forget_handed_over(compaction.ledger(bundle), checkpoint)
+    await cuts.unpin(compaction.ledger(bundle), catalog)
     return await _round_with_room(compaction, bundle, catalog, everything=everything, only_internal=only_internal)
 
 

@@ -45,6 +45,7 @@ EPILOG = (
 
 _BY_CODE: dict[str, ExitCode] = {
     "UNKNOWN_TOPIC": ExitCode.NOT_FOUND,
+    "UNKNOWN_CUT": ExitCode.NOT_FOUND,
     "UNKNOWN_PARTITION": ExitCode.NOT_FOUND,
     "OFFSET_OUT_OF_RANGE": ExitCode.NOT_FOUND,
     "OBJECT_MISSING": ExitCode.NOT_FOUND,

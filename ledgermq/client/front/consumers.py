@@ -10,6 +10,7 @@ import pyarrow as pa
 from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.consuming.start import Start
+from ledgermq.client.cuts.reading import read_table
 from ledgermq.client.front.making import Making
 from ledgermq.client.groups.assignment import GivenRule, Topics, check_rule, subscription_of, topics_of
 from ledgermq.client.groups.group_consumer import GroupConsumer
@@ -41,7 +42,7 @@ from ledgermq.client.settings.values import (
 )
 from ledgermq.client.tables.table import Table
 from ledgermq.client.transactions.handling.moving import TransactionalMoves, moving_id
-from ledgermq.errors import InvalidConfig, ResourceExhausted
+from ledgermq.errors import InvalidConfig, InvalidRequest, ResourceExhausted
 
 READ_BYTES_MAX = 2**30
 
@@ -180,15 +181,23 @@ class MakingConsumers(Making):
         partitions: Iterable[int] | None = None,
         *,
         bytes_max: int = READ_BYTES_MAX,
+        cut: str = "",
         **settings: Unpack[ConsumerOptions],
     ) -> pa.Table:
         """Return the records from `start` up to `end` (both as in `consumer`) as one table in
         memory, with the columns of `Consumer.fetch_arrow`.
 
+        `cut`: the records that the topic had at this cut instead, also those that retention or deletion has taken
+        since; `start`, `end` and settings cannot be given then.
+
         Raises ResourceExhausted once the table has more than `bytes_max` bytes. While the table is
         read, `prefetch_bytes_max` and one decoded batch are needed in addition. Raises Unavailable
         when no broker has served a partition for `request_timeout_s`. Settings: as in `consumer`.
         """
+        if cut:
+            if settings or (start, end) != ("earliest", "latest"):
+                raise InvalidRequest("a cut is read whole: give neither start nor end nor settings beside it")
+            return await read_table(self._context, cut, topic, partitions, bytes_max)
         tables = []
         size = 0
         async with self.consumer(topic, partitions, start, end=end, **settings) as consumer:

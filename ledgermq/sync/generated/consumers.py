@@ -165,17 +165,21 @@ class MakingConsumers:
         partitions: Iterable[int] | None = None,
         *,
         bytes_max: int = READ_BYTES_MAX,
+        cut: str = "",
         **settings: Unpack[ConsumerOptions],
     ) -> pa.Table:
         """Return the records from `start` up to `end` (both as in `consumer`) as one table in
         memory, with the columns of `Consumer.fetch_arrow`.
+
+        `cut`: the records that the topic had at this cut instead, also those that retention or deletion has taken
+        since; `start`, `end` and settings cannot be given then.
 
         Raises ResourceExhausted once the table has more than `bytes_max` bytes. While the table is
         read, `prefetch_bytes_max` and one decoded batch are needed in addition. Raises Unavailable
         when no broker has served a partition for `request_timeout_s`. Settings: as in `consumer`.
         """
         return self._background.run(
-            self._inner.read_arrow(topic, start, end, partitions, bytes_max=bytes_max, **settings)
+            self._inner.read_arrow(topic, start, end, partitions, bytes_max=bytes_max, cut=cut, **settings)
         )
 
     def table(self, topic: str, **settings: Unpack[TableOptions[B]]) -> Table[B]:

@@ -13,11 +13,14 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cuts.reading.root import open_named
+from ledgermq_ledger.cuts.reading.store import CutStore
 from ledgermq_ledger.parquet.archiving.archive import Archives
 from ledgermq_ledger.parquet.archiving.reading import ArchiveReader
 from ledgermq_ledger.root.open import open_store
 from ledgermq_ledger.view.ranges.range_read import RangeReader
 from ledgermq_ledger.view.ranges.shared_slots import SharedSlots
+from ledgermq_spark.shared_root import cluster_of
 from ledgermq_spark.source.options import SourceOptions
 from ledgermq_spark.source.ranges.planning import TopicRange, plan_query
 from ledgermq_spark.source.rows import batches_of, record_columns
@@ -25,11 +28,12 @@ from ledgermq_spark.worker import drain, kept_store
 
 
 class TaskPartition(InputPartition):
-    """The ranges of one task."""
+    """The ranges of one task, and the id of the cut that they are of; 0: of none."""
 
-    def __init__(self, ranges: list[TopicRange]) -> None:
+    def __init__(self, ranges: list[TopicRange], cut_id: int = 0) -> None:
         super().__init__(None)
         self.ranges = ranges
+        self.cut_id = cut_id
 
 
 class BatchReader(DataSourceReader):
@@ -40,11 +44,15 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plan the tasks, in the driver. Raises what `plan_query` raises."""
-        return [TaskPartition(ranges) for ranges in asyncio.run(self._plan())]
+        cut_id, tasks = asyncio.run(self._plan())
+        return [TaskPartition(ranges, cut_id) for ranges in tasks]
 
-    async def _plan(self) -> list[list[TopicRange]]:
+    async def _plan(self) -> tuple[int, list[list[TopicRange]]]:
         async with await open_store(self.options.root, sources=Sources()) as store:
-            return await plan_query(store, self.options)
+            if not self.options.cut:
+                return 0, await plan_query(store, self.options)
+            at = await open_named(store, await cluster_of(store), self.options.cut)
+            return at.store.cut.id, await plan_query(at.store, self.options)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read a task, in an executor, in its worker's event loop.
@@ -53,12 +61,15 @@ class BatchReader(DataSourceReader):
         """
         if not isinstance(partition, TaskPartition):
             return iter(())
-        return drain(read_ranges(self.options, partition.ranges))
+        return drain(read_ranges(self.options, partition.ranges, partition.cut_id))
 
 
-async def read_ranges(options: SourceOptions, ranges: list[TopicRange]) -> AsyncGenerator[pa.RecordBatch, None]:
+async def read_ranges(
+    options: SourceOptions, ranges: list[TopicRange], cut_id: int = 0
+) -> AsyncGenerator[pa.RecordBatch, None]:
     sources = Sources()
-    async with kept_store(options.root) as store, Archives(store, sources) as archives:
+    async with kept_store(options.root) as kept, Archives(kept, sources) as archives:
+        store = await CutStore.open(kept, cut_id) if cut_id else kept
         shared = SharedSlots(store, (wanted.range for wanted in ranges))
         reader = RangeReader(shared, run_inline, ArchiveReader(store, archives.store, run_inline))
         for wanted in ranges:

@@ -46,6 +46,8 @@ class LedgerMQDataSource(DataSource):
         options = self._options(schema)
         if options.include_archive:
             raise InvalidConfig("includeArchive is for batch queries: a stream begins at the log start")
+        if options.cut:
+            raise InvalidConfig("cut is for batch queries: nothing comes after a cut")
         return StreamReader(options)
 
     def _options(self, schema: StructType) -> SourceOptions:

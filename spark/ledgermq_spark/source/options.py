@@ -174,6 +174,10 @@ class GivenOptions(ConnectionOptions):
     """batches: also read what retention moved to the archive of topics that
     [archive](retention.md#archive); timestamps and offsets reach into it
     """
+    cut: str = option("")
+    """batches: read the topics as they were at this [cut](branches.md), all at one instant, also what retention or
+    deletion has taken since
+    """
     include_headers: bool = switch(True)
     """with the column `headers`, where the query gives no schema"""
     tag: str = option("")
@@ -223,6 +227,7 @@ class SourceOptions:
     group: str = ""
     include_archive: bool = False
     move_timeout_s: float = 300.0
+    cut: str = ""
 
     def chosen(self, topics: list[str]) -> list[str]:
         """Return those of the cluster's user topics that the query reads; named topics are included
@@ -257,6 +262,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=found.fail_on_data_loss,
         include_archive=found.include_archive,
         move_timeout_s=found.move_timeout_s,
+        cut=found.cut,
         columns=tuple(name for name in COLUMNS if name != "headers" or found.include_headers),
         filter=found.filter,
         tags=frozenset(tag.strip() for tag in found.tag.split("||") if tag.strip()),
@@ -277,6 +283,8 @@ def _check_together(values: Mapping[str, str]) -> None:
         raise InvalidConfig(
             'the option root is missing: the root URL of the cluster, as .option("root", "s3://bucket/prefix")'
         )
+    if values.get("cut") and values.get("includeArchive", "").lower() == "true":
+        raise InvalidConfig("give cut or includeArchive, not both: an archive changes after the cut")
     check_servers(values.get("servers", ""))
     if values.get("groupIdForCommit") and not values.get("servers"):
         raise InvalidConfig("groupIdForCommit needs servers: brokers keep the offsets of groups")

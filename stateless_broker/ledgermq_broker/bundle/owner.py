@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ledgermq.errors import LedgerMQError, NotOwner, PartitionBusy
+from ledgermq_broker.bundle.committing.decision_hold import DecisionHold
 from ledgermq_broker.bundle.committing.exclusive_writers import ExclusiveWriters
 from ledgermq_broker.bundle.committing.group_commit import GroupCommit
 from ledgermq_broker.bundle.committing.new_producers import LIMIT as NEW_PRODUCERS
@@ -59,6 +60,7 @@ class BundleOwner(Reads):
             self.exclusive.check,
         )
         self._commit = GroupCommit(writer, context)
+        self.hold = DecisionHold(recovered.bundle)
         super().__init__(context, writer, recovered, Moving(context, writer, self._commit.has_own))
         loop = asyncio.get_running_loop()
         self._new_producers = NewProducers(context.cluster.producer_states_max, writer.knows_producer, loop.time)
@@ -85,6 +87,12 @@ class BundleOwner(Reads):
         """Return a slot below which no batch gets one that is sent from now on, in this term or a later one."""
         self._check_term()
         return self._writer.durable.slot + 1
+
+    @property
+    def durable_slot(self) -> int:
+        """The last slot that is durable, as far as this term knows."""
+        self._check_term()
+        return self._writer.durable.slot
 
     def session_slot(self, topic_id: int, partition: int) -> int:
         """Return the opened slot that an idempotent producer has to carry in a partition: `opened_slot`, and

@@ -52,6 +52,9 @@ TABLES = "tables of topics"
 """Deletes no file that a version of a topic's table names, and keeps these tables."""
 SCHEMAS = "schemas"
 """Serves the schemas in the catalog, and gives the next ids. Earlier releases keep the records, and pass over them."""
+PINS = "cuts of the cluster"
+"""Reads checkpoints with pins, which earlier releases refuse, holds decisions while a cut is taken, and deletes nothing
+that a cut names."""
 COMMON = (
     RULES,
     QUOTAS,
@@ -65,6 +68,7 @@ COMMON = (
     KAFKA_RENEWALS,
     TABLES,
     SCHEMAS,
+    PINS,
 )
 """What a broker of this release has and earlier ones lack, besides the features of internal topics, which their
 declarations name (`ledgermq_broker.features`). The controller puts into the catalog what needs a feature only when

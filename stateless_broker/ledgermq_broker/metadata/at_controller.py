@@ -32,6 +32,9 @@ R = TypeVar(
     pb.MovePartitionRequest,
     pb.PutSchemaRequest,
     pb.DeleteSchemaRequest,
+    pb.TakeCutRequest,
+    pb.KeepCutRequest,
+    pb.DropCutRequest,
 )
 A = TypeVar("A")
 

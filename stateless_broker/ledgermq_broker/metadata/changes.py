@@ -51,10 +51,16 @@ class Changes:
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         self._changes: set[asyncio.Task[Any]] = set()
+        self.taking: set[int] = set()
+        """The ids of the cuts that this controller takes at the moment."""
 
     def _bundles(self) -> int:
         """Return the number of bundles in force, by the catalog on which the change builds."""
         return self._metadata.catalog.bundles(self._cluster)
+
+    def wake(self) -> None:
+        """Look soon what is to be ended."""
+        self._changed.set()
 
     def require(self, feature: str) -> None:
         """Raise Unavailable if a broker that is present lacks the feature."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -35,6 +34,7 @@ from ledgermq_broker.metadata.topic_changes import (
 )
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import BUNDLES_MAX, mark_grown
+from ledgermq_ledger.cuts.record import refuse_pending
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.rounds.runner import bring_facts_into_force
@@ -174,6 +174,7 @@ class Controller(Endings):
                     await owner.check_fence()  # another controller may have added some since
                     return before, before
                 self.require(ADDED_BUNDLES)
+                refuse_pending(self._metadata.catalog)
                 if not dry_run:
                     await mark_grown(self._compaction.store, self._cluster)
                     self.require(ADDED_BUNDLES)  # one may have started before it could see the new version
@@ -198,6 +199,7 @@ class Controller(Endings):
 
         def decide(catalog: Catalog) -> tuple[Topic, PartitionMove | None]:
             self.require(MOVES)
+            refuse_pending(catalog)
             wish = moved(catalog, name, partition, bundle, self._bundles(), nonce, topic_id)
             return wish, wish.moves.get(partition)
 
@@ -293,14 +295,15 @@ class Controller(Endings):
                         await mark_grown(self._compaction.store, self._cluster)
                     await self._end_moves()
                     await self._end_graces()
-                    freed = await self._free_names()
+                    freed = await self._free_names() | await self._end_cuts()
                 except LedgerMQError as error:
                     log.info("controller's work put off", error=str(error))
                 except Exception:  # a bug in background work must not end the bundles of this broker
                     log.exception("controller's work failed")
             pause_s_max = MOVING_PAUSE_S_MAX if self._moving() else REMOVAL_PAUSE_S_MAX
             pause_s = REMOVAL_PAUSE_S_MIN if freed else min(pause_s_max, 2 * pause_s)
-            waits_s = pause_s if self._removed() or self._moving() else self._until_a_grace_ends_s(pause_s)
+            ends_soon = self._removed() or self._moving() or self._cuts_end()
+            waits_s = pause_s if ends_soon else self._until_something_ends_s(pause_s)
             if await wait_for(self._changed, waits_s):
                 pause_s = REMOVAL_PAUSE_S_MIN
 
@@ -338,8 +341,7 @@ class Controller(Endings):
 
         async def in_bundle(bundle: int) -> None:
             catalog = self._metadata.catalog
-            # No indexes are kept: most bundles belong to other brokers.
-            await bring_facts_into_force(replace(self._compaction.ledger(bundle), known=None), catalog)
+            await bring_facts_into_force(self._compaction.unindexed(bundle), catalog)
 
         bundles = sorted(topic.bundles_in_use)
         done = await asyncio.gather(*(in_bundle(bundle) for bundle in bundles), return_exceptions=True)

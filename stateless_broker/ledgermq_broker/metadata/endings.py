@@ -4,6 +4,9 @@ remains, moves are recorded as done, and trashed topics are removed when their g
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from ledgermq.errors import LedgerMQError
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.metadata.changes import Changes
@@ -11,10 +14,14 @@ from ledgermq_broker.metadata.topic_changes import (
     grace_ended,
     move_ended,
 )
+from ledgermq_ledger.cuts.record import abandoned, cuts_in, dropped, due, encode, key_of
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage import cuts as garbage_cuts
 from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.parquet.hand_over import has_forgotten
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.topic import PartitionMove, Topic, encode_topic_record, topic_key
 
 GRACE_PAUSE_S_MAX = 3600.0
@@ -81,11 +88,64 @@ class Endings(Changes):
                     await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
                     log.info("grace of a deleted topic is over", topic=wish.name, topic_id=wish.id)
 
-    def _until_a_grace_ends_s(self, pause_s: float) -> float | None:
-        """Return how long to wait for the next grace to end; None if no topic is trashed. `pause_s`: the least time,
-        if this machine's clock is ahead of the store's.
+    async def _end_cuts(self) -> bool:
+        """Abandon attempts of earlier controllers, drop cuts whose time is over, and remove what is left of those that
+        are over. Return True if the name of one is free.
         """
-        ends = [topic.trash.until_ms for topic in self._metadata.catalog.trashed.values() if topic.trash is not None]
+        catalog = self._metadata.catalog
+        if not (cuts := cuts_in(catalog)):
+            return False
+        for record in cuts.values():
+            if record.state == fmt.PENDING and record.id not in self.taking:
+                await self._put_cut(partial(abandoned, cut_id=record.id, reason="its controller was replaced"))
+        if any(record.state == fmt.TAKEN and 0 < record.until_ms <= self._sources.now_ms() for record in cuts.values()):
+            now_ms = min(self._sources.now_ms(), await self._compaction.store.store_time_ms())
+            for record in due(catalog, now_ms):
+                await self._put_cut(partial(_dropped_if_due, record=record, now_ms=now_ms))
+        over = [record for record in cuts_in(catalog).values() if record.state in (fmt.ABANDONED, fmt.DROPPED)]
+        if not over:
+            return False
+        bundles = range(catalog.bundles(self._cluster))
+        for bundle in bundles:
+            await garbage_cuts.unpin(self._compaction.unindexed(bundle), catalog)
+        store = self._compaction.store
+        await garbage_cuts.remove(store, await garbage_cuts.find(store, self._cluster))
+        for record in over:
+            await self._forget_cut(record)
+        return True
+
+    async def _put_cut(self, decide: Callable[[Catalog], fmt.CutRecord | None]) -> None:
+        async with self._lock:
+            owner = await self._ready()
+            record = decide(self._metadata.catalog)
+            if record is not None:
+                await self._append(owner, key_of(record.name), encode(record))
+                log.info("cut ended", cut=record.name, cut_id=record.id, reason=record.reason)
+
+    async def _forget_cut(self, over: fmt.CutRecord) -> None:
+        async with self._lock:
+            owner = await self._ready()
+            record = cuts_in(self._metadata.catalog).get(over.name)
+            if record is not None and record.id == over.id and record.state == over.state:
+                await self._append(owner, key_of(record.name), None)
+
+    def _cuts_end(self) -> bool:
+        """Return whether something of a cut is to be ended now."""
+        return any(
+            record.state in (fmt.ABANDONED, fmt.DROPPED)
+            or (record.state == fmt.PENDING and record.id not in self.taking)
+            for record in cuts_in(self._metadata.catalog).values()
+        )
+
+    def _until_something_ends_s(self, pause_s: float) -> float | None:
+        """Return how long to wait for the next grace, or the time of the next cut, to end; None if there is neither.
+        `pause_s`: the least time, if this machine's clock is ahead of the store's.
+        """
+        catalog = self._metadata.catalog
+        ends = [topic.trash.until_ms for topic in catalog.trashed.values() if topic.trash is not None]
+        ends += [
+            record.until_ms for record in cuts_in(catalog).values() if record.state == fmt.TAKEN and record.until_ms
+        ]
         if not ends:
             return None
         return min(GRACE_PAUSE_S_MAX, max(pause_s, (min(ends) - self._sources.now_ms()) / 1000))
@@ -95,3 +155,9 @@ class Endings(Changes):
 
     def _removed(self) -> list[Topic]:
         return list(self._metadata.catalog.removed.values())
+
+
+def _dropped_if_due(catalog: Catalog, *, record: fmt.CutRecord, now_ms: int) -> fmt.CutRecord | None:
+    """Return the record that drops a cut, if its time is still over."""
+    still_due = any(each.id == record.id for each in due(catalog, now_ms))
+    return dropped(catalog, record.name) if still_due else None

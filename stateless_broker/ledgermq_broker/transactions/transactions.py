@@ -249,6 +249,16 @@ class Transactions(AddedRoutes):
             with suppress(LedgerMQError):  # not served at present: the next owner asks
                 self._terms.hosted(self._kind, topic, partition_in(topic, bundle)).note_busy()
 
+    def is_quiet(self, bundle: int) -> bool:
+        """Return whether nothing that the coordinator of a bundle of this broker has decided is incomplete (I2).
+
+        Raises NotOwner; Unavailable while it is being loaded; and the error of damaged data.
+        """
+        topic = self._metadata.catalog.topics_by_name.get(keys.TRANSACTIONS_TOPIC)
+        if topic is None or bundle not in topic.bundles:
+            return True
+        return self._terms.hosted(self._kind, topic, partition_in(topic, bundle)).coordinating.is_quiet
+
     def has_staged(self, transaction: tuple[bytes, int, int]) -> bool:
         """Return whether a transaction, as producer id, epoch and number, has anything staged in the bundles
         of this broker.

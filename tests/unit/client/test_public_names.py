@@ -37,6 +37,7 @@ def test_every_public_type_is_in_a_signature_of_another_one() -> None:
         "Access",
         "BatchResult",
         "CheckedMessage",
+        "Cuts",
         "DeadLetterAdmin",
         "FilterMessage",
         "GroupAdmin",

@@ -11,6 +11,7 @@ import pytest
 import ledgermq_ledger.garbage
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
+from ledgermq_ledger.cuts.pinned import Pinned
 from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import genesis
@@ -36,7 +37,7 @@ def test_every_deletion_of_the_package_goes_through_the_gate() -> None:
     folder = Path(ledgermq_ledger.garbage.__file__).parent
     found = {
         path.name
-        for path in folder.glob("*.py")
+        for path in folder.rglob("*.py")
         if re.search(r"[sS]tore\)?\.delete\(", path.read_text(encoding="utf-8"))
     }
     assert found == {"gate.py"}
@@ -46,12 +47,12 @@ def test_every_deletion_of_the_package_goes_through_the_gate() -> None:
 def test_objects_of_a_topic_that_can_be_brought_back_stay(key: str) -> None:
     checkpoint = genesis(1)
     assert Gate(catalog_with(TOPIC), checkpoint).why_kept(key) == ""
-    assert "can be brought back" in Gate(catalog_with(TRASHED)).why_kept(key)
+    assert "can be brought back" in Gate(catalog_with(TRASHED), pinned=Pinned()).why_kept(key)
     assert Gate(checkpoint=checkpoint).why_kept(key) == ""
     take_in_facts(catalog_with(TRASHED))(checkpoint)
     assert "is held" in Gate(checkpoint=checkpoint).why_kept(key)
-    with pytest.raises(AssertionError, match="only a catalog or a checkpoint"):
-        Gate().why_kept(key)
+    with pytest.raises(AssertionError, match="only a checkpoint says whether a cut names it"):
+        Gate(catalog_with(TOPIC)).why_kept(key)
 
 
 async def test_a_deletion_ends_at_the_first_object_that_stays() -> None:
@@ -59,9 +60,11 @@ async def test_a_deletion_ends_at_the_first_object_that_stays() -> None:
     others = [keys.segment(1, 3), keys.segment(1, 4)]
     for key in (*FILES, *others):
         await store.put(key, b"x")
-    assert await Gate(catalog_with(TRASHED)).delete(store, [others[0], FILES[0], others[1]]) == others[:1]
+    assert (
+        await Gate(catalog_with(TRASHED), pinned=Pinned()).delete(store, [others[0], FILES[0], others[1]]) == others[:1]
+    )
     assert [info.key async for info in store.list("")] == sorted([*FILES, others[1]])
-    assert await Gate(catalog_with(removed(TOPIC))).delete(store, FILES) == FILES
+    assert await Gate(catalog_with(removed(TOPIC)), pinned=Pinned()).delete(store, FILES) == FILES
 
 
 def test_files_that_a_table_may_name_stay() -> None:

@@ -10,31 +10,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import found
 from ledgermq_ledger.garbage.found import Kind, Removable
+from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.garbage.listing import Listing, Numbered
 from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.object_store.contract import ObjectStore
 
 
 def find(listing: Listing) -> list[Removable]:
-    return _older(listing.checkpoints, listing.checkpoint.number)
+    return _older(listing.checkpoints, listing.checkpoint)
 
 
-def _older(listed: Numbered, newest: int) -> list[Removable]:
+def _older(listed: Numbered, newest: fmt.Checkpoint) -> list[Removable]:
+    gate = Gate.of_checkpoints(newest)
     return [
-        Removable.of(Kind.CHECKPOINT, info, f"checkpoint {newest} has replaced it")
+        Removable.of(Kind.CHECKPOINT, info, f"checkpoint {newest.number} has replaced it")
         for number, info in listed.items()
-        if number < newest
+        if number < newest.number and not gate.why_kept(info.key)
     ]
 
 
-async def remove(store: ObjectStore, checkpoints: Sequence[Removable]) -> None:
+async def remove(store: ObjectStore, checkpoints: Sequence[Removable], gate: Gate | None = None) -> None:
     """Remove checkpoints; one that was replaced is never the newest again."""
-    await found.delete(store, checkpoints)
+    await found.delete(store, checkpoints, gate)
 
 
-async def remove_older(store: ObjectStore, bundle: int, number: int) -> None:
-    """Remove those below `number`, which the caller has just seen to exist."""
-    listed = {each: info async for each, info in list_numbered(store, keys.checkpoints(bundle))}
-    await remove(store, _older(listed, number))
+async def remove_older(store: ObjectStore, newest: fmt.Checkpoint) -> None:
+    """Remove those below `newest`, which the caller has just seen to exist, but not the bases of cuts."""
+    listed = {each: info async for each, info in list_numbered(store, keys.checkpoints(newest.bundle))}
+    await remove(store, _older(listed, newest), Gate.of_checkpoints(newest))

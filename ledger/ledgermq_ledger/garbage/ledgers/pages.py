@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ledgermq_ledger.garbage import found
 from ledgermq_ledger.garbage.found import Kind, Removable
+from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.garbage.listing import Listing
 from ledgermq_ledger.object_store.contract import ObjectStore
 
@@ -21,9 +22,11 @@ def find(listing: Listing) -> list[Removable]:
     return [
         Removable.of(Kind.PAGE, info, "nothing refers to it")
         for plan, info in listing.pages.items()
-        if plan <= listing.checkpoint.finished_plan and plan not in listing.pages_in_use
+        if plan <= listing.checkpoint.finished_plan
+        and plan not in listing.pages_in_use
+        and not listing.gate.why_kept(info.key)
     ]
 
 
-async def remove(store: ObjectStore, pages: Sequence[Removable]) -> None:
-    await found.delete(store, pages)
+async def remove(store: ObjectStore, pages: Sequence[Removable], gate: Gate | None = None) -> None:
+    await found.delete(store, pages, gate)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 
 from ledgermq_ledger.garbage import found
 from ledgermq_ledger.garbage.found import Kind, Removable
+from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.garbage.listing import Listing
 from ledgermq_ledger.object_store.contract import ObjectStore
 
@@ -17,7 +18,7 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 def find(listing: Listing, segments_kept: Collection[str] = ()) -> list[Removable]:
     """Plans that may go once the segments that `segments.find` returns are gone.
 
-    `segments_kept`: keys of those that are too young to go.
+    `segments_kept`: keys of those that are too young to go. A plan stays as long as a cut keeps one of its segments.
     """
     return [
         Removable.of(
@@ -26,10 +27,16 @@ def find(listing: Listing, segments_kept: Collection[str] = ()) -> list[Removabl
         for plan in listing.read
         if plan.number <= listing.checkpoint.finished_plan
         and all(slot < listing.checkpoint.trim_slot for slot in plan.slots)
-        and not any(slot in listing.segments and listing.segments[slot].key in segments_kept for slot in plan.slots)
+        and not any(_is_kept(listing, slot, segments_kept) for slot in plan.slots)
+        and not listing.gate.why_kept(listing.plans[plan.number].key)
     ]
 
 
-async def remove(store: ObjectStore, plans: Sequence[Removable]) -> None:
+def _is_kept(listing: Listing, slot: int, segments_kept: Collection[str]) -> bool:
+    key = listing.segments[slot].key if slot in listing.segments else ""
+    return bool(key) and (key in segments_kept or bool(listing.gate.why_kept(key)))
+
+
+async def remove(store: ObjectStore, plans: Sequence[Removable], gate: Gate | None = None) -> None:
     """Remove plans, after the segments that they name."""
-    await found.delete(store, plans)
+    await found.delete(store, plans, gate)

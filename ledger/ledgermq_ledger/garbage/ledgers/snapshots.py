@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ledgermq_ledger.garbage import found
 from ledgermq_ledger.garbage.found import Kind, Removable
+from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.garbage.listing import Listing
 from ledgermq_ledger.object_store.contract import ObjectStore
 
@@ -21,9 +22,9 @@ def find(listing: Listing) -> list[Removable]:
     return [
         Removable.of(Kind.SNAPSHOT, info, f"snapshot {in_force} is in force")
         for plan, info in listing.snapshots.items()
-        if plan <= finished and plan != in_force
+        if plan <= finished and plan != in_force and not listing.gate.why_kept(info.key)
     ]
 
 
-async def remove(store: ObjectStore, snapshots: Sequence[Removable]) -> None:
-    await found.delete(store, snapshots)
+async def remove(store: ObjectStore, snapshots: Sequence[Removable], gate: Gate | None = None) -> None:
+    await found.delete(store, snapshots, gate)

@@ -6,6 +6,7 @@ and legal holds count as for expired files.
 from __future__ import annotations
 
 from ledgermq_ledger import keys
+from ledgermq_ledger.cuts.pinned import PinReader
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.garbage.ledgers import fences
@@ -42,9 +43,11 @@ async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: PartitionId) ->
     store, bundle = ledger.store, ledger.bundle
     end = await versions.aged_end(store, ledger.cluster, place)
     checkpoint = await newest_checkpoint(store, bundle)
-    counters, gate = partition_of(checkpoint, *place), Gate(checkpoint=checkpoint)
+    counters = partition_of(checkpoint, *place)
     if end <= counters.parquet_start:
         return []
+    pins = PinReader(store)
+    gate = await Gate.of(store, checkpoint, pins=pins)
     old_enough = await commit_age.finished_long_ago(store, bundle, ledger.cluster.parquet_min_age_ms)
     files = [
         file
@@ -63,7 +66,8 @@ async def remove_cleaned(ledger: LedgerRef, topic: Topic, place: PartitionId) ->
         return []
     # Not only these: the process that moved the start before may still be deleting, and a higher file must not go
     # before a lower one.
-    return await _delete_below(store, Gate(checkpoint=checkpoint), topic, place, after.parquet_start)
+    gate = await Gate.of(store, checkpoint, pins=pins)
+    return await _delete_below(store, gate, topic, place, after.parquet_start)
 
 
 async def _delete_below(store: ObjectStore, gate: Gate, topic: Topic, place: PartitionId, start: int) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 
 from ledgermq.errors import LedgerMQError, StoreError
+from ledgermq_ledger.cuts.pinned import PinReader
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.garbage.ledgers import fences
@@ -33,6 +34,7 @@ async def find_expired(
     checkpoint: fmt.Checkpoint,
     catalog: Catalog,
     parts: Iterable[fmt.PartitionCheckpoint] | None = None,
+    pins: PinReader | None = None,
 ) -> AsyncIterator[tuple[Topic, fmt.ParquetFile, bool]]:
     """Yield files wholly below the log start, ascending by partition, whatever their age; and
     whether each is archived.
@@ -40,7 +42,7 @@ async def find_expired(
     Files of unknown topics, of topics that another rule removes, and of topics with a hold or newer
     settings are left out, and so are those that the gate keeps.
     """
-    pages, gate = PageReader(store, checkpoint.bundle), Gate(catalog, checkpoint)
+    pages, gate = PageReader(store, checkpoint.bundle), await Gate.of(store, checkpoint, catalog, pins=pins)
     for part in checkpoint.partitions if parts is None else parts:
         topic = catalog.topics_by_id.get(part.topic_id)
         if part.parquet_start >= min(part.log_start, part.parquet_end) or topic is None or not topic.living:
@@ -103,13 +105,16 @@ class _Expiry:
         self._old_enough = old_enough
         self._catalog = catalog
         self._archives = archives
+        self._pins = PinReader(store)
 
     async def delete_files(self, part: fmt.PartitionCheckpoint) -> None:
         """Delete files in ascending order, each archived first if the topic wants that, and deleted
         before the next.
         """
         key = PartitionId(part.topic_id, part.partition)
-        async for topic, file, archives in find_expired(self._store, self._checkpoint, self._catalog, [part]):
+        async for topic, file, archives in find_expired(
+            self._store, self._checkpoint, self._catalog, [part], self._pins
+        ):
             if file.plan > self._old_enough:
                 self.young = max(self.young, file.plan)
                 break
@@ -123,7 +128,8 @@ class _Expiry:
                 break
             if not await self._may_remove(topic, part.partition):
                 break
-            if not await Gate(self._catalog, self._checkpoint).delete(self._store, [file.key]):
+            gate = await Gate.of(self._store, self._checkpoint, self._catalog, pins=self._pins)
+            if not await gate.delete(self._store, [file.key]):
                 break
             self.starts[key] = file.last_offset + 1
             self.deleted += 1

@@ -152,7 +152,7 @@ class _Removal:
         """Delete the files in ascending order, each confirmed before the next: a plain read sees a
         run without gaps, or fails.
         """
-        gate = Gate(self._catalog)
+        gate = await Gate.of(self._store, await newest_checkpoint(self._store, self._bundle), self._catalog)
         for partition, bundle in enumerate(self._topic.bundles):
             if bundle != self._bundle:
                 continue
@@ -200,5 +200,11 @@ async def find_versions(store: ObjectStore, catalog: Catalog) -> list[Removable]
     ]
 
 
-async def remove_versions(store: ObjectStore, versions: Sequence[Removable], catalog: Catalog) -> None:
-    await found.delete(store, versions, Gate(catalog))
+async def remove_versions(
+    store: ObjectStore, versions: Sequence[Removable], catalog: Catalog, bundles: int
+) -> list[str]:
+    """Remove them, but for what cuts keep, which another run removes when they are over. Return the keys."""
+    if not versions:
+        return []
+    gate = await Gate.of_root(store, bundles, catalog)
+    return await found.delete(store, [each for each in versions if not gate.why_kept(each.key)], gate)

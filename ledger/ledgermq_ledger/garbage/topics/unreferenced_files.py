@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.cuts.pinned import PinReader
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.found import Kind, Removable
 from ledgermq_ledger.garbage.gate import Gate
@@ -81,6 +82,7 @@ class _Lists:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._known: dict[tuple[int, PartitionId], _List | None] = {}
+        self._pins = PinReader(store)
 
     async def gate_of(self, key: str, checkpoint: fmt.Checkpoint) -> Gate | None:
         """Return the gate of a file that nothing in its bundle refers to, which a finished plan of this bundle made;
@@ -93,7 +95,7 @@ class _Lists:
             if listed is None or key in listed.files:
                 return None
             checkpoint = listed.checkpoint
-        return Gate(checkpoint=checkpoint, was_listed=False)
+        return await Gate.of(self._store, checkpoint, was_listed=False, pins=self._pins)
 
     async def is_lowest(self, key: str, bundle: int) -> bool:
         """Return whether each lower file of the partition is in the list of the bundle in charge. Otherwise another

@@ -23,6 +23,7 @@ from itertools import pairwise
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.cuts.pinned import PinReader
 from ledgermq_ledger.garbage.found import Kind, Removable
 from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.keyed.version import newest_version, read_version
@@ -44,6 +45,7 @@ async def find(ledger: LedgerRef, place: PartitionId) -> list[list[Removable]]:
     Files are listed first, so that newer files do not count as garbage.
     """
     store = ledger.store
+    gate = await Gate.of(store, await newest_checkpoint(store, ledger.bundle))
     files = [
         (info, name.number)
         async for info in store.list(keys.keyed_files(place))
@@ -53,12 +55,20 @@ async def find(ledger: LedgerRef, place: PartitionId) -> list[list[Removable]]:
     if not listed:
         return []
     limit_ms = await store.store_time_ms() - ledger.cluster.parquet_min_age_ms
-    replaced = {number: info for (number, info), (_, after) in pairwise(listed) if after.modified_ms <= limit_ms}
+    replaced = {
+        number: info
+        for (number, info), (_, after) in pairwise(listed)
+        if after.modified_ms <= limit_ms and not gate.why_kept(info.key)
+    }
     live: set[str] = set()
     for number, _ in listed:
         if number not in replaced:
             live |= await _files_of(store, place, number)
-    unused = [info for info, number in files if info.key not in live and number <= listed[-1][0]]
+    unused = [
+        info
+        for info, number in files
+        if info.key not in live and number <= listed[-1][0] and not gate.why_kept(info.key)
+    ]
     versions = [[Removable.of(Kind.KEYED, info, "a newer version has replaced it")] for info in replaced.values()]
     return [*versions, [Removable.of(Kind.KEYED, info, "no version names it") for info in unused]]
 
@@ -66,6 +76,7 @@ async def find(ledger: LedgerRef, place: PartitionId) -> list[list[Removable]]:
 async def remove(ledger: LedgerRef, topic: Topic, partition: int, groups: list[list[Removable]]) -> list[str]:
     """Remove the groups, and return the keys of what was deleted."""
     deleted: list[str] = []
+    pins = PinReader(ledger.store)
     for group in groups:
         wanted = [each.key for each in group]
         if not wanted:
@@ -73,7 +84,8 @@ async def remove(ledger: LedgerRef, topic: Topic, partition: int, groups: list[l
         checkpoint = await newest_checkpoint(ledger.store, ledger.bundle)
         if not may_remove(checkpoint, topic, partition):
             break
-        deleted += await Gate(checkpoint=checkpoint).delete(ledger.store, wanted)
+        gate = await Gate.of(ledger.store, checkpoint, pins=pins)
+        deleted += await gate.delete(ledger.store, wanted)
     return deleted
 
 

@@ -29,6 +29,8 @@ MOVES_MAX = 100
 """Moves of a partition that are followed from a bundle that it has left."""
 MOVES_VERSION = 2
 """Of a checkpoint whose state has seals or opens. A release that does not know them refuses it."""
+PINS_VERSION = 3
+"""Of a checkpoint with pins. A release that does not know them refuses it, so it deletes nothing that a cut names."""
 
 Move = Callable[[fmt.Checkpoint], bool]
 """Changes a draft of the next checkpoint. False: its precondition no longer holds, so nothing is
@@ -46,12 +48,14 @@ def encode_checkpoint(checkpoint: fmt.Checkpoint) -> bytes:
 
 
 def _version(checkpoint: fmt.Checkpoint) -> int:
+    if checkpoint.pins:
+        return PINS_VERSION
     return MOVES_VERSION if checkpoint.state.seals or checkpoint.state.opens else FORMAT_VERSION
 
 
 def decode_checkpoint(data: bytes, key: str) -> fmt.Checkpoint:
     """Decode a checkpoint. Raises DataDamaged, FormatNotSupported, naming `key`."""
-    checkpoint = unseal(ObjectKind.CHECKPOINT, fmt.Checkpoint(), data, key, MOVES_VERSION)
+    checkpoint = unseal(ObjectKind.CHECKPOINT, fmt.Checkpoint(), data, key, PINS_VERSION)
     if key != keys.checkpoint(checkpoint.bundle, checkpoint.number):
         raise DataDamaged(f"{key}: it says bundle {checkpoint.bundle}, number {checkpoint.number}", object_key=key)
     if not 1 <= checkpoint.trim_slot <= checkpoint.state.slot + 1:  # no process could recover from it
@@ -200,6 +204,11 @@ def check_successor(base: fmt.Checkpoint, new: fmt.Checkpoint) -> None:
         if found < least:
             raise AssertionError(
                 f"bundle {base.bundle} checkpoint {new.number}: {name} would go back from {least} to {found}"
+            )
+    for pin in new.pins:
+        if pin not in base.pins and (pin.base != new.number or any(pin.cut == before.cut for before in base.pins)):
+            raise AssertionError(
+                f"bundle {base.bundle} checkpoint {new.number}: the pin of cut {pin.cut} would name {pin.base}"
             )
     seals = {key_of(left): left.move for left in new.state.seals}
     later = partitions_by_key(new)

@@ -83,12 +83,12 @@ class Archives:
             self._marked[url] = True
         if await settle_put(archive, copy, [data], sources=self._sources) is PutOutcome.UNKNOWN:
             raise Unavailable(f"{copy}: outcome of the put into the archive is unknown; retry later")
-        if not await _holds(archive, copy, data):
+        if not await holds(archive, copy, data):
             raise DataDamaged(f"{copy}: the archive holds another object under this name than {key}", object_key=copy)
 
 
-async def _holds(store: ObjectStore, key: str, data: bytes) -> bool:
-    """Return True if the archive holds exactly these bytes; they are read back piece by piece."""
+async def holds(store: ObjectStore, key: str, data: bytes) -> bool:
+    """Return True if the object holds exactly these bytes; they are read back piece by piece."""
     if (await store.head(key)).size != len(data):
         return False
     for start in range(0, len(data), PIECE_BYTES):

@@ -131,7 +131,7 @@ class Upkeep:
         context = self._context
         await advance_checkpoint(context.ledger(self.bundle), durable=self._writer.durable)
         await self._view.look()  # the checkpoint that was put need not be the newest
-        await remove_older(context.store, self.bundle, self._view.checkpoint.number)
+        await remove_older(context.store, self._view.checkpoint)
         context.metrics.checkpointed(self.bundle, self._view.checkpoint.number)
 
     async def _copies(self) -> None:

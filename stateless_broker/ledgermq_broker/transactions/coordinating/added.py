@@ -33,7 +33,9 @@ log = get_logger(__name__)
 class InTurn(Protocol):
     """Decides about an id; waits for a moment while the transaction before is not complete."""
 
-    async def __call__(self, transactional_id: str, decide: Callable[[], Decision[T]]) -> T: ...
+    async def __call__(
+        self, transactional_id: str, decide: Callable[[], Decision[T]], *, commits: bool = False
+    ) -> T: ...
 
 
 class Counted(Protocol):
@@ -130,7 +132,7 @@ class AddedCalls:
             transaction, opened = found
             parts = await self._parts(transaction, opened, outcome)
             decide = partial(self._end, transaction, opened, outcome, parts, renews=renews)
-            ended = await self._in_turn(name, decide)
+            ended = await self._in_turn(name, decide, commits=outcome.is_commit)
             if ended is not None:
                 return ended
 

@@ -114,7 +114,7 @@ class Coordinating:
             decision = self._coordinator.producers.end(transaction, outcome, parts, self._now_ms())
             return self._counted(decision, decision.answer, "producer")
 
-        return await self._in_turn(transaction.transactional_id, end)
+        return await self._in_turn(transaction.transactional_id, end, commits=outcome.is_commit)
 
     async def outcome(self, request: pb.TransactionOutcomeRequest) -> Outcome:
         name, epoch, number = request.transactional_id, request.epoch, request.number
@@ -144,7 +144,7 @@ class Coordinating:
             return self._counted(decision, State(decision.answer.state), "operator")
 
         log.warning("operator decides about a transaction", transaction=name, commit=commit)
-        return await self._decided(name, resolve)
+        return await self._decided(name, resolve, commits=commit)
 
     async def answer(self, transaction: Transaction, question: pb.Question, part: Part) -> pb.AskTransactionResponse:
         """Answer a bundle's question about a transaction."""
@@ -171,6 +171,14 @@ class Coordinating:
 
     # Inside
 
+    @property
+    def is_quiet(self) -> bool:
+        """Return whether everything that was decided to become visible is so in all its bundles (I2). What is decided
+        and not durable yet is not complete.
+        """
+        self._state.check()
+        return not self._coordinator.has_incomplete_commits
+
     def _fate(self, transaction: Transaction, part: Part) -> Decision[State]:
         decision = self._coordinator.bundles.fate(transaction, part, self._now_ms())
         if (
@@ -195,17 +203,19 @@ class Coordinating:
             self._parts.counts.ended(self._partition, state, cause)
         return decision
 
-    async def _in_turn(self, transactional_id: str, decide: Callable[[], Decision[T]]) -> T:
+    async def _in_turn(self, transactional_id: str, decide: Callable[[], Decision[T]], *, commits: bool = False) -> T:
         """As `_decided`; if the transaction before is not complete, wait up to `TURN_WAIT_S` for that."""
         try:
-            return await self._decided(transactional_id, decide)
+            return await self._decided(transactional_id, decide, commits=commits)
         except Unavailable:
             if self._state.lost is not None or not await self._completer.finished(transactional_id, TURN_WAIT_S):
                 raise
-        return await self._decided(transactional_id, decide)
+        return await self._decided(transactional_id, decide, commits=commits)
 
-    async def _decided(self, transactional_id: str, decide: Callable[[], Decision[T]]) -> T:
-        """Decide about an id, and send the decision to the bundles as soon as it is durable."""
+    async def _decided(self, transactional_id: str, decide: Callable[[], Decision[T]], *, commits: bool = False) -> T:
+        """Decide about an id, and send the decision to the bundles as soon as it is durable. One that makes something
+        visible (`commits`) waits while a cut is taken (I4).
+        """
 
         def decide_and_begin() -> Decision[T]:
             decision = decide()
@@ -214,6 +224,8 @@ class Coordinating:
                 self._checker.wake()
             return decision
 
+        if commits:
+            await self._state.owner.hold.passed()
         return await self._state.decided(decide_and_begin)
 
     async def _count_check(self, transaction: Transaction) -> State:
@@ -226,7 +238,7 @@ class Coordinating:
             decision = self._coordinator.half_messages.declare_unresolved(transaction, now_ms)
             return self._counted(decision, State.UNRESOLVED, "checks")
 
-        return await self._decided(transaction.transactional_id, declare)
+        return await self._decided(transaction.transactional_id, declare, commits=True)
 
     async def _read_first(self, transaction: Transaction, part: Part) -> pb.StagedData | None:
         batches = (await self._read_staged(transaction, part, 0)).batches

@@ -31,6 +31,7 @@ from ledgermq_broker.transactions.state.coordinating.operators import Operators
 from ledgermq_broker.transactions.state.coordinating.producers import Producers
 from ledgermq_broker.transactions.state.limits import TransactionLimits
 from ledgermq_broker.transactions.state.records import IdEntry
+from ledgermq_broker.transactions.state.types import State
 from ledgermq_ledger.log.partitions.shares import Shares
 
 
@@ -85,6 +86,14 @@ class Coordinator:
     @property
     def incomplete_count(self) -> int:
         return len(self._ids.incomplete)
+
+    @property
+    def has_incomplete_commits(self) -> bool:
+        """Whether something decided makes records visible, and has not done so in all its bundles. An unresolved half
+        message counts: its copy becomes visible before it is dropped (X19).
+        """
+        states = (self._ids.known[name].state for name in self._ids.incomplete)
+        return any(state.is_commit or state is State.UNRESOLVED for state in states)
 
     def incomplete_since_ms(self) -> int | None:
         """Return when the incomplete transaction that waits longest last changed."""

@@ -1,0 +1,1 @@
+"""Read a root as it was at a cut, and copy that."""

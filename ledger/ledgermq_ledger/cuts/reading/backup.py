@@ -1,0 +1,81 @@
+"""Copy what a cut names into another root: a whole cluster, as it was at the cut.
+
+Of each bundle the base, without its pins, the segments up to the place, and the claims that the base notes; pages and
+snapshot; the Parquet files, below `parquet/` again; placed versions of keyed partitions. `cluster.json` is put last, so
+a copy that was broken off is no cluster, and is continued by a repetition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from ledgermq.errors import DataDamaged, InvalidRequest
+from ledgermq.runtime.tasks import all_of
+from ledgermq_ledger import keys
+from ledgermq_ledger.cuts.pinned import PinReader
+from ledgermq_ledger.cuts.reading.root import RootAtCut
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.chains.checkpoint import encode_checkpoint
+from ledgermq_ledger.object_store.contract import AlreadyExists, ObjectMissing, ObjectStore
+
+COPIES_AT_ONCE = 4
+
+
+@dataclass(slots=True)
+class Copied:
+    """What is in the copy now."""
+
+    objects: int = 0
+    bytes: int = 0
+
+
+async def copy_cut(at: RootAtCut, target: ObjectStore) -> Copied:
+    """Copy a cut. Whole objects are in memory, four at a time.
+
+    Raises InvalidRequest if the target has another cluster, or other objects under these names; DataDamaged if
+    something of the cut is missing; the stores' errors.
+    """
+    cluster = await at.store.get(keys.CLUSTER)
+    try:
+        if await target.get(keys.CLUSTER) != cluster:
+            raise InvalidRequest(f"{target.url}: there is another cluster; give an empty root")
+    except ObjectMissing:
+        pass
+    copied, done = Copied(), set[str]()
+
+    async def put(key: str, data: bytes) -> None:
+        done.add(key)
+        try:
+            await target.put_if_absent(key, [data])
+        except AlreadyExists:
+            if await target.get(key) != data:
+                raise InvalidRequest(f"{target.url}: it has another {key}; give an empty root") from None
+        copied.objects += 1
+        copied.bytes += len(data)
+
+    async def copy(key: str) -> None:
+        try:
+            await put(key, await at.store.get(key))
+        except ObjectMissing as error:
+            raise DataDamaged(f"{key}: it is missing, but the cut needs it", object_key=key) from error
+
+    for bundle in at.store.cut.bundles:
+        base = at.store.base(bundle.bundle)
+        await all_of([copy(key) async for key in _named(at, bundle, base) if key not in done], COPIES_AT_ONCE)
+        alone = fmt.Checkpoint()
+        alone.CopyFrom(base)
+        del alone.pins[:]
+        await put(keys.checkpoint(base.bundle, base.number), encode_checkpoint(alone))
+    await put(keys.CLUSTER, cluster)
+    return copied
+
+
+async def _named(at: RootAtCut, bundle: fmt.CutBundle, base: fmt.Checkpoint) -> AsyncIterator[str]:
+    pinned = await PinReader(at.store.inner).of_base(base, at.store.cut)
+    own = keys.checkpoint(bundle.bundle, base.number)
+    for key in sorted({*pinned.files, *pinned.objects} - {own}):
+        yield key
+    claims = {claim.slot for claim in base.state.claims if claim.slot < base.trim_slot}
+    for slot in sorted({*claims, *range(base.trim_slot, bundle.slot + 1)}):
+        yield keys.segment(bundle.bundle, slot)

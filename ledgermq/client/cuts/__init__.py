@@ -1,0 +1,1 @@
+"""Cuts: instants of the whole cluster with names."""

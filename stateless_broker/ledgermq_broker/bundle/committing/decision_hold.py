@@ -1,0 +1,54 @@
+"""Hold the decisions of one bundle's term while a cut is taken (design I2 to I4).
+
+While the hold is there, the bundle's coordinator decides no commit; everything else goes on, and what is decided
+completes. The hold ends by itself after `HOLD_S`, so a controller that dies delays no commit for longer. The
+controller asks afterwards whether it is unbroken: a hold that has ended never comes back, nor one of another term.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ledgermq.errors import Unavailable
+
+HOLD_S = 5.0
+RETRY_AFTER_MS = 100
+
+
+class DecisionHold:
+    def __init__(self, bundle: int) -> None:
+        self._bundle = bundle
+        self._cut = 0
+        self._ended = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_held(self) -> bool:
+        return self._cut != 0
+
+    def begin(self, cut: int) -> None:
+        """Begin to hold. Raises Unavailable while another cut holds."""
+        if self._cut not in (0, cut):
+            raise Unavailable(
+                f"cut {self._cut} holds the decisions of bundle {self._bundle}; retry", retry_after_ms=RETRY_AFTER_MS
+            )
+        if self._cut == 0:
+            self._cut = cut
+            self._ended.clear()
+            self._timer = asyncio.get_running_loop().call_later(HOLD_S, self.end, cut)
+
+    def end(self, cut: int) -> None:
+        """End the hold of this cut, if it is there. Idempotent."""
+        if self._cut == cut:
+            self._cut = 0
+            self._ended.set()
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def is_unbroken(self, cut: int) -> bool:
+        return self._cut == cut
+
+    async def passed(self) -> None:
+        """Return when nothing is held. In the same turn a commit may be decided."""
+        while self._cut:
+            await self._ended.wait()

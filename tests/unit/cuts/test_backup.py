@@ -1,0 +1,78 @@
+"""What a cut names, copied, is a whole cluster: it can be checked, read and written on."""
+
+from __future__ import annotations
+
+import pytest
+
+from ledgermq.errors import DataDamaged, InvalidRequest
+from ledgermq_ledger import keys
+from ledgermq_ledger.cuts.reading.backup import copy_cut
+from ledgermq_ledger.cuts.reading.root import open_at_cut
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.object_store.memory import MemoryStore
+from tests.unit.cuts.test_pins import VALUES, a_cut_with_a_life_after_it
+from tests.virtual_time import virtual, virtual_sources
+from tests.worlds.reading import opened_ledger, read_to_end
+from tests.worlds.roots import Root, read_parquet_rows
+from tests.worlds.set_tables import a_root
+
+
+async def copied(root: Root, cut: int, store: MemoryStore | None = None) -> MemoryStore:
+    target = store or MemoryStore("copy", virtual_sources(5))
+    await copy_cut(await open_at_cut(root.store, root.cluster, cut), target)
+    return target
+
+
+@virtual
+async def test_a_copy_of_a_cut_is_a_cluster_that_goes_on() -> None:
+    root = await a_root(has_table=False)
+    target = await copied(root, await a_cut_with_a_life_after_it(root))
+    checked = await check_root(target, root.cluster)
+    assert checked.worst in (None, Severity.NOTE), checked.problems
+    plain = await read_parquet_rows(target)
+    assert [plain["t", 0][offset] for offset in range(4)] == VALUES[:4], "held files are files of the log again"
+    copy = Root(target, root.sources, root.cluster)
+    copy.topics = dict(root.topics)
+    await copy.produce("t", (0, [b"more"]))
+    assert not (await copy.compact()).failures
+    ledger = await opened_ledger(target)
+    assert await read_to_end(ledger.reader, PartitionId(root.topics["t"].id, 0)) == dict(enumerate([*VALUES, b"more"]))
+    assert not (await copy.newest()).pins
+
+
+@virtual
+async def test_a_copy_that_was_broken_off_is_continued() -> None:
+    root = await a_root(has_table=False)
+    cut = await a_cut_with_a_life_after_it(root)
+    whole = await copied(root, cut)
+    listed = [info.key async for info in whole.list("")]
+    part = MemoryStore("part", virtual_sources(6))
+    for key in listed[: len(listed) // 2]:
+        if key != keys.CLUSTER:
+            await part.put(key, await whole.get(key))
+    await copied(root, cut, part)
+    assert [info.key async for info in part.list("")] == listed
+
+
+@virtual
+async def test_a_root_that_is_used_is_refused() -> None:
+    root, other = await a_root(has_table=False), await a_root(has_table=False)
+    cut = await a_cut_with_a_life_after_it(root)
+    await other.store.put(keys.CLUSTER, b"{}")
+    with pytest.raises(InvalidRequest, match="give an empty root"):
+        await copied(root, cut, other.store)  # type: ignore[arg-type]
+
+
+@virtual
+async def test_a_cut_that_is_not_whole_is_not_copied() -> None:
+    root = await a_root(has_table=False)
+    cut = await a_cut_with_a_life_after_it(root)
+    at = await open_at_cut(root.store, root.cluster, cut)
+    lost = keys.segment(1, at.store.cut.bundles[1].slot)
+    await root.store.delete([lost])
+    target = MemoryStore("copy", virtual_sources(5))
+    with pytest.raises(DataDamaged, match="the cut needs it"):
+        await copied(root, cut, target)
+    assert [info.key async for info in target.list(keys.CLUSTER)] == [], "it is no cluster"
