@@ -62,9 +62,11 @@ def bundles_do_not_join(patch: Patch) -> None:
     """A bundle that stages something does not become part of the transaction, so nobody asks it for its counts."""
     real = AddedProducers.join
 
-    def join(self: AddedProducers, name: str, named: Any, bundle: int, place: Any, group: str, now_ms: int) -> Any:
+    def join(
+        self: AddedProducers, name: str, named: Any, bundle: int, place: Any, group: str, now_ms: int, **more: Any
+    ) -> Any:
         before = self._ids.open.get(name)
-        decision = real(self, name, named, bundle, place, group, now_ms)
+        decision = real(self, name, named, bundle, place, group, now_ms, **more)
         if before is not None and before.bundles:
             self._ids.open[name] = replace(self._ids.open[name], bundles=before.bundles)
         return decision
