@@ -120,7 +120,8 @@ answered in version 0 with what is served.
 | members of groups, commits | yes | yes | yes | yes | yes | yes |
 | `group.protocol=consumer` (KIP-848) | yes | – | – | yes | – | – |
 | brokers leave | – | yes | – | – | killed | killed |
-| transactions | yes | yes | – | yes | – | – |
+| transactions | yes | yes | – | yes | yes | – |
+| offsets of such members (KIP-848) in them | killed | – | – | killed | – | – |
 | each with its own epoch (KIP-890) | – | – | – | yes | yes | – |
 | creating and deleting topics | yes | yes | yes | yes | – | – |
 | settings, the cluster, deleting records | yes | – | yes | yes | – | – |
