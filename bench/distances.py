@@ -48,6 +48,7 @@ UNBOUND = {
     "X1": "compared with the same work without security",
     "X3": "compared with the same principal alone",
     "X4": "processor time of the broker's own code",
+    "X5": "processor time of the client's own code",
 }
 """Rows whose values no limit of the machine bounds, and why."""
 

@@ -44,6 +44,7 @@ from bench.slow import Slow
 from bench.takeover import HISTORY_MB, Takeover
 from bench.throughput import Throughput
 from bench.timed import Beside, Delivery, Idle, Precision, Sending, Waiting
+from bench.tracing import Traced
 from bench.transactions import Transactions
 from bench.turns import Turned
 from bench.visibility import Visibility
@@ -85,6 +86,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "X2": Fair(results, rounds, scale).run,
         "X3": Attacked(results, rounds, scale).run,
         "X4": Turned(results, rounds, scale).run,
+        "X5": Traced(results, rounds, scale).run,
     }
 
 

@@ -24,6 +24,7 @@ from bench import (
     slow,
     takeover,
     timed,
+    tracing,
     transactions,
     turns,
     visibility,
@@ -196,6 +197,10 @@ TARGETS = (
     _most(fairness.ROW, fairness.P99, fairness.BESIDE, fairness.ALONE, 10.0),
     _most(fairness.ROW, fairness.P99, fairness.BESIDE_QUOTA, fairness.ALONE, 3.0),
     *(Target(turns.ROW, turns.TURN, name, None, 1.0, most=True) for name in (turns.FEW, turns.MANY)),
+    *(
+        Target(tracing.ROW, tracing.SEND, name, None, 1.0, most=True)
+        for name in (tracing.OUTSIDE, tracing.NOT_RECORDED)
+    ),
     *(_most(attacks.ROW, attacks.P99, name, attacks.ALONE, 3.0) for name in attacks.ALL.values()),
     *(_most(attacks.ROW, attacks.P99_HTTP, name, attacks.ALONE, 3.0) for name in attacks.HTTP_FLOODS.values()),
     Target(fairness.ROW, fairness.SHARE, fairness.ONE_CONNECTION, None, 0.4),

@@ -22,12 +22,13 @@ SEE = "docs/settings.md lists all variables"
 COMMAND_LINE = frozenset({"CONFIG", "ROOT", "TARGET", "DEBUG", "COMPLETE"})
 """Variables of the command line and of clients that are not settings of processes."""
 TLS = ("tls", "tls_ca_file", "tls_cert_file", "tls_key_file", "tls_server_name")
-CLIENT = (*TLS, "token", "token_file")
+CLIENT = (*TLS, "token", "token_file", "tracing")
 """Settings that clients read, from variables and from the file. Brokers have the files of TLS, too."""
 COMPOSE = frozenset({"TAG", "SETTINGS"})
 """Variables of infra/compose/.env, which people export as well."""
 TESTS = frozenset({"HELM", "MARIADB", "MINIO", "POSTGRES", "SEEDS", "POWER_CUTS"})
 """Variables of the project's own tests."""
+TRUTHS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 CLOSE = 0.8
 """How similar a variable must be to one of the command line's to be refused when the settings of
 processes are not registered.
@@ -76,6 +77,16 @@ def from_settings_file(environment: Mapping[str, str]) -> dict[str, Any]:
         raise InvalidConfig(f"settings file {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"settings file {path}: {error}") from error
+
+
+def switch_of(name: str, value: object) -> bool:
+    """Return the truth of a variable, or of an entry of the file. Raises InvalidConfig."""
+    if isinstance(value, bool):
+        return value
+    found = TRUTHS.get(str(value).strip().lower())
+    if found is None:
+        raise InvalidConfig(f"setting {name} is true or false, not {value!r}")
+    return found
 
 
 def is_of_kubernetes(name: str, value: str) -> bool:

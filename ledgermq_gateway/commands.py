@@ -30,6 +30,7 @@ from ledgermq.client.settings.values import ClientSettings
 from ledgermq.environment import add_settings
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
+from ledgermq.telemetry.exporting import exporting
 from ledgermq_gateway.admin_port import admin_port
 from ledgermq_gateway.gateway import Gateway
 from ledgermq_gateway.settings import GatewaySettings, words
@@ -62,7 +63,10 @@ async def _run(target: str, settings: GatewaySettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _on_signal, number, stopping)
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(cluster_client(target))
+        is_traced = settings.tracing == "on"
+        if is_traced:
+            stack.enter_context(exporting("ledgermq-gateway"))
+        client = await stack.enter_async_context(cluster_client(target, tracing=is_traced))
         stranger = await stack.enter_async_context(cluster_client(target))
         made = Gateway(settings, client.as_caller, stranger.as_caller)
         admin = await stack.enter_async_context(admin_port(made))
@@ -83,12 +87,12 @@ def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
     stopping.set()
 
 
-def cluster_client(target: str) -> ledgermq.Client:
+def cluster_client(target: str, *, tracing: bool = False) -> ledgermq.Client:
     """Return the client of which each caller gets a view. It has no credential: the gateway's own (LEDGERMQ_TOKEN, a
     token file) are not looked for.
     """
     connector = GrpcConnector(request_timeout_s=ATTEMPT_TIMEOUT_S, tls=chosen_tls(given_tls()), client_id=CLIENT_ID)
-    settings = ClientSettings(timeout_s=TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S)
+    settings = ClientSettings(timeout_s=TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S, tracing=tracing)
     threads = ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding")
     return ledgermq.Client(connector, parse_addresses(target), settings, Sources(), threads, owns_threads=True)
 

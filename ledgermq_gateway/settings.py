@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_network
 from math import inf
 from typing import Any
 
@@ -44,6 +45,19 @@ def _check_origins(name: str, value: str) -> None:
 def _check_console(name: str, value: str) -> None:
     if value not in CONSOLES:
         raise InvalidConfig(f"{name} must be one of {', '.join(CONSOLES)}, not {value!r}")
+
+
+def _check_switch(name: str, value: str) -> None:
+    if value not in ("off", "on"):
+        raise InvalidConfig(f"{name} must be on or off, not {value!r}")
+
+
+def _check_networks(name: str, value: str) -> None:
+    for network in words(value):
+        try:
+            ip_network(network)
+        except ValueError as error:
+            raise InvalidConfig(f"{name}: {network!r} is no address and no network like 10.0.0.0/8: {error}") from error
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -90,6 +104,18 @@ class GatewaySettings:
     )
     http_cert_file: str = _text("", "Certificate chain (PEM) of the HTTP port. Not set: plain HTTP.")
     http_key_file: str = _text("", "Private key (PEM) of the HTTP port.")
+    tracing: str = _text(
+        "off",
+        "on: record spans of requests whose traces are recorded, and carry the trace in records (docs/tracing.md). They"
+        " go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names; needs ledgermq[otlp].",
+        _check_switch,
+    )
+    trusted_proxies: str = _text(
+        "",
+        "Addresses or networks of the proxies in front, like 10.0.0.0/8, with commas between. Requests from there"
+        " continue the trace that they name; those from elsewhere begin another one, with a link.",
+        _check_networks,
+    )
     memory_bytes: int = _number(
         512 * MIB, "Memory for bodies, decoded records, pages and streams; beyond it calls get 503.", MIB
     )

@@ -9,7 +9,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ledgermq.client.admin.access import Access
 from ledgermq.client.admin.brokers.reports import Brokers
@@ -50,6 +50,10 @@ from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.api import Connector
 from ledgermq.protocol.naming.tokens import bearer
 from ledgermq.sources import Sources
+from ledgermq.telemetry.switch import make_tracing
+
+if TYPE_CHECKING:
+    from ledgermq.telemetry.tracing import Tracing as Spans
 
 
 class Client(MakingProducers, Handling, LookingUp, ClusterAdmin, TopicNames):
@@ -68,6 +72,7 @@ class Client(MakingProducers, Handling, LookingUp, ClusterAdmin, TopicNames):
         embedding: Embedding | CallerConnector | None = None,
         *,
         owns_threads: bool = False,
+        spans: Spans | None = None,
     ) -> None:
         self.settings = settings or ClientSettings()
         sources = sources or Sources()
@@ -78,7 +83,9 @@ class Client(MakingProducers, Handling, LookingUp, ClusterAdmin, TopicNames):
         routing = Routing(connections, self.settings.metadata_age_s_max)
         offsets = Offsets(connections, routing)
         requests = Requests(lambda: context, lambda: admin, self.producer)
-        context = ClientContext(connections, routing, offsets, sources, BrokerClock(sources), requests)
+        if spans is None:
+            spans = make_tracing(bool(self.settings.tracing), self.settings.tracing_parent, sources.now_us)
+        context = ClientContext(connections, routing, offsets, sources, BrokerClock(sources), requests, spans)
         admin = Admin(context)
         Handling.__init__(self, context, admin, requests)
         ClusterAdmin.__init__(self, admin, Brokers(context))
@@ -121,7 +128,8 @@ class Client(MakingProducers, Handling, LookingUp, ClusterAdmin, TopicNames):
         self._forget_closed()
         connector = CallerConnector(self._connections, bearer(token))
         addresses, threads = self._connections.candidates(), self._connections.threads
-        made = Client(connector, addresses, self.settings, self._sources, threads, connector)
+        spans = self._context.tracing
+        made = Client(connector, addresses, self.settings, self._sources, threads, connector, spans=spans)
         self._made.append(made)
         return made
 

@@ -5,6 +5,7 @@ through the entry point group "ledgermq.embedded"), and into a client.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Unpack
 
 from ledgermq.client.client import Client
@@ -17,6 +18,7 @@ from ledgermq.client.settings.tls import Tls, chosen_tls
 from ledgermq.client.settings.values import ClientSettings, settings_from
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
+from ledgermq.telemetry.switch import chosen_tracing
 
 DECODING_THREADS = 2
 """Threads of one client, shared by all its consumers; started when the first batch is decoded
@@ -37,6 +39,7 @@ def connect(target: str, *, sources: Sources | None = None, **settings: Unpack[C
     refuse_after_fork()
     refuse_green_threads()
     parsed = settings_from(ClientSettings, settings)
+    parsed = replace(parsed, tracing=chosen_tracing(parsed.tracing))
     threads = ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding")  # none starts before it is needed
     if is_root_url(target):
         if parsed.tls is True or isinstance(parsed.tls, Tls):

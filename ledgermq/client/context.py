@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ledgermq.client.connection.connections import Connections
 from ledgermq.client.connection.routing import Routing
@@ -16,6 +16,9 @@ from ledgermq.client.messages.broker_clock import BrokerClock
 from ledgermq.client.messages.record import Headers
 from ledgermq.client.offsets import Offsets
 from ledgermq.sources import Sources
+
+if TYPE_CHECKING:
+    from ledgermq.telemetry.tracing import Tracing
 
 
 class Replier(Protocol):
@@ -39,7 +42,8 @@ class Made(Protocol):
 class ClientContext:
     """`connections`: to brokers, and calls that any broker may answer. `routing`: topics,
     partitions and their owners. `offsets`: look-ups of offsets at those owners. `sources`: wall
-    clock, randomness, ids. `clock`: the brokers' time. `replier`: of the client's messages.
+    clock, randomness, ids. `clock`: the brokers' time. `replier`: of the client's messages. `tracing`: None while the
+    client does not trace.
     """
 
     connections: Connections
@@ -48,3 +52,4 @@ class ClientContext:
     sources: Sources
     clock: BrokerClock
     replier: Replier
+    tracing: Tracing | None = None

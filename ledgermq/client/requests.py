@@ -41,6 +41,7 @@ from ledgermq.errors import (
     UnknownTopic,
 )
 from ledgermq.runtime.tasks import end, retrieve_error
+from ledgermq.telemetry.trace_context import trace_headers, with_context
 
 REPLY_TO, IN_REPLY_TO = "ledgermq.reply-to", "ledgermq.in-reply-to"
 REPLIES_TOPIC = "ledgermq.replies"
@@ -115,6 +116,9 @@ class Requests:
     def reply(self, message: Message, value: Any, headers: Headers | None = None) -> Delivery:
         partition, inbox, number = _address_of(message.headers)
         pairs = [(IN_REPLY_TO, number), *pairs_of(headers)]
+        tracing = self._context().tracing
+        if tracing is None or tracing.carried() is None:  # then the reply stays in the trace of its request
+            pairs = with_context(pairs, trace_headers(message.headers))
         return self._sender().send(REPLIES_TOPIC, value, None, pairs, inbox, partition=partition)
 
     def _sender(self) -> Producer:

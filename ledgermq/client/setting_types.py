@@ -40,6 +40,8 @@ class ClientOptions(TypedDict, total=False):
     token: str
     token_file: str
     client_id: str
+    tracing: bool | None
+    tracing_parent: Literal["local", "message"]
     on_trouble: Callable[[LedgerMQError | None], None] | None
 
 

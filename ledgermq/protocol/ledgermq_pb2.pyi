@@ -204,7 +204,7 @@ class ProduceHeader(_message.Message):
     def __init__(self, acks: _Optional[_Union[Acks, str]] = ..., batches: _Optional[_Iterable[_Union[ProduceBatch, _Mapping]]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class ProduceBatch(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "length", "crc", "record_count", "timestamp_min_us", "timestamp_max_us", "schema", "producer", "expect_end")
+    __slots__ = ("topic", "topic_id", "partition", "length", "crc", "record_count", "timestamp_min_us", "timestamp_max_us", "schema", "producer", "expect_end", "traceparent", "tracestate")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -216,6 +216,8 @@ class ProduceBatch(_message.Message):
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     EXPECT_END_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    TRACESTATE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: int
     partition: int
@@ -227,7 +229,9 @@ class ProduceBatch(_message.Message):
     schema: int
     producer: ProducerSession
     expect_end: int
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., length: _Optional[int] = ..., crc: _Optional[int] = ..., record_count: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., schema: _Optional[int] = ..., producer: _Optional[_Union[ProducerSession, _Mapping]] = ..., expect_end: _Optional[int] = ...) -> None: ...
+    traceparent: str
+    tracestate: str
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., length: _Optional[int] = ..., crc: _Optional[int] = ..., record_count: _Optional[int] = ..., timestamp_min_us: _Optional[int] = ..., timestamp_max_us: _Optional[int] = ..., schema: _Optional[int] = ..., producer: _Optional[_Union[ProducerSession, _Mapping]] = ..., expect_end: _Optional[int] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ...) -> None: ...
 
 class ProducerSession(_message.Message):
     __slots__ = ("id", "epoch", "sequence", "opened_slot")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from ledgermq.errors import Closed, LedgerMQError
@@ -121,6 +123,13 @@ def called_in_thread(function: Callable[..., T], *given: Any) -> T:
         return function(*given)
     except StopIteration as error:
         raise RuntimeError("the function raised StopIteration") from error
+
+
+def in_thread(function: Callable[..., T], *given: Any) -> Callable[[], T]:
+    """Return a function that calls one of the program, for `run_in_executor`, with the context variables that are set
+    now.
+    """
+    return partial(copy_context().run, called_in_thread, function, *given)
 
 
 async def shared(task: asyncio.Future[T], of: str) -> T:

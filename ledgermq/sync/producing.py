@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from ledgermq.client.messages.record import (
     ROW_OVERHEAD_BYTES,
@@ -34,6 +34,10 @@ from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError
 from ledgermq.sources import Sources
 from ledgermq.sync.background import Background, as_coroutine
 from ledgermq.sync.generated.producing import ProducerCalls
+from ledgermq.telemetry.trace_context import with_context
+
+if TYPE_CHECKING:
+    from ledgermq.telemetry.tracing import Tracing
 
 HANDED_OVER_RECORDS = 10_000
 HANDED_OVER_BYTES = 4 * 1024 * 1024
@@ -48,6 +52,8 @@ class Inner(Protocol):
 
     @property
     def settings(self) -> ProducerSettings: ...
+    @property
+    def tracing(self) -> Tracing | None: ...
     @property
     def closed(self) -> bool: ...
     def due_us(
@@ -128,6 +134,7 @@ class Sender(Generic[In, S]):
         self._background = background
         self._inner = inner
         self._sources = sources
+        self._headers_of = _headers_of(inner.tracing)
         self._inbox: deque[tuple[str, Row, int, int | None, bool, Delivery, OnDelivery | None]] = deque()
         self._inbox_bytes = 0
         self._handing_over = False
@@ -162,7 +169,7 @@ class Sender(Generic[In, S]):
         try:
             timeout_s = timeout_of(timeout, self._inner.settings)
             delivery = Delivery(self, timeout_s)
-            headers = headers_of(headers, id, priority, partition)
+            headers = self._headers_of(headers, id, priority, partition)
             due_us = self._inner.due_us(delay, deliver_at, delay_level, timestamp)
             moment, delayed = (timestamp, False) if due_us is None else (due_us, True)
             if expect_end is not None:
@@ -290,6 +297,22 @@ class Sender(Generic[In, S]):
             await self._inner.flush(timeout_s)
 
         self._background.run(flush(), timeout_s)
+
+
+def _headers_of(tracing: Tracing | None) -> Callable[[Headers | None, Any, int | None, int | None], Headers | None]:
+    """Return what makes the headers of a record from those that are given, with the trace that is current in the
+    program's thread.
+    """
+    if tracing is None:
+        return headers_of
+
+    def traced(headers: Headers | None, message_id: Any, priority: int | None, partition: int | None) -> Headers | None:
+        carried = tracing.carried()
+        return headers_of(
+            headers if carried is None else with_context(headers, carried), message_id, priority, partition
+        )
+
+    return traced
 
 
 class Producer(Sender[AsyncProducer[S], S], ProducerCalls[S]):

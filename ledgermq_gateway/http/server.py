@@ -159,15 +159,18 @@ class HttpServer:
         seen = _Seen(self.service.sources.new_id().hex())
         status = 499  # the caller has left
         self.connections.busy(request.transport)
+        span = self.service.spans.begin(request.method, request.headers, _host(request))
         try:
-            response = await self._answered(request, seen)
-            await self._sent(request, response)
+            with span:
+                response = await self._answered(request, seen)
+                await self._sent(request, response)
             status = response.status
             return response
         finally:
             self.connections.served(request.transport)
             spent_s = asyncio.get_running_loop().time() - began_s
             route = "" if seen.route is None else seen.route.path
+            span.end(route, status, seen.request_id)
             self._metrics.handled(request.method, route, status, spent_s)
             _requests.info(
                 "request",
@@ -360,7 +363,10 @@ def _preflight(routes: Routes, path: str) -> tuple[tuple[str, str], ...]:
         methods.append(method)
     return (
         ("Access-Control-Allow-Methods", ", ".join(methods)),
-        ("Access-Control-Allow-Headers", "authorization, content-type, idempotency-key, last-event-id"),
+        (
+            "Access-Control-Allow-Headers",
+            "authorization, content-type, idempotency-key, last-event-id, traceparent, tracestate",
+        ),
         ("Access-Control-Max-Age", "600"),
     )
 

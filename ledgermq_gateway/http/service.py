@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from ledgermq.runtime.ports.turns import Turns
 from ledgermq.sources import Sources
 from ledgermq_gateway.http.limits import KeyRates, Memory, Streams
-from ledgermq_gateway.settings import GatewaySettings
+from ledgermq_gateway.settings import GatewaySettings, words
+from ledgermq_gateway.spans import RequestSpans
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Service:
     streams: Streams
     key_rates: KeyRates
     transaction_rates: KeyRates
+    spans: RequestSpans
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -34,4 +36,5 @@ def make_service(settings: GatewaySettings, sources: Sources) -> Service:
         Streams(settings.streams_max, settings.streams_per_principal_max),
         KeyRates(settings.keys_per_second_max, "records with an idempotency key", "TOO_MANY_KEYS"),
         KeyRates(settings.transactions_per_second_max, "transactions", "TOO_MANY_TRANSACTIONS"),
+        RequestSpans(settings.tracing == "on", words(settings.trusted_proxies), sources.now_us),
     )

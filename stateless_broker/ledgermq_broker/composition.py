@@ -12,6 +12,7 @@ from importlib.metadata import version
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi, Connector
 from ledgermq.sources import Sources
+from ledgermq.telemetry.switch import make_tracing
 from ledgermq_broker.access.door import Door
 from ledgermq_broker.access.freshness import Everywhere, RulesInForce
 from ledgermq_broker.access.identity.broker_identity import BrokerCredentials, BrokerProofs, KeyPair
@@ -45,6 +46,7 @@ from ledgermq_broker.metadata.at_controller import AtController
 from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.followed import Metadata, Source
 from ledgermq_broker.metadata.topic_changes import TopicLimits
+from ledgermq_broker.paths.append_spans import AppendSpans
 from ledgermq_broker.paths.fetching.fetch_path import FetchPath
 from ledgermq_broker.paths.fetching.giving_way import GivingWay
 from ledgermq_broker.paths.produce_path import ProducePath
@@ -120,6 +122,8 @@ class Composition:
         self.rules = RulesInForce(
             self.metadata, self.membership, settings.supers(), enforced=settings.security == "rules"
         )
+        tracing = make_tracing(settings.tracing, "local", sources.now_us)
+        self._spans = None if tracing is None else AppendSpans(tracing, self.broker_id)
         self.context = self._new_context(store, sources, cluster, metrics or BundleMetrics(), run_blocking)
         times = self._times(settings, interval_s)
         self.ownership = Ownership(
@@ -175,6 +179,7 @@ class Composition:
             self._kept,
             self._bring,
             self._let_go_of_table,
+            None if self._spans is None else self._spans.putting,
         )
 
     def _new_controller(self) -> Controller:
@@ -197,7 +202,7 @@ class Composition:
 
     def _put_service_together(self, run_blocking: RunBlocking) -> BrokerService:
         values = ValueChecks(self.metadata, run_blocking)
-        checks = BatchChecks(run_blocking, self._check_backlog, self.context.append_now_us, values.check)
+        checks = BatchChecks(run_blocking, self._check_backlog, self.context.append_now_us, values.check, self._spans)
         window = FairWindow(shared_within_s(self.context.store.url))
         produce_path = ProducePath(self.metadata, self.ownership, checks, self.context.metrics, window)
         self._fetch_path = self._new_fetch_path()

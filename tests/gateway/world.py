@@ -62,18 +62,25 @@ class World:
 
 @asynccontextmanager
 async def world(
-    *, rules: bool = False, brokers: int = 1, cluster: Any = None, tls: ssl.SSLContext | None = None, **settings: Any
+    *,
+    rules: bool = False,
+    brokers: int = 1,
+    cluster: Any = None,
+    tls: ssl.SSLContext | None = None,
+    client_tracing: bool = False,
+    **settings: Any,
 ) -> AsyncIterator[World]:
-    """`rules`: brokers want tokens. `tls`: of the HTTP port. `settings`: of the gateway."""
+    """`rules`: brokers want tokens. `tls`: of the HTTP port. `client_tracing`: of the gateway's client. `settings`: of
+    the gateway.
+    """
     made = VirtualCluster(
         MemoryStore("", seeded_sources()), load_settings(None, **CLUSTER, **(RULES if rules else {}), **(cluster or {}))
     )
     for number in range(brokers):
         await made.start(f"broker-{number}:1")
     await made.settled()
-    base = ledgermq.Client(
-        InProcessConnector(made.network), list(made.brokers), ClientSettings(timeout_s=20), Sources()
-    )
+    chosen = ClientSettings(timeout_s=20, tracing=client_tracing)
+    base = ledgermq.Client(InProcessConnector(made.network), list(made.brokers), chosen, Sources())
     gateway = Gateway(GatewaySettings(**({"port": 0} | QUICK | settings)), base.as_caller, base.as_caller)
     try:
         async with (

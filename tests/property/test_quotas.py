@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.runtime.token_bucket import TokenBucket
 from ledgermq_broker.access.state.quotas import Limit, Quota, QuotaSet, StoredQuota, Subject
-from ledgermq_broker.access.state.token_bucket import TokenBucket
 from ledgermq_broker.access.state.usage import BURST_S, Account, Usages
 
 STEPS = st.lists(st.tuples(st.floats(0, 5), st.integers(1, 5000)), min_size=1, max_size=60)

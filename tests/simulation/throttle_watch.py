@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.runtime.token_bucket import TokenBucket
 from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, RATES, Limit, Quota, Subject
 from ledgermq_broker.access.state.records import decode_quota, quota_key
-from ledgermq_broker.access.state.token_bucket import TokenBucket
 from ledgermq_broker.access.state.usage import BURST_S
 from ledgermq_ledger.format.versioned import Unreadable
 from tests.judges.violation import Violation

@@ -31,6 +31,7 @@ PROCESS: dict[str, Any] = {
     "port": 9650,
     "advertised_address": NOT_SET,
     "peer_address": NOT_SET,
+    "tracing": False,
     "tls_client_auth": "none",
     "tls_ca_file": NOT_SET,
     "tls_server_name": NOT_SET,
@@ -133,6 +134,8 @@ CLIENT: dict[str, Any] = {
     "token_file": NOT_SET,
     "client_id": NOT_SET,
     "on_trouble": NOT_SET,
+    "tracing": NOT_SET,
+    "tracing_parent": "local",
 }
 
 PRODUCER: dict[str, Any] = {

@@ -23,6 +23,7 @@ PROCESS = {
     "kafka_host": "broker/test_kafka_listener.py::test_the_port_is_where_it_was_set",
     "kafka_advertised_address": "broker/test_kafka_listener.py::test_the_port_is_where_it_was_set",
     "kafka_connections_max": "broker/test_kafka_listener.py::test_connections_are_bounded",
+    "tracing": "tracing/test_processes.py::test_a_broker_process_sends_its_spans_to_a_collector",
     "tls_client_auth": "e2e/test_tls.py::test_brokers_reach_each_other_by_tls_and_show_their_certificates",
     "tls_server_name": "e2e/test_tls.py::test_all_brokers_share_a_certificate_without_their_addresses",
     "tls_ca_file": "e2e/test_tls.py::test_brokers_reach_each_other_by_tls_and_show_their_certificates",
@@ -130,6 +131,8 @@ CLIENT = {
     "client_id": "e2e/test_quotas.py::test_a_program_is_bound_by_the_quota_of_its_client_id",
     "token_file": "e2e/test_access.py::test_a_cluster_with_tokens_from_the_first_one_on",
     "must_exist": "e2e/test_embedded.py::test_a_root_that_must_exist_is_not_made",
+    "tracing": "tracing/test_bounds.py::test_the_variable_switches_tracing_on",
+    "tracing_parent": "tracing/test_traces.py::test_tracing_parent_local_makes_the_call_part_of_what_the_program_is_in",
     "on_trouble": "unit/client/test_settings.py::test_trouble_is_told_while_a_call_waits",
 }
 PRODUCER = {

@@ -258,6 +258,8 @@ SDK_VALUES: dict[str, Any] = {
     "token": "t",
     "token_file": "/t",
     "on_trouble": _nothing,
+    "tracing": True,
+    "tracing_parent": "message",
     "acks": "received",
     "idempotent": False,
     "linger_ms": 7,

@@ -15,6 +15,7 @@ from ledgermq.client.groups.assignment import Topics
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.calls import HandlerCalls
 from ledgermq.client.groups.handlers.handler import BatchFunction, Handler, HandlerFunction, handler_settings
+from ledgermq.client.groups.handlers.middleware import tracing_around
 from ledgermq.client.groups.handlers.recovering.local_store import LocalStore
 from ledgermq.client.groups.handlers.recovering.recovery import Recovery
 from ledgermq.client.groups.handlers.retry import MetaQ
@@ -151,15 +152,16 @@ class Handling(MakingConsumers):
             raise first_of(failures) from failures
 
     def _runner_of(self, handler: Handler | QueueHandler) -> HandlerRunner | TransactionalRunner | QueueRunner:
+        around_all = tracing_around(self._context.tracing, handler.settings.group)
         if isinstance(handler, QueueHandler):
             own = dict(handler.settings.queue)
             start = own.pop("start", "earliest")
             queue = self.queue(handler.settings.topics, group=handler.settings.group, start=start, **own)
-            return QueueRunner(handler, queue, self._sources)
+            return QueueRunner(handler, queue, self._sources, around_all)
         make_consumer = partial(self._consumer_of, handler)
         if handler.settings.transactional:
-            return TransactionalRunner(handler, make_consumer, self.transactions, self._sources)
-        calls = HandlerCalls(handler)
+            return TransactionalRunner(handler, make_consumer, self.transactions, self._sources, around_all)
+        calls = HandlerCalls(handler, around_all)
         return HandlerRunner(calls, make_consumer, self._sources, self._recovery_of(calls))
 
     def _recovery_of(self, calls: HandlerCalls) -> Recovery | None:

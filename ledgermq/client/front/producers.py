@@ -15,6 +15,7 @@ from ledgermq.client.producing.delivery import Delivery
 from ledgermq.client.producing.partition.sessions import Session, open_sessions
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.publishing import Producing
+from ledgermq.client.producing.traced import make_producer
 from ledgermq.client.setting_types import (
     ProducerOptions,
 )
@@ -32,7 +33,7 @@ class MakingProducers(Making):
     def producer(self, **settings: Unpack[ProducerOptions[S]]) -> Producer[S]:
         """Return a producer. Settings: the fields of `ProducerSettings`. Raises InvalidConfig."""
         self._forget_closed()
-        producer: Producer[S] = Producer(self._context, settings_from(ProducerSettings, settings))
+        producer: Producer[S] = make_producer(self._context, settings_from(ProducerSettings, settings))
         self._made.append(producer)
         return producer
 

@@ -7,7 +7,7 @@ all else that a producer does with them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
 from typing import Self
@@ -82,6 +82,14 @@ class RecordColumns:
             if len(tags) < row:
                 tags += repeat(None, row - len(tags))
             tags.append(tag)
+
+    def headers_with(self, name: str) -> Iterator[Sequence[tuple[str, bytes | None]]]:
+        """Yield the headers of each record that has a header of this name."""
+        start = 0
+        for end in self._header_ends if name in self._header_names else ():
+            if name in (names := self._header_names[start:end]):
+                yield list(zip(names, self._header_values[start:end], strict=True))
+            start = end
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return a record batch of the record schema. At least one record."""

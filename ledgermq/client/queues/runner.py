@@ -27,7 +27,7 @@ from ledgermq.client.settings.values import QueueSettings, settings_from
 from ledgermq.errors import DeadlineExceeded, InvalidConfig, LedgerMQError, RetriableError
 from ledgermq.hints import did_you_mean
 from ledgermq.runtime.process.log import get_log
-from ledgermq.runtime.tasks import called_in_thread, end, own_cancellation_as_error, retrieve_error
+from ledgermq.runtime.tasks import end, in_thread, own_cancellation_as_error, retrieve_error
 from ledgermq.sources import Sources
 
 QueueFunction = Callable[[QueueMessage[V]], Awaitable[object] | object]
@@ -129,14 +129,17 @@ class QueueHandler(Generic[V]):
 class QueueRunner:
     """Invariant: at most `concurrency` calls run at a time, and no more messages are leased than can be begun."""
 
-    def __init__(self, handler: QueueHandler, queue: Queue, sources: Sources) -> None:
+    def __init__(
+        self, handler: QueueHandler, queue: Queue, sources: Sources, around_all: Sequence[Middleware] = ()
+    ) -> None:
+        """`around_all`: what goes around the handler's own middleware."""
         self._handler = handler
         self._settings = handler.settings
         self._queue = queue
         self._sources = sources
         self._running: set[asyncio.Task[None]] = set()
         self._pace = Pace(handler.settings.rate_per_s)
-        self._through = around(handler.settings.middleware, self._function)
+        self._through = around((*around_all, *handler.settings.middleware), self._function)
         self._warned_s: float | None = None
         """When a warning was last logged that no messages come; None: they come, or may."""
 
@@ -264,7 +267,7 @@ class QueueRunner:
         if self._handler.is_async:
             return await cast(Awaitable[object], self._handler(given))
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._settings.executor, called_in_thread, self._handler, given)
+        return await loop.run_in_executor(self._settings.executor, in_thread(self._handler, given))
 
     def _wait_s(self, attempt: int) -> float:
         most_ms = min(self._settings.wait_ms_max, self._settings.wait_ms_first * 2 ** min(attempt - 1, 30))

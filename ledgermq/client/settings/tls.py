@@ -18,14 +18,13 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from ledgermq.environment import PREFIX, TLS, from_settings_file
+from ledgermq.environment import PREFIX, TLS, from_settings_file, switch_of
 from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.naming.names import is_host
 from ledgermq.runtime.process.log import get_log
 
 LOOK_S = 1.0
 """Time between two looks at the files, while calls are made."""
-TRUTHS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 ALPN = "h2"
 
 Stamp = tuple[tuple[int, int, int], ...]
@@ -206,16 +205,8 @@ def chosen_tls(given: Tls | bool | None, environment: Mapping[str, str] | None =
         "cert": found.get("tls_cert_file") or None,
         "key": found.get("tls_key_file") or None,
     }
-    is_on = given or _switch(found.get("tls", any(files.values())))
+    is_on = given or switch_of("tls", found.get("tls", any(files.values())))
     return Tls(**files, server_name=found.get("tls_server_name") or None) if is_on else None
-
-
-def _switch(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    if str(value).strip().lower() not in TRUTHS:
-        raise InvalidConfig(f"setting tls is true or false, not {value!r}")
-    return TRUTHS[str(value).strip().lower()]
 
 
 def check_tls(name: str, value: Any) -> None:

@@ -58,6 +58,11 @@ def _check_client_id(name: str, value: object) -> None:
         check_client_id(value)
 
 
+def _check_switch(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidConfig(f"{name} must be True or False, not {value!r}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
     """Settings of a connection to a cluster."""
@@ -91,6 +96,15 @@ class ClientSettings:
     """File that holds the token. It is read again when it changes, so that a token can be renewed."""
     client_id: str = checked("", _check_client_id)
     """Name of the program in every call, at most 249 ASCII signs. Quotas may bind it. Root URLs need none."""
+    tracing: bool | None = checked(None, _check_switch)
+    """True: records carry the trace of the program, and batches and calls of handlers have spans (docs/tracing.md);
+    needs the extra "otel". Not set: as LEDGERMQ_TRACING says, or `tracing` in the TOML file that LEDGERMQ_CONFIG
+    names, which is off without either.
+    """
+    tracing_parent: Literal["local", "message"] = "local"
+    """Parent of the span of a handler's call. local: what the program is in; the span is linked to the message's
+    trace. message: the span is part of the trace of its message, if it has one message only.
+    """
     on_trouble: Callable[[LedgerMQError | None], None] | None = function("an error or None")
     """Called with the error of each failed attempt that is retried, and with None when a broker
     answers again.

@@ -25,6 +25,7 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.record import Bytes, Headers, Row, row_bytes
 from ledgermq.client.producing.buffering.preparing import prepared
 from ledgermq.client.producing.producer import Producer
+from ledgermq.client.producing.traced import carrying, make_producer
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.settings.serializers import S
 from ledgermq.client.transactions.checks import Check, Checks, Resolution, check_resolution
@@ -188,6 +189,7 @@ class HalfMessages(Generic[S]):
         """
         self._check_usable()
         now_us = self._context.sources.now_us()
+        headers = carrying(self._context, headers)
         topic, row, partition = prepared(
             self._settings, topic, value, key, headers, tag, timestamp, partition, ttl, now_us
         )
@@ -302,7 +304,7 @@ class HalfMessages(Generic[S]):
 
     def _line(self) -> _Line:
         staging = Staging()
-        return _Line(staging, Producer(self._context, self._settings, staging))
+        return _Line(staging, make_producer(self._context, self._settings, staging))
 
     def _abort_soon(self, decisions: Decisions, reference: pb.TransactionRef) -> None:
         """Drop a message that was not acknowledged. If that fails and the message is stored, the cluster

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from ledgermq.errors import QuotaExceeded
 from ledgermq.runtime.ports.bounded_connections import host_of as host_of_address
 from ledgermq.runtime.ports.shares import is_above_share
-from ledgermq_broker.access.state.token_bucket import TokenBucket
+from ledgermq.runtime.token_bucket import TokenBucket
 from ledgermq_broker.admission.connection_cut import address_of
 
 BROKER_CALLS = 500

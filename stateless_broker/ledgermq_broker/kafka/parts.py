@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ledgermq.runtime.ports.turns import Turns
+from ledgermq.runtime.token_bucket import TokenBucket
 from ledgermq.sources import Sources
 from ledgermq_broker.access.door import Door
-from ledgermq_broker.access.state.token_bucket import TokenBucket
 from ledgermq_broker.admission.connections import Connections
 from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.handlers.produce import RunBlocking

@@ -22,6 +22,7 @@ from ledgermq.protocol.frames import Frame, H
 from ledgermq_broker.admission.fair_window import FairWindow
 from ledgermq_broker.admission.request_window import answered
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.paths.append_spans import AppendSpans, Arrived
 from ledgermq_broker.paths.received_batches import Received, received_batches
 from ledgermq_ledger.log.segments.segment import Batch
 
@@ -54,13 +55,16 @@ class Admitted(Generic[W]):
 
     whole: W | None
     entries: list[Entry]
+    traced: Arrived | None = None
+    """Its spans, if batches of it are traced."""
 
 
 class Admission(Generic[H, W, S, A]):
     """`begin(frame)` returns what holds for the whole frame, or raises the error of all its batches. `check` returns a
     valid batch, or raises its error. `find` returns what serves a bundle. `hand_over` gives this the batches of the
     frame, and puts the outcomes into the entries; an error that it raises is that of all which have none.
-    `answer` waits for the outcomes. `window`: where frames of several principals wait for their turns.
+    `answer` waits for the outcomes. `window`: where frames of several principals wait for their turns. `spans`: of
+    traced batches; None: the broker does not trace.
     """
 
     def __init__(
@@ -72,13 +76,15 @@ class Admission(Generic[H, W, S, A]):
         hand_over: Callable[[W, Sequence[Entry], S], None],
         answer: Callable[[Admitted[W]], Awaitable[A]],
         window: FairWindow | None = None,
+        spans: AppendSpans | None = None,
     ) -> None:
         self._begin = begin
         self._check = check
         self._find = find
         self._hand_over = hand_over
         self._window = window
-        self.answer = answer
+        self._spans = spans
+        self.answer = answer if spans is None else partial(_answered, answer, spans)
 
     async def stream(self, requests: AsyncIterator[Frame[H]], name: str) -> AsyncIterator[A]:
         """Yield answers in the order of the requests, or when they are known, with the numbers of their frames."""
@@ -110,10 +116,17 @@ class Admission(Generic[H, W, S, A]):
 
     async def _admit(self, frame: Frame[H]) -> Admitted[W]:
         received = received_batches(frame)
+        traced = None if self._spans is None else self._spans.arrived([each.header for each in received])
+        whole, entries = await self._entries(frame, received)
+        if traced is not None and self._spans is not None:
+            self._spans.admitted(traced, entries)
+        return Admitted(whole, entries, traced)
+
+    async def _entries(self, frame: Frame[H], received: Sequence[Received]) -> tuple[W | None, list[Entry]]:
         try:
             whole = await self._begin(frame)
         except LedgerMQError as error:
-            return Admitted(None, [Entry(error=error) for _ in received])
+            return None, [Entry(error=error) for _ in received]
         entries: list[Entry] = []
         for each in received:
             try:
@@ -135,7 +148,15 @@ class Admission(Generic[H, W, S, A]):
             except LedgerMQError as refused:
                 for entry in group:
                     entry.error = entry.error or refused
-        return Admitted(whole, entries)
+        return whole, entries
+
+
+async def _answered(answer: Callable[[Admitted[W]], Awaitable[A]], spans: AppendSpans, admitted: Admitted[W]) -> A:
+    try:
+        return await answer(admitted)
+    finally:
+        if admitted.traced is not None:
+            spans.answered(admitted.traced, admitted.entries)
 
 
 def _number_of(frame: Frame[Any]) -> int:

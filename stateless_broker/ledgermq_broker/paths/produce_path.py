@@ -56,6 +56,7 @@ class ProducePath:
             hand_over=_hand_over,
             answer=self._answer,
             window=window,
+            spans=checks.spans,
         )
 
     def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:

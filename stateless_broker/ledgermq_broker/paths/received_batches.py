@@ -31,6 +31,7 @@ from ledgermq.protocol.frames import Frame, H
 from ledgermq.protocol.limits import BATCHES_PER_FRAME_MAX, FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.naming.message_ids import ids_of
 from ledgermq_broker.metadata.followed import Lookup
+from ledgermq_broker.paths.append_spans import AppendSpans
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.log.partitions.producers import ProducerSession
 from ledgermq_ledger.log.segments.segment import Batch
@@ -66,7 +67,8 @@ class Received:
 class BatchChecks:
     """`run_blocking` decompresses large batches. `check_backlog` raises an error if a partition takes no batch
     because of its backlog quota. `now_us`: the time by which timestamps are of the future. `check_values` raises
-    InvalidRecord for a value that its topic does not take (`value.validate`).
+    InvalidRecord for a value that its topic does not take (`value.validate`). `spans`: of traced batches, for
+    all that lets batches in.
     """
 
     def __init__(
@@ -75,7 +77,9 @@ class BatchChecks:
         check_backlog: Callable[[Topic, int], None],
         now_us: Callable[[], int],
         check_values: CheckValues,
+        spans: AppendSpans | None = None,
     ) -> None:
+        self.spans = spans
         self._run_blocking = run_blocking
         self._check_values = check_values
         self._check_backlog = check_backlog

@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -70,8 +70,17 @@ def run_node(
     configure_logs(settings.log_format, settings.log_level)
     open_audit_file(Path(settings.audit_file) if settings.audit_file else None)
     _return_freed_memory()
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with _spans(settings), asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(url, settings, read_settings, on_ready, beside, supervised=supervised))
+
+
+def _spans(settings: BrokerSettings) -> AbstractContextManager[None]:
+    """Return what sends the spans of this process to a collector, if it traces."""
+    if not settings.tracing:
+        return nullcontext()
+    from ledgermq.telemetry.exporting import exporting  # late: it needs an extra
+
+    return exporting("ledgermq-broker")
 
 
 async def _serve(

@@ -65,6 +65,12 @@ class BrokerSettings(ProcessSettings):
         " each broker for each thread",
         ge=1,
     )
+    tracing: bool = setting(
+        False,
+        "Record spans of batches whose producers record their traces (docs/tracing.md). A broker process sends them to"
+        " the collector that OTEL_EXPORTER_OTLP_ENDPOINT names; needs ledgermq[otlp]. Clients on this machine read it,"
+        " too",
+    )
     tls_client_auth: Literal["none", "required"] = setting(
         "none",
         "required: refuse clients that show no certificate signed by an authority of `tls_client_ca_file`. Set it to"

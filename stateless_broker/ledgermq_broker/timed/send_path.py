@@ -62,6 +62,7 @@ class SendPath:
             find=lambda sending, bundle: partition(sending.topic, bundle),
             hand_over=self._hand_over,
             answer=self._answer,
+            spans=checks.spans,
         )
 
     def produce_delayed(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:

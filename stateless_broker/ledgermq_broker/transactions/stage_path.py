@@ -79,6 +79,7 @@ class StagePath:
                 find=lambda staging, bundle: transactions.in_bundle(bundle),
                 hand_over=_hand_over,
                 answer=self._answer,
+                spans=checks.spans,
             )
             for delayed in (False, True)
         )

@@ -9,11 +9,11 @@ from typing import TypeVar, cast
 
 from ledgermq.client.consuming.message import Message, partition_of
 from ledgermq.client.groups.handlers.handler import Handler
-from ledgermq.client.groups.handlers.middleware import around
+from ledgermq.client.groups.handlers.middleware import Middleware, around
 from ledgermq.client.groups.handlers.retry import Then
 from ledgermq.client.groups.message import GroupMessage
 from ledgermq.runtime.process.log import get_log
-from ledgermq.runtime.tasks import called_in_thread, own_cancellation_as_error
+from ledgermq.runtime.tasks import in_thread, own_cancellation_as_error
 
 M = TypeVar("M", bound=Message)
 
@@ -57,12 +57,12 @@ def text_of(error: Exception) -> str:
 
 
 class HandlerCalls:
-    """Counts outcomes in the handler."""
+    """Counts outcomes in the handler. `around_all`: what goes around the handler's own middleware."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, around_all: Sequence[Middleware] = ()) -> None:
         self.handler = handler
         self._settings = handler.settings
-        self._through = around(handler.settings.middleware, self._function)
+        self._through = around((*around_all, *handler.settings.middleware), self._function)
 
     async def call(self, message: GroupMessage, attempt: int) -> Exception | None:
         """Call the handler. Return the error that it raised, or None if it succeeded."""
@@ -115,7 +115,7 @@ class HandlerCalls:
         if self.handler.is_async:
             return await cast(Awaitable[object], self.handler(given))
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._settings.executor, called_in_thread, self.handler, given)
+        return await loop.run_in_executor(self._settings.executor, in_thread(self.handler, given))
 
     async def end(self, then: Then, message: GroupMessage, error: Exception) -> bool:
         """Do what follows the last attempt. Return whether the message is finished.

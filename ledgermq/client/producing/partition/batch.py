@@ -8,7 +8,7 @@ recognize it (design P1).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 
 import pyarrow as pa
@@ -46,10 +46,6 @@ SHARED_OF_TIME = 0.1
 """Records with a separate timeout travel together if none fails earlier by more than this part of its time."""
 LINGERED_OF_TIME = 0.5
 """A batch whose records have a timeout is sent after this part of it at the latest, whatever the linger is."""
-
-
-def _corrected(timestamp_us: int, correction_us: int) -> int:
-    return int(timestamp_us) + correction_us if isinstance(timestamp_us, AfterDelay) else timestamp_us
 
 
 class Batch:
@@ -150,9 +146,8 @@ class Batch:
     @property
     def buffer_bytes(self) -> int:
         """Return the bytes that it occupies in the producer's buffer until it is settled."""
-        return (
-            self.data_bytes + self.record_count * ROW_OVERHEAD_BYTES if self._held_bytes is None else self._held_bytes
-        )
+        held_bytes = self._held_bytes
+        return self.data_bytes + self.record_count * ROW_OVERHEAD_BYTES if held_bytes is None else held_bytes
 
     @property
     def is_done(self) -> bool:
@@ -257,6 +252,10 @@ class Batch:
         """From now on, check each record before it is added."""
         self.plain_bytes_max = self.row_bytes_max = -1
 
+    def headers_with(self, name: str) -> Iterator[Sequence[tuple[str, bytes | None]]]:
+        """Yield the headers of each record that has a header of this name; none once its message is made."""
+        return self._columns.headers_with(name)
+
     def add_arrow(self, rows: pa.RecordBatch, held_bytes: int) -> Run:
         """Add many rows at once to a batch that has only such rows, and return them.
 
@@ -308,7 +307,9 @@ class Batch:
         """Add the correction to the due times of records with a delay, once, before the batch is encoded."""
         times_us = self._columns.timestamps_us
         if AfterDelay in set(map(type, times_us)):
-            self._columns.timestamps_us = [_corrected(at_us, correction_us) for at_us in times_us]
+            self._columns.timestamps_us = [
+                int(at_us) + correction_us if isinstance(at_us, AfterDelay) else at_us for at_us in times_us
+            ]
 
     def encode(self) -> bytes:
         """Return the Arrow message; made at the first call, when the batch is complete."""

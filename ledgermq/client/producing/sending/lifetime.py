@@ -10,7 +10,7 @@ import asyncio
 import atexit
 import weakref
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.producing.buffering.queuing import Calls
@@ -28,6 +28,9 @@ from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import Closed, DeadlineExceeded, LedgerMQError, Unavailable
 from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.tasks import all_of, end, ended_by, first_of
+
+if TYPE_CHECKING:
+    from ledgermq.telemetry.tracing import Tracing
 
 DRAINED = "the producer is drained and takes no further records: make another one"
 
@@ -103,6 +106,11 @@ class Lifetime:
         _made.add(self)
         self.draining = False
         """Whether `drain` was called."""
+
+    @property
+    def tracing(self) -> Tracing | None:
+        """Return the spans of the client; None: it does not trace."""
+        return self._context.tracing
 
     @property
     def buffered_bytes(self) -> int:

@@ -11,19 +11,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
-from functools import partial
 from typing import cast
 
 from ledgermq.client.consuming.message import made_as, partition_of
 from ledgermq.client.groups.handlers.handler import Handler
 from ledgermq.client.groups.handlers.lanes import Lane, Lanes
-from ledgermq.client.groups.handlers.middleware import around
+from ledgermq.client.groups.handlers.middleware import Middleware, around
 from ledgermq.client.groups.message import GroupMessage, Handout, no_dead_letters
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.record import Outgoing, readable_again
 from ledgermq.errors import InvalidRecord
 from ledgermq.runtime.process.log import get_log
-from ledgermq.runtime.tasks import called_in_thread, own_cancellation_as_error
+from ledgermq.runtime.tasks import in_thread, own_cancellation_as_error
 
 _log = get_log("ledgermq.handlers")
 
@@ -41,13 +40,13 @@ class MessageFailed(Exception):
 
 class Calls:
     """The calls of one handler. `attempts`: number of failed attempts of each message that has not
-    succeeded.
+    succeeded. `around_all`: what goes around the handler's own middleware.
     """
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, around_all: Sequence[Middleware] = ()) -> None:
         self._handler = handler
         self._settings = handler.settings
-        self._through = around(handler.settings.middleware, self._called)
+        self._through = around((*around_all, *handler.settings.middleware), self._called)
         self.attempts: dict[Place, int] = {}
         self._instead: dict[Place, Sequence[Outgoing]] = {}
         """Records to send for messages whose results the cluster has refused."""
@@ -113,7 +112,7 @@ class Calls:
                 returned = await cast(Awaitable[object], returned)
             return [record async for record in returned] if isinstance(returned, AsyncIterable) else returned
         loop = asyncio.get_running_loop()
-        made = partial(called_in_thread, lambda: records_of(self._handler(message)))
+        made = in_thread(lambda: records_of(self._handler(message)))
         return await loop.run_in_executor(self._settings.executor, made)
 
     async def _report(self, message: GroupMessage, error: Exception, attempt: int) -> Sequence[Outgoing] | None:

@@ -18,6 +18,7 @@ from contextlib import suppress
 from ledgermq.client.consuming.message import partition_of
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.handler import Handler
+from ledgermq.client.groups.handlers.middleware import Middleware
 from ledgermq.client.groups.handlers.pace import Pace
 from ledgermq.client.groups.membership.holdings import LettingGo
 from ledgermq.client.groups.message import GroupMessage
@@ -59,6 +60,7 @@ class TransactionalRunner:
         make_consumer: Callable[[LettingGo], GroupConsumer],
         client: TransactionClient,
         sources: Sources,
+        around_all: Sequence[Middleware] = (),
     ) -> None:
         self._handler = handler
         self._settings = handler.settings
@@ -67,7 +69,7 @@ class TransactionalRunner:
         self._client = client
         self._sources = sources
         self._transactions: Transactions | None = None
-        self._calls = Calls(handler)
+        self._calls = Calls(handler, around_all)
         self._pace = Pace(handler.settings.rate_per_s)
         self._waiting: deque[GroupMessage] = deque()
         """Messages that the consumer has returned, and that are not begun."""

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from ledgermq.client.connection.connections import Connections
 from ledgermq.client.context import ClientContext
-from ledgermq.client.producing.producer import Producer
+from ledgermq.client.producing.traced import make_producer
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.transactions.decisions import Decisions
 from ledgermq.client.transactions.sending.staging import Staging
@@ -62,7 +62,7 @@ class Lane:
         self.decisions = decisions
         self.identity = identity
         self.staging = Staging()
-        self.producer = Producer(context, settings, self.staging, self._failed)
+        self.producer = make_producer(context, settings, self.staging, self._failed)
         if not context.clock.is_known:
             context.clock.learn(identity.now_us, asyncio.get_running_loop().time())
         self.present: Occupant | None = None

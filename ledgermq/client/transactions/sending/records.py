@@ -7,7 +7,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncIterable, Iterable
 from datetime import datetime, timedelta
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ledgermq.client.messages.record import Bytes, Headers, Record, Row
 from ledgermq.client.producing.arrow.rows import ArrowData
@@ -16,6 +16,9 @@ from ledgermq.client.producing.delivery import BatchDelivery, Deliveries, Delive
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.settings.serializers import S
 from ledgermq.errors import GroupError, InvalidRecord, LedgerMQError, ProducerError, TransactionAborted
+
+if TYPE_CHECKING:
+    from ledgermq.telemetry.tracing import Tracing
 
 T = TypeVar("T")
 
@@ -26,6 +29,11 @@ class TransactionRecords(Generic[S]):
     @abstractmethod
     def _sending(self) -> Producer[S] | TransactionRecords[S]:
         """Return what takes the records. Raises if the transaction accepts no further ones."""
+
+    @property
+    def tracing(self) -> Tracing | None:
+        """Return the spans of the client; None: it does not trace."""
+        return self._sending().tracing
 
     def send(
         self,

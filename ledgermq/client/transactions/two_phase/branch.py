@@ -26,6 +26,7 @@ from ledgermq.client.producing.arrow.rows import ArrowData
 from ledgermq.client.producing.buffering.queuing import Queuing
 from ledgermq.client.producing.delivery import BatchDelivery
 from ledgermq.client.producing.producer import Producer
+from ledgermq.client.producing.traced import make_producer
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.client.transactions.admin import TransactionAdmin
 from ledgermq.client.transactions.decisions import Decisions, TransactionOutcome
@@ -91,7 +92,7 @@ class Branch:
         self._staging = Staging()
         self._staging.begin(transaction.reference, branch)
         self._failure: LedgerMQError | None = None
-        self._producer = Producer(context, settings, self._staging, self._failed)
+        self._producer: Producer = make_producer(context, settings, self._staging, self._failed)
 
     def _failed(self, error: LedgerMQError) -> LedgerMQError:
         self._failure = self._failure or error

@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Generic, Self
+from typing import TYPE_CHECKING, Generic, Self
 
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition
@@ -28,6 +28,9 @@ from ledgermq.client.transactions.two_phase.preparable import Branch
 from ledgermq.client.transactions.two_phase.xid import Xid, XidLike, transactional_id_of, xid_from, xid_of
 from ledgermq.errors import Closed, LedgerMQError, TransactionError, TransactionOutcomeUnknown
 from ledgermq.protocol import ledgermq_pb2 as pb
+
+if TYPE_CHECKING:
+    from ledgermq.telemetry.tracing import Tracing
 
 
 class TwoPhase(TransactionRecords[S], Generic[S]):
@@ -63,6 +66,10 @@ class TwoPhase(TransactionRecords[S], Generic[S]):
     @property
     def settings(self) -> ProducerSettings:
         return self._settings
+
+    @property
+    def tracing(self) -> Tracing | None:
+        return self._context.tracing
 
     # -- begin
 

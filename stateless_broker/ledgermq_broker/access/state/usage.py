@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+from ledgermq.runtime.token_bucket import TokenBucket
 from ledgermq_broker.access.state.quotas import ANONYMOUS, NO_QUOTA, RATES, Limit, Quota, QuotaSet
-from ledgermq_broker.access.state.token_bucket import TokenBucket
 
 BURST_S = 1.0
 """A bucket holds at most the limit of this time."""

@@ -253,6 +253,8 @@ class GroupCommit:
             self._give_back(flush)
         if wrote:
             self._last_flush_s = now
+            if self._context.putting is not None:
+                self._context.putting(self._writer.bundle, taken)
         self._in_flight_before = self._writer.puts_in_flight
 
     def _take_segment(self) -> list[Entry]:

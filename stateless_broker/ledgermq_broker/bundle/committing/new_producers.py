@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from ledgermq.errors import QuotaExceeded
-from ledgermq_broker.access.state.token_bucket import TokenBucket
+from ledgermq.runtime.token_bucket import TokenBucket
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segments.segment import Batch
 

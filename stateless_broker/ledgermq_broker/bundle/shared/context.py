@@ -28,6 +28,7 @@ from ledgermq_ledger.keyed.reader import KeyedReader
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.segments.indexes import SegmentIndexes
+from ledgermq_ledger.log.writing.in_flight import Append
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
@@ -199,6 +200,9 @@ class BundleContext:
     """Asks the controller to unset the table of a topic, which holds back so many bytes. Raises Unavailable and its
     like.
     """
+
+    putting: Callable[[int, Sequence[Append]], None] | None = None
+    """Called with a bundle, and the batches of a segment whose put has just begun there; None: nothing asks."""
 
     _tabled: tuple[int, list[Topic], list[Topic]] = field(default=(-1, [], []), init=False)
 
