@@ -31,6 +31,7 @@ from tests.stores.ahead import AheadStore
 from tests.stores.backends import file_store, memory_store
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root
+from tests.worlds.typed_values import avro, framed, record, register
 
 pytestmark = pytest.mark.spark
 
@@ -124,6 +125,29 @@ async def test_old_files_and_new_ones_are_read_as_one(spark: SparkSession, tmp_p
         assert _values(merged) == root.produced
         known = [row.appended is not None for row in merged.orderBy("offset").collect()]
         assert known == ([False, False, True] if begins_with == "false" else [True, True, False])
+        source = spark.read.format("ledgermq").option("root", str(tmp_path / "root")).option("topic", "t").load()
+        assert _values(source) == root.produced
+
+
+async def test_typed_values_made_by_executors_are_read_by_plain_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Executors start the child processes that decode; a later schema adds a column."""
+    one, two = record(("amount", "int")), record(("amount", "long"), ("city", ["null", "string"]))
+    async with file_store(tmp_path / "root") as store:
+        root = await Root.open(store, Sources())
+        await root.create_topic("t", value_schema_subject="t-value")
+        await register(root, one)
+        await root.produce("t", (0, [framed(1, avro(one, {"amount": 1})), b"bad"]))
+        assert not (await _compact(root, spark)).failures
+        await register(root, two)
+        await root.produce("t", (0, [framed(2, avro(two, {"amount": 2, "city": "Bonn"}))]))
+        assert not (await _compact(root, spark)).failures
+        frame = spark.read.option("mergeSchema", "true").parquet(str(tmp_path / "root" / "parquet")).orderBy("offset")
+        typed = frame.select("value_typed.amount", "value_typed.city", "value_error").collect()
+        assert [tuple(row) for row in typed] == [
+            (1, None, None),
+            (None, None, "the value names no schema"),
+            (2, "Bonn", None),
+        ]
         source = spark.read.format("ledgermq").option("root", str(tmp_path / "root")).option("topic", "t").load()
         assert _values(source) == root.produced
 

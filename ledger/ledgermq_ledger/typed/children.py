@@ -34,6 +34,8 @@ it lasts, no child can be started.
 CHUNK_ROWS, CHUNK_BYTES = 65_536, 8 * 1024 * 1024
 FAILED = "the decoder failed"
 FAILED_TOGETHER = "the decoder failed at a value near this one"
+ONE_THREAD = {"MALLOC_ARENA_MAX": "1"} | {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "RAYON")}
+"""Each thread takes address space, of which a child has a bound: a machine with many cores must not use it up."""
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR")
 PROGRAM = "from ledgermq_ledger.typed.child import main; main()"
 
@@ -55,7 +57,7 @@ class Child:
         environment |= {
             "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
             "ARROW_DEFAULT_MEMORY_POOL": "system",
-            "OMP_NUM_THREADS": "1",
+            **ONE_THREAD,
         }
         try:
             self._process = subprocess.Popen(

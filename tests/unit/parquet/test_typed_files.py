@@ -8,10 +8,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from ledgermq.errors import FormatNotSupported, InvalidConfig
 from ledgermq.sources import Sources
@@ -245,6 +247,19 @@ async def test_a_table_has_the_columns_with_the_first_file_that_needs_them() -> 
         "city": "string",
     }
     assert found["value_error"] == "string"
+
+
+async def test_readers_of_the_table_see_old_and_new_files_as_one(tmp_path: Path) -> None:
+    async with file_store(tmp_path) as store:
+        root = await Root.open(store, Sources())
+        await root.create_topic("t", value_schema_subject="t-value")
+        await two_files(root)
+        await columns_of_table(root)
+    wanted = [{"amount": 1, "city": None}, {"amount": 2**40, "city": "Bonn"}, {"amount": 3, "city": None}]
+    table = str(tmp_path / "parquet/topic=t")
+    found = DeltaTable(table).to_pyarrow_table(columns=["offset", "value_typed"]).sort_by("offset")
+    assert found["value_typed"].to_pylist() == wanted
+    assert pl.read_delta(table).sort("offset")["value_typed"].to_list() == wanted
 
 
 @virtual

@@ -91,11 +91,11 @@ def work_of(*texts: Any) -> Work:
 KILLER = """
 import os, sys
 from ledgermq_ledger.typed import child, chunk
-real = chunk.ChunkDecoder._one
-def one(self, data):
-    if data == b"\\x0c": {how}
-    return real(self, data)
-chunk.ChunkDecoder._one = one
+real = chunk.ChunkDecoder.decode
+def decode(self, values):
+    if b"\\x0c" in values.to_pylist(): {how}
+    return real(self, values)
+chunk.ChunkDecoder.decode = decode
 child.main()
 """
 """A child whose decoder ends badly at the value 6."""
