@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import pytest
 
 import ledgermq
-from ledgermq.errors import CutExists, InvalidRequest, LedgerMQError, Unavailable, UnknownCut
+from ledgermq.errors import CutExists, InvalidRequest, LedgerMQError, RetriableError, Unavailable, UnknownCut
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.bundle.committing.decision_hold import HOLD_S
 from ledgermq_broker.cluster import heartbeat
 from ledgermq_broker.cuts.taking import Taking
+from ledgermq_broker.transactions.coordinating.term import Coordinating
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.cuts import names
 from ledgermq_ledger.cuts.reading.root import open_named
+from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
-from tests.broker.cluster import Cluster, in_cluster
+from tests.broker.cluster import Cluster, PausableStore, in_cluster
 from tests.virtual_time import virtual_sources
 from tests.waiting import until
 from tests.worlds.reading import read_to_end
@@ -28,6 +36,24 @@ from tests.worlds.reading import read_to_end
 PARTITIONS = 4
 
 T = TypeVar("T")
+
+
+class SlowStore(PausableStore):
+    """Each operation takes a while, so that transactions are half complete at most moments."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self._draw = random.Random(7)
+
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        await asyncio.sleep(self._draw.uniform(0.001, 0.008))
+        return await super().run(operation, what, bytes_known, step)
+
+
+class SlowCluster(Cluster):
+    def view_of_store(self, address: str) -> ObjectStore:
+        view = self.views[address] = SlowStore(self.store)
+        return view
 
 
 async def read_cut(cluster: Cluster, name: str, topic: str = "t") -> list[list[bytes]]:
@@ -46,6 +72,73 @@ async def nothing_left(cluster: Cluster) -> bool:
     left = [info.key async for info in cluster.store.list("") if info.key.startswith((names.HELD, names.CUTS))]
     pins = [pin for bundle in range(3) for pin in (await newest_checkpoint(cluster.store, bundle)).pins]
     return not left and not pins
+
+
+async def transfers(client: ledgermq.Client, name: str, seed: int) -> None:
+    """Transactions, each with one record for every partition, all with the same value, without end."""
+    number, draw = 0, random.Random(seed)
+    async with client.transactions(name) as transactions:
+        while True:
+            number += 1
+            await asyncio.sleep(draw.uniform(0.03, 0.08))
+            try:
+                async with transactions.begin() as transaction:
+                    for partition in draw.sample(range(PARTITIONS), PARTITIONS):
+                        transaction.send("t", f"{name}-{number}".encode(), partition=partition)
+            except LedgerMQError:
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def under_load(cluster: Cluster, programs: int = 2) -> AsyncIterator[ledgermq.Client]:
+    async with cluster.client() as client:
+        await client.create_topic("t", PARTITIONS)
+        running = [asyncio.create_task(transfers(client, f"id{i}", i)) for i in range(programs)]
+        await asyncio.sleep(1)
+        try:
+            yield client
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+
+def torn(parts: list[list[bytes]]) -> set[bytes]:
+    """The transactions that some partitions have, and others not."""
+    sets = [set(values) for values in parts]
+    return set.union(*sets) - set.intersection(*sets)
+
+
+@in_cluster("a:1", "b:1", kind=SlowCluster)
+async def test_a_transaction_is_in_a_cut_whole_or_not_at_all(cluster: Cluster) -> None:
+    async with under_load(cluster) as client:
+        before = 0
+        for number in range(4):
+            await client.cuts.take(f"c{number}")
+            await asyncio.sleep(0.3)
+        for number in range(4):
+            parts = await read_cut(cluster, f"c{number}")
+            assert not torn(parts)
+            assert len(parts[0]) > before, "writing goes on"
+            before = len(parts[0])
+
+
+async def torn_cuts(cluster: Cluster, cuts: int = 6) -> int:
+    """How many cuts have a transaction in part."""
+    async with under_load(cluster, programs=3) as client:
+        for number in range(cuts):
+            await client.cuts.take(f"c{number}")
+            await asyncio.sleep(0.05)
+        return sum([bool(torn(await read_cut(cluster, f"c{number}"))) for number in range(cuts)])
+
+
+@in_cluster("a:1", "b:1", kind=SlowCluster)
+async def test_without_quiet_bundles_a_cut_has_parts_of_transactions(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin of the model's quiet-without-drain."""
+    monkeypatch.setattr(Coordinating, "is_quiet", True)
+    assert await torn_cuts(cluster)
 
 
 @in_cluster("a:1", "b:1")
@@ -132,6 +225,31 @@ async def test_a_broker_of_an_earlier_release_prevents_cuts(cluster: Cluster, mo
         assert await nothing_left(cluster)
 
 
+@in_cluster("a:1", "b:1", kind=SlowCluster)
+async def test_a_hold_ends_by_itself_and_the_cut_that_relied_on_it_fails(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I3, I4: a controller that is slow between the last place and the confirmation."""
+    original = Taking._all
+
+    async def slow(self: Taking, cut: int, bundles: list[int], step: pb.CutStep, places: object) -> None:
+        if step == pb.CUT_CONFIRM:
+            await asyncio.sleep(HOLD_S + 0.1)
+        await original(self, cut, bundles, step, places)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Taking, "_all", slow)
+    async with under_load(cluster) as client:
+        with pytest.raises((RetriableError,)):
+            await client.cuts.take("c")
+        assert not any(
+            owner.hold.is_held for broker in cluster.brokers.values() for owner in broker.ownership.opened.values()
+        )
+        monkeypatch.undo()
+        await until(lambda: no_cuts(client), 120)
+        await client.cuts.take("c")
+        assert not torn(await read_cut(cluster, "c"))
+
+
 @in_cluster("a:1", "b:1")
 async def test_no_partition_begins_to_move_while_a_cut_is_pending(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
@@ -152,3 +270,12 @@ async def test_no_partition_begins_to_move_while_a_cut_is_pending(
         monkeypatch.setattr(Taking, "_pin", pin)
         await client.cuts.take("c")
     assert refused
+
+
+@in_cluster("a:1", "b:1", kind=SlowCluster)
+async def test_a_root_with_a_cut_is_clean(cluster: Cluster) -> None:
+    async with under_load(cluster) as client:
+        await client.cuts.take("c")
+        await asyncio.sleep(1)
+    checked = await check_root(cluster.store, await read_cluster(cluster.store), run_blocking=run_inline)
+    assert not [problem for problem in checked.problems if "cut" in problem.object_key], checked.problems

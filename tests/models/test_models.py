@@ -24,6 +24,18 @@ RARELY_CAUGHT = {
     ("tables", "a-rebuild-forgets-what-is-held"),
     ("tables", "lists-read-before-the-bundles-know"),
     ("tables", "gate-by-memory"),
+    ("cuts", "confirm-without-fence"),
+    ("cuts", "handed-over-too-late"),
+    ("cuts", "quiet-before-it-has-read"),
+    ("cuts", "no-confirm"),
+    ("cuts", "hold-ends-silently"),
+    ("cuts", "pins-of-its-own-bundle-only"),
+    ("cuts", "pins-read-before-the-checkpoint"),
+    ("cuts", "pinned-version-deleted"),
+    ("cuts", "base-read-before-the-pin"),
+    ("cuts", "removal-ignores-pins"),
+    ("cuts", "taken-beside-a-move"),
+    ("cuts", "versions-of-a-pending-cut-deleted"),
 }
 """These need hundreds of seeds: `make simulate LEVEL=models` shows them."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ledgermq.errors import InvalidRequest
+from ledgermq.errors import InvalidRequest, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.tasks import all_of
 from ledgermq_broker.bundle.owner import BundleOwner
@@ -48,14 +48,20 @@ class Holding:
         raise InvalidRequest(f"this broker knows no step {request.step} of a cut; upgrade it")
 
     async def _is_quiet(self, owner: BundleOwner, cut: int) -> bool:
-        """Wait until nothing decided is incomplete, but not for long."""
+        """Wait until nothing decided is incomplete, but not for long. One that is being loaded is not quiet."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + QUIET_WAIT_S
-        while not self._quiet(owner.bundle):
+        while not self._is_quiet_now(owner.bundle):
             if loop.time() >= until_s or not owner.hold.is_unbroken(cut):
                 return False
             await asyncio.sleep(LOOK_S)
         return owner.hold.is_unbroken(cut)
+
+    def _is_quiet_now(self, bundle: int) -> bool:
+        try:
+            return self._quiet(bundle)
+        except Unavailable:
+            return False
 
     async def _place(self, owner: BundleOwner) -> pb.HoldForCutResponse:
         """Answer the last durable slot. Versions are listed before that, because none of them has more than what is

@@ -29,6 +29,7 @@ from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.topics.catalog import Catalog
 
 ATTEMPTS_MAX = 3
+ATTEMPT_PAUSE_S = 0.1
 
 log = get_logger(__name__)
 
@@ -97,6 +98,7 @@ class Taking:
                 log.info("attempt to take a cut failed", cut=record.name, attempt=attempt, error=str(error))
                 if attempt == ATTEMPTS_MAX:
                     raise
+                await asyncio.sleep(ATTEMPT_PAUSE_S)
             finally:
                 await self._release(record.id, bundles)
         cut = fmt.Cut(id=record.id, put_id=self._compaction.sources.new_id(), name=record.name)

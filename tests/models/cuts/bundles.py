@@ -32,7 +32,7 @@ def produce(world: World) -> Process:
     """Put a record of a plain, a moving, a keyed or a short-lived partition, or commit in bundle 2 what a group has
     read in bundle 1.
     """
-    bundle, kind = world.random.choice(USERS), world.random.choice("tttxmkko")
+    bundle, kind = world.random.choice(USERS), world.random.choice("tttxmkkoooo")
     part, value = plain(bundle), world.new("r")
     record: Any = value
     if kind == "x":

@@ -77,7 +77,7 @@ def _place_all(world: World, cut: Cut, terms: dict[int, Term]) -> Process:
     for number in order:
         if number not in cut.places:
             yield from _place(world, cut, number, terms[number])
-        for _ in range(world.random.choice((0, 0, 1, 15))):
+        for _ in range(world.random.choice((0, 0, 8, 30))):
             yield
 
 
