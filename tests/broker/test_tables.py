@@ -274,14 +274,12 @@ async def test_what_is_refused() -> None:
     async with a_cluster() as (_, client):
         with pytest.raises(InvalidConfig, match=r"needs table\.delta\.place=topic"):
             await client.create_topic("t", 1, {"table.format": "delta"})
-        with pytest.raises(InvalidConfig, match="a keyed topic"):
-            await client.create_topic("t", 1, TABLE | {"cleanup.policy": "compact"})
         with pytest.raises(InvalidConfig, match="unset the table"):
             await client.create_topic("t", 1, TABLE | {"table.hold.max.bytes": 0})
         with pytest.raises(InvalidConfig, match="set by the system only"):
             await client.create_topic("t", 1, {"table.generation": 4})
         await client.create_topic("t", 1, TABLE)
-        with pytest.raises(InvalidConfig, match="a keyed topic"):
+        with pytest.raises(InvalidConfig, match=r"cleanup\.policy cannot change while the topic has a table"):
             await client.alter_topic("t", settings={"cleanup.policy": "compact"})
 
 

@@ -165,7 +165,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
     "tables": (
         "a run on S3",
         "a run on files",
-        *(f"a version was put: {kind}" for kind in ("CREATE TABLE", "REPLACE TABLE", "WRITE", "DELETE")),
+        *(f"a version was put: {kind}" for kind in ("CREATE TABLE", "REPLACE TABLE", "WRITE", "DELETE", "MERGE")),
         "a checkpoint of a table's log was put",
         "an object of a table's log was cleaned",
         "a commit landed in a number that was free again",
@@ -178,6 +178,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a process refused, naming the damaged object",
         "a file that was in a table was deleted",
         "a gate was raised",
+        "a keyed partition was cleaned",
         "a log start was raised by hand",
         "a table began a new generation",
         "a table was set again",

@@ -11,6 +11,7 @@ import pytest
 
 import ledgermq_ledger.garbage.topics.versions
 import ledgermq_ledger.keyed.latest
+import ledgermq_ledger.keyed.replaced
 import ledgermq_ledger.keyed.round
 from ledgermq_ledger.keyed.plan import CleaningPlan
 from ledgermq_ledger.object_store.contract import ObjectStore
@@ -45,12 +46,12 @@ def files_of_earlier_rounds_deleted(patch: Patch) -> None:
     """Only the files that were made for the newest version count as its own, not those that it has
     taken over.
     """
-    real = ledgermq_ledger.garbage.topics.versions._files_of
+    real = ledgermq_ledger.keyed.replaced._files_of
 
     async def files_of(store: ObjectStore, place: Any, number: int) -> set[str]:
         return {key for key in await real(store, place, number) if f"-{number}-" in key}
 
-    patch.setattr(ledgermq_ledger.garbage.topics.versions, "_files_of", files_of)
+    patch.setattr(ledgermq_ledger.keyed.replaced, "_files_of", files_of)
 
 
 @mutant("keyed")

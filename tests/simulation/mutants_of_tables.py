@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ledgermq_broker.metadata.topic_changes as topic_changes
-from ledgermq_ledger.delta import names, versions
+from ledgermq_ledger.delta import latest, names, versions
 from ledgermq_ledger.delta.actions import Add, Txn
 from ledgermq_ledger.delta.checkpoint import encode_log_checkpoint
 from ledgermq_ledger.delta.names import commit_name
@@ -28,7 +28,7 @@ from ledgermq_ledger.topics import tables
 from ledgermq_ledger.topics.settings import TopicSettings
 from ledgermq_ledger.topics.tables import bundle_before
 from tests.simulation.mutants import mutant
-from tests.simulation.tables_plan import is_silent, tables_plan_of
+from tests.simulation.tables_plan import is_keyed, is_silent, tables_plan_of
 
 LOADED = True
 Patch = pytest.MonkeyPatch
@@ -220,3 +220,23 @@ def gate_that_no_version_says(patch: Patch) -> None:
         return await advance_checkpoint(ledger, self._gate_move(place, above)) is not None
 
     patch.setattr(Registrar, "_raise_gate", raise_gate)
+
+
+@mutant("tables", likely=is_keyed)
+def keyed_version_is_shown_in_two_steps(patch: Patch) -> None:
+    """The new files of a keyed version come by one version of the table, and the replaced ones go by the next."""
+    real = latest._replace
+
+    def replace_files(draft: Draft, table: Table, topic: Any, *of: Any) -> None:
+        real(draft, table, topic, *of)
+        adds = [action for action in draft.actions if isinstance(action, Add)]
+        if adds and len(adds) < len([action for action in draft.actions if not isinstance(action, Txn)]):
+            draft.actions = [*adds]
+
+    patch.setattr(latest, "_replace", replace_files)
+
+
+@mutant("tables", likely=is_keyed)
+def keyed_files_kept_by_the_hour_alone(patch: Patch) -> None:
+    """A replaced version goes when it is old enough, whatever versions of the table show it."""
+    patch.setattr(Gate, "_why_tables_keep_version", lambda self, version: "")

@@ -77,8 +77,8 @@ class TableWatch:
 
     def __init__(self, world: World, folder: str, keep_ms: int, bundles: int, promises: Promises) -> None:
         self._world = world
-        self._folder = folder
-        self._log = f"{self._folder}_delta_log/"
+        self.folder = folder
+        self._log = f"{self.folder}_delta_log/"
         self._keep_ms = keep_ms
         self._bundles = bundles
         self.versions: list[Shown] = []
@@ -97,7 +97,7 @@ class TableWatch:
 
     def on_parquet(self, changed: keys.ParquetName) -> None:
         """A file that a held version names must not go."""
-        path = changed.key.removeprefix(self._folder)
+        path = changed.key.removeprefix(self.folder)
         if self._world.store.has(changed.key) or path == changed.key:
             return
         last = self.newest.number if path in self.newest.files else self._gone_at.get(path, 0) - 1
@@ -196,8 +196,7 @@ class TableWatch:
             self._report("removed what was not there", f"{where}: {sorted(unknown)[0]}")
         if not begins and (doubled := adds.keys() & before.files.keys()):
             self._report("file named twice", f"{where}: {sorted(doubled)[0]}")
-        if not begins and adds and removes:
-            self._report("adds beside removals", f"{where}: {len(adds)} and {len(removes)}")
+        self._judge_kinds(adds, removes, begins=begins, where=where)
         for path in removes - adds.keys():
             shown.files.pop(path, None)
             self._gone_at[path] = number
@@ -209,8 +208,12 @@ class TableWatch:
         self._check_removals(before, removes - adds.keys(), where, is_empty=is_empty)
         if self.is_promised(shown):
             for path in adds:
-                if not self._world.store.has(self._folder + path):
+                if not self._world.store.has(self.folder + path):
                     self._report("file deleted while named", f"{where} names {path}, which is gone")
+
+    def _judge_kinds(self, adds: dict[str, Named], removes: set[str], *, begins: bool, where: str) -> None:
+        if not begins and adds and removes:
+            self._report("adds beside removals", f"{where}: {len(adds)} and {len(removes)}")
 
     def _cover(self, operation: str, begins: bool) -> None:
         coverage = self._world.coverage
@@ -223,7 +226,7 @@ class TableWatch:
         stats = json.loads(add["stats"])
         least, most = stats["minValues"], stats["maxValues"]
         named = Named(least["partition"], least["offset"], most["offset"] + 1)
-        name = keys.parse_parquet(self._folder + unquote(add["path"]))
+        name = keys.parse_parquet(self.folder + unquote(add["path"]))
         if name is None or Named(name.partition, name.first_offset, name.last_offset + 1) != named:
             self._report("statistics differ", f"{add['path']}: {named}")
         if stats["numRecords"] != named.end - named.first:
@@ -231,11 +234,7 @@ class TableWatch:
         return named
 
     def _judge(self, before: Shown, shown: Shown, may_show_less: bool, where: str) -> None:
-        if shown.generation < before.generation:
-            self._report("a table went back", f"{where} is of {shown.generation} after {before.generation}")
-        for name, value in shown.txns.items():
-            if value < before.txns.get(name, 0):
-                self._report("a table went back", f"{where}: {name} is {value} after {before.txns[name]}")
+        self._judge_progress(before, shown, where)
         topic_id, runs = shown.generation[0], shown.runs()
         for partition, run in runs.items():
             of = topic_id, partition
@@ -254,6 +253,13 @@ class TableWatch:
             end = self._ends.get((topic_id, partition), 0)
             if not may_show_less and end > self.log_start(topic_id, partition):
                 self._report("a table shows less", f"{where}: nothing of partition {partition}, which ended at {end}")
+
+    def _judge_progress(self, before: Shown, shown: Shown, where: str) -> None:
+        if shown.generation < before.generation:
+            self._report("a table went back", f"{where} is of {shown.generation} after {before.generation}")
+        for name, value in shown.txns.items():
+            if value < before.txns.get(name, 0):
+                self._report("a table went back", f"{where}: {name} is {value} after {before.txns[name]}")
 
     def _check_removals(self, before: Shown, removed: set[str], where: str, *, is_empty: bool) -> None:
         """Only what is wholly below the log start may go: of a table that goes on, and by a rebuild of the topic."""
@@ -286,7 +292,7 @@ class TableWatch:
             if (run[-1].end if run else start) < end or (run and run[0].end <= start):
                 text = f"partition {partition} has {run}, the log {start} to {end}"
                 self._report("table incomplete", text)
-            for key in self._world.store.keys_now(f"{self._folder}partition={partition}/"):
+            for key in self._world.store.keys_now(f"{self.folder}partition={partition}/"):
                 name = keys.parse_parquet(key)
                 if name is not None and name.last_offset < start:
                     self._report("held for ever", f"{key}, the log starts at {start}")

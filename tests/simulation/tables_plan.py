@@ -19,6 +19,8 @@ SLOW = "r0"
 class TablesPlan:
     """Shares of a step unless a unit is named."""
 
+    is_keyed: bool
+    """The topic keeps the latest record of each key, and the table is over its versions."""
     registrars: int
     keep_ms: int
     hold_max_bytes: int
@@ -48,9 +50,14 @@ def is_silent(seed: int) -> bool:
     return random.Random(f"silent store {seed}").random() < 0.25
 
 
+def is_keyed(seed: int) -> bool:
+    return seed % 5 == 4
+
+
 def tables_plan_of(seed: int) -> TablesPlan:
     r = random.Random(f"tables {seed}")
     return TablesPlan(
+        is_keyed=is_keyed(seed),
         registrars=r.randint(2, 3),
         keep_ms=r.choice((5000, 20_000)),
         hold_max_bytes=r.choice((-1, -1, 1, 10_000)),
@@ -82,7 +89,7 @@ def lake_rounds_of(seed: int) -> RoundsPlan:
         round_every_s=r.choice((2.0, 4.0)),
         by_hand=0.05,
         stale_catalog=r.choice((0.0, 0.5)),
-        log_start_moves=r.choice((0.0, 0.2)),
+        log_start_moves=0.0 if is_keyed(seed) else r.choice((0.0, 0.2)),
         topic_every_s=r.choice((4.0, 10.0)),
         clock_jump_s_max=r.choice((1.0, 30.0)) if plan.is_s3 else 3600.0,
         ambush=_ambush(r),

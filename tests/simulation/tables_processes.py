@@ -7,9 +7,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+import pyarrow as pa
 from crc32c import crc32c
 
 from ledgermq.errors import LedgerMQError, Unavailable
+from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq_broker.metadata.topic_changes import TopicLimits, altered, deleted, move_ended, moved, undeleted
 from ledgermq_ledger import keys
 from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
@@ -21,6 +23,7 @@ from ledgermq_ledger.log.recovery import advance_checkpoint, recover
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.hand_over import has_forgotten
+from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.rounds.runner import bring_facts_into_force
 from ledgermq_ledger.tables.drop import empty_table
 from ledgermq_ledger.tables.follower import TableFollower
@@ -41,6 +44,7 @@ LAKE = "lake"
 GRACE_MS = 3_600_000
 """Longer than a run: a deleted topic stays until it is brought back, or deleted for good."""
 DELTA = {"table.format": "delta", "table.delta.place": "topic"}
+KEYED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "0"}
 LIMITS = TopicLimits(1, 10, 100)
 
 
@@ -100,7 +104,7 @@ class LakeProducer(Owner):
         for _ in range(self._random.choice((1, 1, 2, 5))):
             self._values += 1
             values.append(f"{self.name}.{id_of(self)}.{self._values}")
-        data = encode_values([value.encode() for value in values], timestamp_ms=self._sources.now_ms())
+        data = self._encode(values) if topic.settings.keyed else encode_values([value.encode() for value in values])
         now_us = self._sources.now_ms() * 1000
         batch = Batch(topic.id, partition, len(values), crc32c(data), now_us, now_us, data)
         op = self._world.history.begin_produce(
@@ -113,6 +117,11 @@ class LakeProducer(Owner):
             self._world.judge_error(error)
         else:
             self._world.history.end_produce(op, Outcome.OK, offset)
+
+    def _encode(self, values: list[str]) -> bytes:
+        """A few keys, again and again."""
+        rows = [{"key": b"k%d" % self._random.randrange(8), "value": value.encode()} for value in values]
+        return encode_batch(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
 
 
 class LakeController(Owner):
@@ -168,10 +177,11 @@ class LakeController(Owner):
         raw = {
             "parquet.target.bytes": "4096",
             "parquet.max.lag.ms": "500",
-            "retention.ms": str(self._plan.retention_ms),
             "table.keep.ms": str(self.tables.keep_ms),
             "table.hold.max.bytes": str(self.tables.hold_max_bytes),
-        } | (DELTA if self._random.random() < 0.8 else {})
+        }
+        raw |= KEYED if self.tables.is_keyed else {"retention.ms": str(self._plan.retention_ms)}
+        raw |= DELTA if self._random.random() < 0.8 else {}
         raw, settings = with_generation(raw, parse_stored_settings(raw), TopicSettings(), catalog.offset)
         topic = Topic(0, LAKE, tuple(bundle_of(p) for p in range(PARTITIONS)), raw, settings)
         await self.append(keys.METADATA_BUNDLE, metadata_batch(LAKE, encode_topic_record(topic, creation=True)))
@@ -318,6 +328,17 @@ class SlowRegistrar(Worker):
 
 
 class LakeCompactor(Compactor):
+    tables: TablesPlan
+
+    async def step(self) -> None:
+        if not self.tables.is_keyed or self._random.random() < 0.5:
+            await super().step()
+            return
+        if self._known is None or self._random.random() >= self._plan.stale_catalog:
+            self._known = await self._catalog()
+        reports = await clean_bundle(self._compaction, self._random.randrange(1, BUNDLES), self._known, everything=True)
+        self._world.coverage.saw("a keyed partition was cleaned", len(reports))
+
     async def _delete_records(self) -> None:
         """To anywhere in the log, in a bundle that may not have the partition any longer."""
         bundle = self._random.randrange(1, BUNDLES)

@@ -28,6 +28,7 @@ from ledgermq_ledger.topics.topic import METADATA, Topic, encode_topic_record
 from tests.judges.violation import Violation
 from tests.simulation.checker import check
 from tests.simulation.history import FinalLog, LogStart, Partition
+from tests.simulation.keyed_table_watch import KeyedTableWatch
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.parquet_watch import judge_parquet
 from tests.simulation.rounds_plan import BUNDLES
@@ -47,7 +48,6 @@ from tests.simulation.tables_processes import (
 from tests.simulation.watch import ledger_log
 
 FOLDER = keys.parquet_topic(LAKE)
-LOG = f"{FOLDER}_delta_log/"
 VERSIONS_READ_MAX = 6
 CUT_S_MAX = 60.0
 
@@ -62,8 +62,26 @@ class TablesRun(RoundsRun):
         self._random = random.Random(f"end of tables {seed}")
         self._outages = random.Random(f"outages of tables {seed}")
         self._promises = Promises()
-        self._table = TableWatch(self.world, FOLDER, self.tables.keep_ms, BUNDLES, self._promises)
-        self.world.store.on_table = self._table.on_table
+        self._watches: dict[str, TableWatch] = {}
+        """By folder: a keyed topic has one of its own, and takes it along."""
+        self.world.store.on_table = lambda key: self._watch_of(key.partition("_delta_log/")[0]).on_table(key)
+        if self.tables.is_keyed:
+            self.world.store.on_keyed = self._on_keyed
+            self.world.judged_elsewhere.add(LAKE)
+
+    def _watch_of(self, folder: str) -> TableWatch:
+        if folder not in self._watches:
+            kind = KeyedTableWatch if self.tables.is_keyed else TableWatch
+            self._watches[folder] = kind(self.world, folder, self.tables.keep_ms, BUNDLES, self._promises)
+        return self._watches[folder]
+
+    def _folder_of(self, topic_id: int) -> str:
+        return keys.keyed_topic(topic_id) if self.tables.is_keyed else keys.parquet_topic(LAKE)
+
+    def _on_keyed(self, changed: keys.KeyedName) -> None:
+        watch = self._watch_of(self._folder_of(changed.place.topic_id))
+        assert isinstance(watch, KeyedTableWatch)
+        watch.on_keyed(changed)
 
     def _processes(self) -> list[str]:
         registrars = [f"r{number}" for number in range(self.tables.registrars)]
@@ -77,7 +95,7 @@ class TablesRun(RoundsRun):
     def _start(self, name: str) -> None:
         super()._start(name)
         worker = self.workers[name]
-        if isinstance(worker, (LakeController, Keeper, SlowRegistrar)):
+        if isinstance(worker, (LakeController, Keeper, SlowRegistrar, LakeCompactor)):
             worker.tables = self.tables
         if isinstance(worker, (LakeController, Keeper)):
             worker.requests = self._requests
@@ -89,7 +107,8 @@ class TablesRun(RoundsRun):
 
     def _on_parquet(self, changed: keys.ParquetName) -> None:
         super()._on_parquet(changed)
-        self._table.on_parquet(changed)
+        if not self.tables.is_keyed:
+            self._watch_of(FOLDER).on_parquet(changed)
 
     def _on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
         super()._on_checkpoint(checkpoint)
@@ -107,7 +126,8 @@ class TablesRun(RoundsRun):
             trouble.cancel()
         self.world.weather.silent = ""
         self._mend()
-        self._read_with_delta_rs(self._logs(), is_whole=False)
+        for watch in self._watches.values():
+            self._read_with_delta_rs(watch, self._logs(), is_whole=False)
 
     async def _give_no_answers(self) -> None:
         """A version that is put meanwhile lands or does not, and its registrar never learns which."""
@@ -126,7 +146,7 @@ class TablesRun(RoundsRun):
         store, world = self.world.store, self.world
         while not world.damaged:
             await asyncio.sleep(self._random.uniform(0, 60.0))
-            commits = [key for key in store.keys_now(LOG) if key.endswith(".json")]
+            commits = [key for key in store.keys_now("") if "/_delta_log/" in key and key.endswith(".json")]
             if len(commits) > 1:
                 world.damaged = self._random.choice(commits[-3:-1])
                 data = store.first[world.damaged]
@@ -188,14 +208,15 @@ class TablesRun(RoundsRun):
         if topic is None:
             return
         self.watch.look_at_all()
-        logs = self._logs()
+        table, logs = self._watch_of(self._folder_of(topic.id)), self._logs()
         world.violations += check(world.history, logs)
         living = {(f"{LAKE}#{topic.id}", partition) for partition in range(PARTITIONS)}
-        world.violations += judge_parquet(world, logs, living & logs.keys())
-        if topic.settings.table_generation:
-            self._table.check_complete((topic.id, topic.settings.table_generation), PARTITIONS)
+        world.violations += judge_parquet(world, logs, set() if self.tables.is_keyed else living & logs.keys())
+        has_table = bool(topic.settings.table_generation)
+        if has_table:
+            table.check_complete((topic.id, topic.settings.table_generation), PARTITIONS)
             world.coverage.saw("a table was whole at the end")
-        self._read_with_delta_rs(logs, is_whole=bool(topic.settings.table_generation))
+        self._read_with_delta_rs(table, logs, is_whole=has_table and not self.tables.is_keyed)
         world.coverage.saw("a run on S3" if self.rounds.is_s3 else "a run on files")
 
     def _logs(self) -> dict[Partition, FinalLog]:
@@ -214,14 +235,15 @@ class TablesRun(RoundsRun):
             for key, found in sorted(records.items())
         }
 
-    def _read_with_delta_rs(self, logs: dict[Partition, FinalLog], *, is_whole: bool) -> None:
+    def _read_with_delta_rs(self, watch: TableWatch, logs: dict[Partition, FinalLog], *, is_whole: bool) -> None:
         """Some versions that can be read, and the rows of the newest if its files are there. `is_whole`: all that the
         log has is in it.
         """
-        world, versions = self.world, self._table.versions
+        world, versions = self.world, watch.versions
         if not versions or world.has_failed:
             return
-        names = [key.removeprefix(LOG) for key in world.store.keys_now(LOG)]
+        log = f"{watch.folder}_delta_log/"
+        names = [key.removeprefix(log) for key in world.store.keys_now(log)]
         commits = sorted(int(name.removesuffix(".json")) for name in names if name.endswith(".json"))
         newest = versions[-1].number
         base = max((int(name.partition(".")[0]) for name in names if ".checkpoint." in name), default=0)
@@ -229,8 +251,8 @@ class TablesRun(RoundsRun):
         chosen = [*self._random.sample(readable, min(VERSIONS_READ_MAX, len(readable))), newest]
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
-            for key in world.store.keys_now(FOLDER):
-                path = root / key.removeprefix(FOLDER)
+            for key in world.store.keys_now(watch.folder):
+                path = root / key.removeprefix(watch.folder)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(world.store.read_now(key))
             for number in chosen:
@@ -240,18 +262,23 @@ class TablesRun(RoundsRun):
                     text = f"version {number}: {sorted(found)}, the log says {sorted(versions[number].files)}"
                     world.violations.append(Violation("delta-rs reads otherwise", text))
             world.coverage.saw("delta-rs read a version", len(chosen))
-            if self._table.is_promised(versions[-1]):
-                self._judge_rows(DeltaTable(root), logs, is_whole=is_whole)
+            if watch.is_promised(versions[-1]):
+                self._judge_rows(DeltaTable(root), versions[-1].generation[0], logs, is_whole=is_whole)
 
-    def _judge_rows(self, table: DeltaTable, logs: dict[Partition, FinalLog], *, is_whole: bool) -> None:
-        rows = table.to_pyarrow_table(columns=["partition", "offset", "value"])
+    def _judge_rows(self, table: DeltaTable, topic_id: int, logs: dict[Partition, FinalLog], *, is_whole: bool) -> None:
+        columns = ["partition", "offset", "value", "key"]
+        rows = table.to_pyarrow_table(columns=columns)
         found: defaultdict[int, dict[int, str]] = defaultdict(dict)
-        for partition, offset, value in zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True):
+        seen = set[tuple[int, bytes]]()
+        for partition, offset, value, key in zip(*(rows[name].to_pylist() for name in columns), strict=True):
+            if self.tables.is_keyed and (partition, key) in seen:
+                self._differs(f"partition {partition}: key {key!r} is there twice")
+            seen.add((partition, key))
             if offset in found[partition]:
                 self._differs(f"partition {partition}: offset {offset} is there twice")
             found[partition][offset] = value.decode()
         for partition in range(PARTITIONS):
-            log = logs.get((f"{LAKE}#{self._table.newest.generation[0]}", partition), FinalLog({}))
+            log = logs.get((f"{LAKE}#{topic_id}", partition), FinalLog({}))
             here = found[partition]
             if any(log.records.get(offset) != value for offset, value in here.items()):
                 self._differs(f"partition {partition}: a row is another record than the log's")

@@ -21,7 +21,8 @@ LAST_CHECKPOINT = "_last_checkpoint"
 _COMMIT = re.compile(r"(\d{20})\.json\Z", re.ASCII)
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet\Z", re.ASCII)
 _IN_A_LOG = re.compile(
-    r"parquet/topic=[^/]+/_delta_log/(?:\d{20}\.json|\d{20}\.checkpoint\.parquet|_last_checkpoint)\Z", re.ASCII
+    r"(?:parquet/topic=[^/]+|keyed/_\d+)/_delta_log/(?:\d{20}\.json|\d{20}\.checkpoint\.parquet|_last_checkpoint)\Z",
+    re.ASCII,
 )
 _VERSION = re.compile(r"(\d{20})\.(?:json|checkpoint\.parquet)\Z", re.ASCII)
 

@@ -41,6 +41,15 @@ def encode_statistics(found: Statistics) -> str:
     return msgspec.json.encode(encoded).decode()
 
 
+def rows_of(stats: str | None) -> int:
+    """Return how many rows the text of `Add.stats` says; 0 if it says nothing."""
+    try:
+        found = msgspec.json.decode(stats or "{}").get("numRecords", 0)
+    except (msgspec.DecodeError, AttributeError, RecursionError):
+        return 0
+    return found if isinstance(found, int) else 0
+
+
 def time_of_us(us: int) -> dt.datetime | None:
     """Return a time in microseconds since 1970; None outside of the years 1 to 9999."""
     try:

@@ -25,17 +25,18 @@ Generation = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """The table that a registrar works for."""
+    """The table that a registrar works for. `keyed`: it is over the versions of a keyed topic."""
 
     cluster: str
     name: str
     generation: Generation
     partitions: int
     schema: pa.Schema
+    keyed: bool = False
 
     @property
     def folder(self) -> str:
-        return keys.parquet_topic(self.name)
+        return keys.keyed_topic(self.generation[0]) if self.keyed else keys.parquet_topic(self.name)
 
     def txn(self, partition: int, what: str, offset: int) -> Txn:
         return Txn(f"ledgermq/{self.cluster}/{self.generation[0]}/{partition}/{what}", offset)
@@ -96,13 +97,13 @@ def generation_of(table: Table, topic: Topic) -> Generation | None:
     try:
         found = int(said["ledgermq.topic.id"]), int(said["ledgermq.generation"])
     except (KeyError, ValueError) as error:
-        raise _foreign(topic, "another program made it") from error
+        raise foreign_table(topic, "another program made it") from error
     if said.get("ledgermq.cluster") != topic.cluster:
-        raise _foreign(topic, f"it is of cluster {said.get('ledgermq.cluster')!r}, this one is {topic.cluster!r}")
+        raise foreign_table(topic, f"it is of cluster {said.get('ledgermq.cluster')!r}, this one is {topic.cluster!r}")
     return found
 
 
-def _foreign(topic: Topic, why: str) -> DataDamaged:
+def foreign_table(topic: Topic, why: str) -> DataDamaged:
     folder = f"{topic.folder}_delta_log/"
     return DataDamaged(f"{folder}: there is another Delta table: {why}; move this folder away", object_key=folder)
 
@@ -140,18 +141,18 @@ def _named_files(table: Table, topic: Topic) -> dict[int, list[_Named]]:
     for add in table.files.values():
         name = keys.parse_parquet(topic.folder + decode_path(add.path))
         if name is None or name.topic_id != topic.generation[0]:
-            raise _foreign(topic, f"it names {add.path}, which is no file of topic {topic.name}")
+            raise foreign_table(topic, f"it names {add.path}, which is no file of topic {topic.name}")
         found.setdefault(name.partition, []).append(_Named(add, name.first_offset, name.last_offset + 1))
     for files in found.values():
         files.sort(key=lambda file: file.first)
     return found
 
 
-def _add(topic: Topic, file: ListedFile) -> Add:
+def add_of(topic: Topic, file: ListedFile) -> Add:
     return Add(encode_path(file.key.removeprefix(topic.folder)), file.size, file.modified_ms, stats=file.stats)
 
 
-def _remove(add: Add, now_ms: int) -> Remove:
+def remove_of(add: Add, now_ms: int) -> Remove:
     return Remove(add.path, now_ms, extended_file_metadata=True, partition_values={}, size=add.size)
 
 
@@ -184,7 +185,7 @@ def draft_empty(table: Table, now_ms: int) -> Draft:
     """Return what a version says that has no files; nothing if `table` has none. `now_ms`: the store's clock."""
     if not table.files:
         return Draft()
-    return Draft("DELETE", [_remove(add, now_ms) for add in table.files.values()])
+    return Draft("DELETE", [remove_of(add, now_ms) for add in table.files.values()])
 
 
 def _rebuild(table: Table, topic: Topic, lists: Mapping[int, Listed], now_ms: int) -> Draft:
@@ -209,10 +210,10 @@ def _rebuild(table: Table, topic: Topic, lists: Mapping[int, Listed], now_ms: in
         above = [file for file in listed.files if file.end > listed.log_start]
         files = above if room is None else above[:room]
         room = None if room is None else room - len(files)
-        kept |= {add.path: add for add in (_add(topic, file) for file in files)}
+        kept |= {add.path: add for add in (add_of(topic, file) for file in files)}
         reached = files[-1].end if files else above[0].first if above else listed.end
         draft.actions += [topic.txn(partition, "start", listed.log_start), topic.txn(partition, "end", reached)]
-    draft.actions += [_remove(add, now_ms) for path, add in table.files.items() if path not in kept]
+    draft.actions += [remove_of(add, now_ms) for path, add in table.files.items() if path not in kept]
     draft.actions += kept.values()
     return draft
 
@@ -240,7 +241,7 @@ def _rows(table: Table, topic: Topic, lists: Mapping[int, Listed], named: Mappin
                 continue  # what is below the log start is removed first
         new = new[: ACTIONS_MAX - len(adds)]
         if new:
-            adds += [_add(topic, file) for file in new]
+            adds += [add_of(topic, file) for file in new]
             draft.actions.append(topic.txn(partition, "end", new[-1].end))
     if adds:
         draft.operation, draft.actions = "WRITE", draft.actions + adds
@@ -261,7 +262,7 @@ def _removal(
         if len(gone) > ACTIONS_MAX - len(removes):
             gone = gone[: ACTIONS_MAX - len(removes)]
             reached = gone[-1].end if gone else start
-        removes += [_remove(file.add, now_ms) for file in gone]
+        removes += [remove_of(file.add, now_ms) for file in gone]
         if reached > start:
             draft.actions.append(topic.txn(partition, "start", reached))
         if reached == listed.log_start > end:

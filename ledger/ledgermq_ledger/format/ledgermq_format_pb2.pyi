@@ -297,19 +297,21 @@ class Pin(_message.Message):
     def __init__(self, cut: _Optional[int] = ..., base: _Optional[int] = ...) -> None: ...
 
 class TopicFact(_message.Message):
-    __slots__ = ("topic_id", "version", "held", "table")
+    __slots__ = ("topic_id", "version", "held", "table", "table_of_versions")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
+    TABLE_OF_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     version: int
     held: bool
     table: int
-    def __init__(self, topic_id: _Optional[int] = ..., version: _Optional[int] = ..., held: _Optional[bool] = ..., table: _Optional[int] = ...) -> None: ...
+    table_of_versions: bool
+    def __init__(self, topic_id: _Optional[int] = ..., version: _Optional[int] = ..., held: _Optional[bool] = ..., table: _Optional[int] = ..., table_of_versions: _Optional[bool] = ...) -> None: ...
 
 class PartitionCheckpoint(_message.Message):
-    __slots__ = ("topic_id", "partition", "log_start", "parquet_start", "parquet_end", "newest_page", "parked", "deleted_to", "lost", "frozen", "forgotten", "taken_over", "appended_us", "table_start")
+    __slots__ = ("topic_id", "partition", "log_start", "parquet_start", "parquet_end", "newest_page", "parked", "deleted_to", "lost", "frozen", "forgotten", "taken_over", "appended_us", "table_start", "table_version")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
@@ -324,6 +326,7 @@ class PartitionCheckpoint(_message.Message):
     TAKEN_OVER_FIELD_NUMBER: _ClassVar[int]
     APPENDED_US_FIELD_NUMBER: _ClassVar[int]
     TABLE_START_FIELD_NUMBER: _ClassVar[int]
+    TABLE_VERSION_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     partition: int
     log_start: int
@@ -338,7 +341,8 @@ class PartitionCheckpoint(_message.Message):
     taken_over: int
     appended_us: int
     table_start: int
-    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., parquet_start: _Optional[int] = ..., parquet_end: _Optional[int] = ..., newest_page: _Optional[int] = ..., parked: _Optional[_Union[Parked, _Mapping]] = ..., deleted_to: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ..., frozen: _Optional[int] = ..., forgotten: _Optional[bool] = ..., taken_over: _Optional[int] = ..., appended_us: _Optional[int] = ..., table_start: _Optional[int] = ...) -> None: ...
+    table_version: int
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., parquet_start: _Optional[int] = ..., parquet_end: _Optional[int] = ..., newest_page: _Optional[int] = ..., parked: _Optional[_Union[Parked, _Mapping]] = ..., deleted_to: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ..., frozen: _Optional[int] = ..., forgotten: _Optional[bool] = ..., taken_over: _Optional[int] = ..., appended_us: _Optional[int] = ..., table_start: _Optional[int] = ..., table_version: _Optional[int] = ...) -> None: ...
 
 class LostRecords(_message.Message):
     __slots__ = ("first_offset", "last_offset", "object_key", "reason", "decided_by", "decided_ms")

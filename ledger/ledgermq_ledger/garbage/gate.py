@@ -5,7 +5,8 @@
     held topic      the same, by the bundle's newest checkpoint (legal hold, or a deletion that is in force)
     table           a file of the log stays until every version of the topic's table that a reader may have open says
                     a log start behind it: until its last offset is below `table_start` (design Z6). Of a removed topic
-                    nothing stays
+                    nothing stays. A version of a keyed topic with a table stays until its number is below
+                    `table_version` (design V5); its files go when no version names them
     cut             what a cut names stays where it is, but a Parquet file of a log is handed over to `held/` before it
                     is deleted, so that it stops neither retention nor removal (designs I9 to I11)
 
@@ -27,7 +28,7 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partition_of
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.topics.catalog import Catalog
-from ledgermq_ledger.topics.facts import has_table, is_held
+from ledgermq_ledger.topics.facts import has_table, is_held, versions_kept_from
 
 DELETE_BATCH = 500
 
@@ -102,8 +103,18 @@ class Gate:
             return f"topic {topic.name} is deleted, and can be brought back"
         if self._checkpoint is not None and is_held(self._checkpoint, topic_id):
             return f"topic id {topic_id} is held"
+        if (version := keys.parse_keyed(key)) is not None:
+            return self._why_tables_keep_version(version)
         file = keys.parse_parquet(key)
         return "" if file is None else self._why_tables_keep(file)
+
+    def _why_tables_keep_version(self, version: keys.KeyedName) -> str:
+        """Only a finder knows which versions name a file: it asks about each of them (`keyed.replaced`)."""
+        if version.is_file or self._checkpoint is None:
+            return ""
+        if version.number < versions_kept_from(self._checkpoint, *version.place):
+            return ""
+        return f"versions of the table of topic id {version.place.topic_id} that can be read may show it"
 
     def _why_tables_keep(self, file: keys.ParquetName) -> str:
         if self._catalog is not None and self._catalog.is_removed(file.topic_id, self._catalog.offset):

@@ -11,7 +11,9 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.delta import versions
 from ledgermq_ledger.delta.actions import decode_path
+from ledgermq_ledger.delta.statistics import rows_of
 from ledgermq_ledger.delta.table import Table
+from ledgermq_ledger.keyed.version import newest_version
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import (
     checkpoint_in_charge,
@@ -29,7 +31,7 @@ from ledgermq_ledger.topics.topic import Topic
 @dataclass(slots=True)
 class PartitionFacts:
     """`start`, `end`: what the table says. `files`, `rows`, `size_bytes`: of what its newest version names.
-    `parquet_end`: None while no bundle is in charge of the partition.
+    `parquet_end`: None while no bundle is in charge of the partition; of a keyed topic the end of its newest version.
     """
 
     start: int = 0
@@ -82,13 +84,18 @@ async def describe_table(
     store's errors.
     """
     settings = topic.settings
-    of = versions.Topic(cluster_id, topic.name, (topic.id, settings.table_generation), topic.partitions, SCHEMA)
+    generation = topic.id, settings.table_generation
+    of = versions.Topic(cluster_id, topic.name, generation, topic.partitions, SCHEMA, settings.keyed)
     table, oldest, version_ms = await TableLog(store, of.folder, Sources()).read_dated(settings.table_keep_ms)
     is_current = versions.generation_of(table, of) == of.generation
     partitions = _partitions(table, of)
     ends = ends or ParquetEnds(store)
     for number, facts in enumerate(partitions):
         place = PartitionId(topic.id, number)
+        if of.keyed:
+            published = await newest_version(store, place)
+            facts.parquet_end = 0 if published is None else published.version.end
+            continue
         if number not in topic.moves:
             facts.parquet_end = await ends.of(topic.bundles[number], place)
             continue
@@ -104,10 +111,17 @@ def _partitions(table: Table, of: versions.Topic) -> list[PartitionFacts]:
         for number in range(of.partitions)
     ]
     for add in table.files.values():
-        name = keys.parse_parquet(of.folder + decode_path(add.path))
-        if name is not None and name.topic_id == of.generation[0] and name.partition < of.partitions:
-            facts = found[name.partition]
+        place = _place_of(of.folder + decode_path(add.path))
+        if place is not None and place.topic_id == of.generation[0] and place.partition < of.partitions:
+            facts = found[place.partition]
             facts.files += 1
-            facts.rows += name.last_offset + 1 - name.first_offset
+            facts.rows += rows_of(add.stats)
             facts.size_bytes += add.size
     return found
+
+
+def _place_of(key: str) -> PartitionId | None:
+    if (version := keys.parse_keyed(key)) is not None:
+        return version.place
+    file = keys.parse_parquet(key)
+    return None if file is None else PartitionId(file.topic_id, file.partition)

@@ -27,7 +27,7 @@ async def empty_table(store: ObjectStore, cluster_id: str, topic: Topic, sources
     Raises Unavailable (a bundle does not know it, or knows that the table was set again), DataDamaged,
     FormatNotSupported, the store's errors.
     """
-    of = versions.Topic(cluster_id, topic.name, (topic.id, 0), topic.partitions, SCHEMA)
+    of = versions.Topic(cluster_id, topic.name, (topic.id, 0), topic.partitions, SCHEMA, topic.settings.keyed)
     log = TableLog(store, of.folder, sources)
     for _ in range(ATTEMPTS):
         if not topic.removed:

@@ -13,8 +13,10 @@ from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.delta.names import is_in_a_log
+from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.tables.latest import newest_number
 from ledgermq_ledger.tables.registrar import Registrar
 from ledgermq_ledger.topics.tables import holds_too_much
 from ledgermq_ledger.topics.topic import Topic
@@ -87,7 +89,7 @@ class TableFollower:
         self._store, self._now_s = store, now_s
         self._registrar = Registrar(store, cluster, topic, sources, log_checkpoint_every)
         self._seen: list[int] = []
-        """Newest checkpoints as of the last look that found nothing more to say."""
+        """Newest checkpoints, and versions, as of the last look that found nothing more to say."""
         self._waits = ""
         self._gates_s = self._measured_s = self._foreign_s = float("-inf")
 
@@ -133,11 +135,16 @@ class TableFollower:
         return versions
 
     async def _numbers(self) -> list[int]:
-        """Return the newest checkpoint of each bundle of the topic: another one may have brought files."""
+        """Return the newest checkpoint of each bundle of the topic, and the newest version of each keyed partition:
+        another one may have brought files.
+        """
         found = []
         for bundle in sorted(self.topic.bundles_in_use):
             numbers = [number async for number, _ in list_numbered(self._store, keys.checkpoints(bundle))]
             found.append(max(numbers, default=0))
+        if self.topic.settings.keyed:  # cleaning publishes versions without a checkpoint
+            places = [PartitionId(self.topic.id, partition) for partition in range(self.topic.partitions)]
+            found += [await newest_number(self._store, place) for place in places]
         return found
 
     async def _measure(self, *, is_due: bool = False) -> None:
@@ -149,8 +156,10 @@ class TableFollower:
         if now_s - self._foreign_s >= (GATES_EVERY_S if self.state.foreign else FOREIGN_EVERY_S):
             self.state.foreign = [
                 info.key
-                async for info in self._store.list(self.topic.parquet_folder)
-                if keys.parse_parquet(info.key) is None and not is_in_a_log(info.key)
+                async for info in self._store.list(self._registrar.folder)
+                if keys.parse_parquet(info.key) is None
+                and keys.parse_keyed(info.key) is None
+                and not is_in_a_log(info.key)
             ]
             self._foreign_s = now_s
 

@@ -1,4 +1,4 @@
-"""Register the Parquet files of a topic in its Delta table (design Z1 to Z7).
+"""Register the Parquet files of a topic in its Delta table (design Z1 to Z7), or the versions of a keyed one (V5).
 
 A registrar holds no state: each turn sees that every bundle knows of the table, reads the table, then the
 list of each partition, and puts at most one version. It may die anywhere, and several may run at once.
@@ -18,9 +18,10 @@ from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.delta import versions
+from ledgermq_ledger.delta.latest import draft_latest
 from ledgermq_ledger.delta.statistics import Statistics, encode_statistics, time_of_us
 from ledgermq_ledger.delta.table import Table
-from ledgermq_ledger.delta.versions import Listed, ListedFile, draft_version
+from ledgermq_ledger.delta.versions import Draft, Listed, ListedFile, draft_version
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import (
@@ -38,6 +39,7 @@ from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.files.columns import APPENDED, SCHEMA
 from ledgermq_ledger.parquet.files.stored_file import read_footer
 from ledgermq_ledger.parquet.pages import PageReader
+from ledgermq_ledger.tables.latest import bytes_held, newest_number, read_latest
 from ledgermq_ledger.tables.table_log import Committed, TableLog
 from ledgermq_ledger.topics.facts import fact_of
 from ledgermq_ledger.topics.tables import bundle_before
@@ -83,8 +85,15 @@ class Registrar:
         self._set = topic
         self._keep_ms = topic.settings.table_keep_ms
         generation = (topic.id, topic.settings.table_generation)
-        self._topic = versions.Topic(cluster.cluster_id, topic.name, generation, topic.partitions, SCHEMA)
+        self._is_keyed = topic.settings.keyed
+        self._topic = versions.Topic(
+            cluster.cluster_id, topic.name, generation, topic.partitions, SCHEMA, self._is_keyed
+        )
         self._log = TableLog(store, self._topic.folder, sources)
+
+    @property
+    def folder(self) -> str:
+        return self._topic.folder
 
     async def catch_up(self) -> Turn:
         """Take turns until the table has all that Parquet has. Return the last one.
@@ -109,17 +118,24 @@ class Registrar:
             if table.commits >= self._log_checkpoint_every:
                 await self._log.put_checkpoint(table, now_ms - self._keep_ms)
                 await self._log.clean(self._keep_ms)
-            lists = await self._lists(table)
+            draft, between = await self._draft(table, now_ms)
         except _Unknown as error:
             return Turn(waits=str(error))
-        draft = draft_version(table, self._topic, lists, now_ms)
-        if typed := versions.typed_files(draft, self._topic, lists):
-            draft = versions.with_columns(draft, table, await self._columns(typed))
         if not draft.operation:
-            between = [partition for partition in range(self._topic.partitions) if partition not in lists]
             waits = f"partition {between[0]} is between two bundles" if between else ""
             return Turn(table.version, None, draft.stopped, waits)
         return Turn(table.version, await self._log.commit(table, draft, now_ms), draft.stopped)
+
+    async def _draft(self, table: Table, now_ms: int) -> tuple[Draft, list[int]]:
+        """Return what the next version says, and the partitions that are between two bundles."""
+        if self._is_keyed:
+            return draft_latest(table, self._topic, await read_latest(self._store, self._set), now_ms), []
+        lists = await self._lists(table)
+        between = [partition for partition in range(self._topic.partitions) if partition not in lists]
+        draft = draft_version(table, self._topic, lists, now_ms)
+        if typed := versions.typed_files(draft, self._topic, lists):
+            draft = versions.with_columns(draft, table, await self._columns(typed))
+        return draft, between
 
     async def _columns(self, files: Sequence[str]) -> list[pa.Schema]:
         """Return the columns of files, by their footers."""
@@ -128,35 +144,42 @@ class Registrar:
 
     async def raise_gates(self) -> int:
         """Raise each partition's `table_start` to the log start that every version says which a reader may have open
-        (design Z6). Return how many were raised.
+        (design Z6), or `table_version` to the version that each of them shows. Return how many were raised.
 
         For the keeping time after a table was set or rebuilt none is: versions of the generation before may be open.
         Raises what `turn` raises.
         """
         try:
             known = await self._check_that_all_know()
-            if not any(_is_held_back(part, self._set.id) for checkpoint in known for part in checkpoint.partitions):
+            parts = [part for checkpoint in known for part in checkpoint.partitions]
+            if not self._is_keyed and not any(_is_held_back(part, self._set.id) for part in parts):
                 return 0
             lowest, newest = await self._log.read_held(self._keep_ms)
             if any(versions.generation_of(table, self._topic) != self._topic.generation for table in (lowest, newest)):
                 return 0
             raised = 0
             for partition in range(self._topic.partitions):
-                starts = [versions.registered(table, self._topic, partition, "start") for table in (lowest, newest)]
-                raised += await self._raise_gate(PartitionId(self._set.id, partition), min(starts))
+                said = [
+                    versions.registered(table, self._topic, partition, "version" if self._is_keyed else "start")
+                    for table in (lowest, newest)
+                ]
+                raised += await self._raise_gate(PartitionId(self._set.id, partition), min(said))
         except _Unknown:
             return 0
         return raised
 
     async def held_bytes(self) -> int:
-        """Return the bytes of the files below the log starts that stay because of the table. Raises what `turn`
-        raises.
+        """Return the bytes of the files below the log starts, or of replaced versions, that stay because of the table.
+        Raises what `turn` raises.
         """
         held = 0
         for partition in range(self._topic.partitions):
             place = PartitionId(self._set.id, partition)
             checkpoint = await checkpoint_in_charge(self._store, bundle_before(self._set, partition), place)
             if checkpoint is None:
+                continue
+            if self._is_keyed:
+                held += await bytes_held(self._store, place, self._cluster, checkpoint)
                 continue
             counters = partition_of(checkpoint, *place)
             first = max(counters.parquet_start, counters.table_start)
@@ -171,14 +194,16 @@ class Registrar:
 
     async def _raise_gate(self, place: PartitionId, start: int) -> bool:
         checkpoint = await self._in_charge(place) if start else None
-        if checkpoint is None or partition_of(checkpoint, *place).table_start >= start:
+        if checkpoint is None or self._gate_of(partition_of(checkpoint, *place)) >= start:
             return False
+        if self._is_keyed:
+            start = min(start, await newest_number(self._store, place))  # that of a restored root may be behind
         ledger = LedgerRef(self._store, checkpoint.bundle, self._cluster, self._sources)
         return await advance_checkpoint(ledger, self._gate_move(place, start)) is not None
 
     def _gate_move(self, place: PartitionId, start: int) -> Move:
-        """Return the move that raises the gate of a partition; never one of a frozen list, and never above the log
-        start: that of a restored root may be behind its table.
+        """Return the move that raises the gate of a partition; never one of a frozen list, and that of a log never
+        above the log start: that of a restored root may be behind its table.
         """
 
         def move(draft: fmt.Checkpoint) -> bool:
@@ -186,13 +211,20 @@ class Registrar:
             counters = parts.get(place)
             if counters is None or self._why_unknown(draft) or not is_in_charge(draft, *place) or counters.frozen:
                 return False
-            if (raised := min(start, counters.log_start)) <= counters.table_start:
+            raised = start if self._is_keyed else min(start, counters.log_start)
+            if raised <= self._gate_of(counters):
                 return False
-            counters.table_start = raised
+            if self._is_keyed:
+                counters.table_version = raised
+            else:
+                counters.table_start = raised
             replace_partitions(draft, parts.values())
             return True
 
         return move
+
+    def _gate_of(self, counters: fmt.PartitionCheckpoint) -> int:
+        return counters.table_version if self._is_keyed else counters.table_start
 
     async def _check_that_all_know(self) -> list[fmt.Checkpoint]:
         """Return the newest checkpoint of each of the topic's bundles; each names this generation. This look comes

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from ledgermq.errors import LegalHold, Unavailable
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.chains.checkpoint import is_in_charge
+from ledgermq_ledger.log.chains.checkpoint import is_in_charge, partition_of
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.topic import Topic
 
@@ -34,6 +34,8 @@ PROTECTING = frozenset(
     )
 )
 
+ABOVE_ALL_VERSIONS = 2**63
+
 
 def fact_of(checkpoint: fmt.Checkpoint, topic_id: int) -> fmt.TopicFact | None:
     return next((fact for fact in checkpoint.topic_facts if fact.topic_id == topic_id), None)
@@ -45,9 +47,21 @@ def is_held(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
 
 
 def has_table(checkpoint: fmt.Checkpoint, topic_id: int) -> bool:
-    """Return True if the topic has a table, so that its files stay while a version may name them (design Z6)."""
+    """Return True if the topic has a table over the files of its log, so that they stay while a version of the table
+    may name them (design Z6).
+    """
     fact = fact_of(checkpoint, topic_id)
-    return fact is not None and fact.table != 0
+    return fact is not None and fact.table != 0 and not fact.table_of_versions
+
+
+def versions_kept_from(checkpoint: fmt.Checkpoint, topic_id: int, partition: int) -> int:
+    """Return the number from which on the versions of a keyed partition stay, because a table may show them (design
+    V5); above all numbers if there is no such table.
+    """
+    fact = fact_of(checkpoint, topic_id)
+    if fact is None or not fact.table or not fact.table_of_versions:
+        return ABOVE_ALL_VERSIONS
+    return partition_of(checkpoint, topic_id, partition).table_version
 
 
 def may_remove(checkpoint: fmt.Checkpoint, topic: Topic, partition: int) -> bool:
@@ -96,7 +110,11 @@ def facts_in(catalog: Catalog, bundle: int) -> list[fmt.TopicFact]:
     topics = sorted([*catalog.living_topics(), *catalog.trashed.values()], key=lambda topic: topic.id)
     return [
         fmt.TopicFact(
-            topic_id=topic.id, version=topic.version, held=_held(topic), table=topic.settings.table_generation
+            topic_id=topic.id,
+            version=topic.version,
+            held=_held(topic),
+            table=topic.settings.table_generation,
+            table_of_versions=bool(topic.settings.table_generation and topic.settings.keyed),
         )
         for topic in topics
         if bundle in topic.bundles_in_use

@@ -227,7 +227,8 @@ class TopicSettings:
     """
     table_format: str = _setting("none", one_of("none", DELTA))
     """delta to keep a Delta table of the topic's Parquet files up to date, which Delta readers open with a filter
-    that prunes, and at a former version; none. Its log lies in the topic's folder: see `table.delta.place`.
+    that prunes, and at a former version; none. Its log lies in the topic's folder: see `table.delta.place`. That of
+    a keyed topic has the latest record of each key.
     """
     table_delta_place: str = _setting("", one_of("", "topic"))
     """Set topic to agree that the log of a Delta table lies in the topic's folder, where another program that tries
@@ -325,14 +326,11 @@ def check_together(settings: TopicSettings, partitions: int) -> TopicSettings:
             "backlog.quota.policy=consumer_backlog_eviction deletes the oldest records, and cleanup.policy=compact"
             " keeps the latest one of each key: choose another policy, or cleanup.policy=compact,delete"
         )
-    if settings.table_format == DELTA:
-        if settings.keyed:
-            raise InvalidConfig("a keyed topic (cleanup.policy) cannot have a table (table.format) yet")
-        if not settings.table_delta_place:
-            raise InvalidConfig(
-                "table.format=delta needs table.delta.place=topic: the table's log lies in the topic's folder, where a"
-                " program that tries to write to the table leaves files that plain readers take for records"
-            )
+    if settings.table_format == DELTA and not settings.table_delta_place:
+        raise InvalidConfig(
+            "table.format=delta needs table.delta.place=topic: the table's log lies in the topic's folder, where a"
+            " program that tries to write to the table leaves files that plain readers take for records"
+        )
     if settings.value_schema_subject:
         if settings.keyed:
             raise InvalidConfig("a keyed topic (cleanup.policy) cannot have typed values (value.schema.subject) yet")

@@ -1,7 +1,8 @@
 """Versions of keyed topics, and their files (docs/decisions/0022).
 
 versions      a version may go when the one after it is `parquet_min_age_ms` old, ascending: readers have found the
-              newer one by then
+              newer one by then. With a table over them it stays until every version of the table that a reader may
+              have open shows a later one (design V5)
 files         a file may go when no version names it and its number is not above the newest version's: it is of a
               replaced version, or of a round that lost
 everything    of a partition whose topic was removed (`topics`)
@@ -19,19 +20,17 @@ version is left.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.cuts.pinned import PinReader
 from ledgermq_ledger.garbage.found import Kind, Removable
 from ledgermq_ledger.garbage.gate import Gate
-from ledgermq_ledger.keyed.version import newest_version, read_version
+from ledgermq_ledger.keyed.replaced import find_replaced
+from ledgermq_ledger.keyed.version import newest_version
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
-from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.facts import may_remove
@@ -41,36 +40,14 @@ from ledgermq_ledger.topics.topic import Topic
 async def find(ledger: LedgerRef, place: PartitionId) -> list[list[Removable]]:
     """Return groups to remove one after the other: each version by itself, ascending, then the
     files.
-
-    Files are listed first, so that newer files do not count as garbage.
     """
     store = ledger.store
     gate = await Gate.of(store, await newest_checkpoint(store, ledger.bundle))
-    files = [
-        (info, name.number)
-        async for info in store.list(keys.keyed_files(place))
-        if (name := keys.parse_keyed(info.key)) is not None
-    ]
-    listed = [found async for found in list_numbered(store, keys.keyed_versions(place))]
-    if not listed:
-        return []
     limit_ms = await store.store_time_ms() - ledger.cluster.parquet_min_age_ms
-    replaced = {
-        number: info
-        for (number, info), (_, after) in pairwise(listed)
-        if after.modified_ms <= limit_ms and not gate.why_kept(info.key)
-    }
-    live: set[str] = set()
-    for number, _ in listed:
-        if number not in replaced:
-            live |= await _files_of(store, place, number)
-    unused = [
-        info
-        for info, number in files
-        if info.key not in live and number <= listed[-1][0] and not gate.why_kept(info.key)
-    ]
-    versions = [[Removable.of(Kind.KEYED, info, "a newer version has replaced it")] for info in replaced.values()]
-    return [*versions, [Removable.of(Kind.KEYED, info, "no version names it") for info in unused]]
+    found = await find_replaced(store, place, limit_ms, lambda key: bool(gate.why_kept(key)))
+    versions = [[Removable.of(Kind.KEYED, info, "a newer version has replaced it")] for info in found.versions]
+    files = [Removable.of(Kind.KEYED, info, "no version names it") for info in found.files]
+    return [*versions, files] if versions or files else []
 
 
 async def remove(ledger: LedgerRef, topic: Topic, partition: int, groups: list[list[Removable]]) -> list[str]:
@@ -87,13 +64,6 @@ async def remove(ledger: LedgerRef, topic: Topic, partition: int, groups: list[l
         gate = await Gate.of(ledger.store, checkpoint, pins=pins)
         deleted += await gate.delete(ledger.store, wanted)
     return deleted
-
-
-async def _files_of(store: ObjectStore, place: PartitionId, number: int) -> set[str]:
-    try:
-        return {file.key for file in (await read_version(store, place, number)).files}
-    except ObjectMissing:
-        return set()  # another process has just deleted it, because it was replaced long ago
 
 
 async def aged_end(store: ObjectStore, cluster: ClusterSettings, place: PartitionId) -> int:
