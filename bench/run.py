@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from bench import limits
@@ -24,6 +25,8 @@ from bench.afar import Afar
 from bench.attacks import Attacked
 from bench.backlog import Backlog
 from bench.fairness import Fair
+from bench.gateway import ROWS as GATEWAY_ROWS
+from bench.gateway import Rounds
 from bench.group_commit import GroupCommit
 from bench.growing import Growing
 from bench.keyed import Keyed
@@ -87,6 +90,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "X3": Attacked(results, rounds, scale).run,
         "X4": Turned(results, rounds, scale).run,
         "X5": Traced(results, rounds, scale).run,
+        **{row: partial(Rounds(results, rounds, scale).run, row) for row in GATEWAY_ROWS},
     }
 
 

@@ -13,6 +13,7 @@ import { Overview } from "./pages/overview";
 import { QueuePage, Queues } from "./pages/queues";
 import { TopicPage } from "./pages/topic";
 import { Topics } from "./pages/topics";
+import { TracePage } from "./pages/trace";
 
 interface Entry { key: string; path: string; name: string; cluster?: boolean }
 const PAGES: Entry[] = [
@@ -23,6 +24,7 @@ const PAGES: Entry[] = [
   { key: "d", path: "letters", name: "Dead letters" },
   { key: "m", path: "timed", name: "Timed", cluster: true },
   { key: "x", path: "transactions", name: "Transactions" },
+  { key: "r", path: "trace", name: "Trace" },
   { key: "l", path: "lake", name: "Lake", cluster: true },
   { key: "a", path: "access", name: "Access", cluster: true },
   { key: "c", path: "connections", name: "Connections", cluster: true },
@@ -39,6 +41,7 @@ function Page(): JSX.Element {
     case "letters": return name === undefined ? <LetterGroups /> : <Letters key={name} group={name} />;
     case "timed": return <Timed />;
     case "transactions": return <Transactions />;
+    case "trace": return <TracePage />;
     case "lake": return <Lake />;
     case "access": return <Access />;
     case "connections": return <Connections />;

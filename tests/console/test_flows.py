@@ -45,6 +45,7 @@ PAGES = (
         "letters/mailer",
         "timed",
         "transactions",
+        "trace?id=orders:0:0",
         "lake",
         "access",
         "connections",
@@ -63,7 +64,7 @@ class Seen:
         page.on("console", self._said)
 
     def _said(self, line: Any) -> None:
-        if line.type in ("error", "warning") and not re.search(r"status of (400|401|403|404|409)", line.text):
+        if line.type in ("error", "warning") and not re.search(r"status of (400|401|403|404|409|416)", line.text):
             self.errors.append(line.text)
 
 

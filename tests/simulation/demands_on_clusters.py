@@ -110,6 +110,10 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a thief has staged",
         "a thief was refused",
         "a message was processed",
+        "a repeatable call was told: committed",
+        "a repeatable call was told: repeated",
+        "a repeatable call was told: TransactionIdReused",
+        "a repeatable call was cut",
         "offsets were staged under a former assignment",
         "a staged record was carried forward",
         "a broker stood still until another had claimed",
@@ -199,6 +203,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         *(f"disturbance: {kind}" for kind in ("pause", "kill", "graceful stop", "network cut", "full store")),
         "a queue with a filter was read",
         "a queue of a topic with levels of priority",
+        "a message was leased by a call",
         *HOSTILE["queues"],
     ),
     "exclusive": (
@@ -294,6 +299,10 @@ RARE: dict[str, frozenset[str]] = {
     ),
     "transactions": frozenset(
         {
+            "a repeatable call was told: committed",
+            "a repeatable call was told: repeated",
+            "a repeatable call was told: TransactionIdReused",
+            "a repeatable call was cut",
             "an answer to a copy of an unresolved half message was lost",
             "a commit was answered: outcome unknown",
             "a broker stood still until another had claimed",
@@ -329,7 +338,13 @@ RARE: dict[str, frozenset[str]] = {
         }
     ),
     "queues": frozenset(
-        {"a void segment", "disturbance: graceful stop", "disturbance: full store", *HOSTILE["queues"]}
+        {
+            "a void segment",
+            "disturbance: graceful stop",
+            "disturbance: full store",
+            "a message was leased by a call",
+            *HOSTILE["queues"],
+        }
     ),
     "exclusive": frozenset(
         {

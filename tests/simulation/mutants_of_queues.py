@@ -23,6 +23,7 @@ from ledgermq_broker.queues.state.records import Fate
 from ledgermq_broker.queues.state.share_partition import FINAL, SharePartition
 from ledgermq_broker.queues.state.share_partition import Word as ShareWord
 from ledgermq_broker.queues.state.spans import Grant, Span
+from tests.simulation.lease_clients import has_callers
 from tests.simulation.mutants import mutant
 from tests.simulation.queues_run import queues_plan_of
 from tests.simulation.roaming import roams
@@ -228,5 +229,18 @@ def finished_messages_count_for_any_lease(patch: Patch) -> None:
         finished = (offset for offset in range(self.start, self.end) if self._fate(offset) is not Fate.OPEN)
         runs = [Span(span.first, self.start - 1), *(Span(offset, offset) for offset in finished)]
         return [run for run in runs if run.first <= run.last]
+
+    patch.setattr(SharePartition, "_ended_under", ended_under)
+
+
+@mutant("queues", has_callers)
+def given_back_messages_count_for_any_lease(patch: Patch) -> None:
+    """To give back what another lease has counts, as if it were a repetition."""
+    real = SharePartition._ended_under
+
+    def ended_under(self: SharePartition, number: int, span: Span, word: ShareWord) -> list[Span]:
+        if word in FINAL:
+            return real(self, number, span, word)
+        return [span] if span.first <= span.last else []
 
     patch.setattr(SharePartition, "_ended_under", ended_under)

@@ -10,19 +10,21 @@ from typing import Any
 import pytest
 
 from ledgermq.client.producing.producer import Producer
+from ledgermq.client.transactions import once
 from ledgermq.errors import TransactionAborted
 from ledgermq_broker.bundle.committing.group_commit import GroupCommit
 from ledgermq_broker.internal.issued_state import IssuedState
 from ledgermq_broker.transactions.coordinating.completer import Completer
 from ledgermq_broker.transactions.housekeeper import Housekeeper
 from ledgermq_broker.transactions.participating.staged_log import StagedLog
+from ledgermq_broker.transactions.state.coordinating import producers
 from ledgermq_broker.transactions.state.coordinating.bundles import Bundles
 from ledgermq_broker.transactions.state.coordinating.producers import Producers
 from ledgermq_broker.transactions.state.participating.completing import Chunk, Completing, Completion
 from ledgermq_broker.transactions.state.participating.intake import Intake
 from ledgermq_broker.transactions.state.participating.served_bundle import ServedBundle
 from ledgermq_broker.transactions.state.participating.upkeep import CarryItem, Upkeep
-from ledgermq_broker.transactions.state.records import NoteValue, ReferencesEntry, ReferencesValue
+from ledgermq_broker.transactions.state.records import Former, IdValue, NoteValue, ReferencesEntry, ReferencesValue
 from ledgermq_broker.transactions.state.types import Part, Reference, State, Transaction
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.log_record import Decision, LogRecord
@@ -326,3 +328,26 @@ def prepared_branches_time_out(patch: Patch) -> None:
         return real(self, transaction, part, now_ms)
 
     patch.setattr(Bundles, "fate", fate)
+
+
+def _repeats(seed: int) -> bool:
+    return transactions_plan_of(seed).repeats
+
+
+@mutant("transactions", likely=_repeats)
+def repeated_call_does_not_look(patch: Patch) -> None:
+    """A repeatable call sends its records whatever the id has committed before."""
+    patch.setattr(once, "COMMITTED", ())
+
+
+@mutant("transactions", likely=_repeats)
+def decision_before_the_last_epoch_forgotten(patch: Patch) -> None:
+    """The coordinator answers what the epoch before has decided, and not what was decided last."""
+    former = property(lambda self: Former(self.epoch, self.number, self.state, self.content))
+    patch.setattr(IdValue, "as_former", former)
+
+
+@mutant("transactions", likely=_repeats)
+def any_contents_repeat(patch: Patch) -> None:
+    """A call with other contents is told that it repeats what was committed."""
+    patch.setattr(producers, "_same_content", lambda name, former, content: former)

@@ -31,6 +31,7 @@ from tests.simulation.filter_watch import FILTERS
 from tests.simulation.former_owners import FormerOwners
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.hostile_run import HostileRun
+from tests.simulation.lease_clients import Handles, LeaseCaller, has_callers
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.queues_truth import QueuesTruth, write_down
@@ -39,6 +40,8 @@ from tests.simulation.tags import tag_of
 from tests.simulation.world import World
 
 TOPIC, GROUP = "main", "workers"
+LETTERS = f"{GROUP}.dlq#"
+CALLERS = 2
 LOOK_S = 2.0
 
 
@@ -174,9 +177,10 @@ class QueuesRun(HostileRun):
             self.cluster = with_moves(self.cluster)
             self._roaming = Roaming(self.world, self.brokers, self.bundles, TOPIC, every_s=0.7)
         self._truth = QueuesTruth()
+        self._handles = Handles()
         self._former = FormerOwners(self.world, self.brokers)
         self.network.on_call = self._arrived
-        self._members: dict[str, QueueMember] = {}
+        self._members: dict[str, QueueMember | LeaseCaller] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def _arrived(self, address: str, method: Method, request: Any) -> Callable[[Any], None]:
@@ -215,16 +219,23 @@ class QueuesRun(HostileRun):
             world.loop.in_world(self._outlive_terms())
         for number in range(self.own.members):
             self._start(f"q{number}")
+        for number in range(CALLERS if has_callers(world.seed) else 0):
+            self._start(f"k{number}")
         return [client.start() for client in self._clients] + self._start_hostile()
 
     def _start(self, name: str) -> None:
-        if not name.startswith("q"):
+        if not name.startswith(("q", "k")):
             super()._start(name)
             return
         self._incarnation += 1
-        about = self.world, self.network, self.cluster, self.own, self._truth
-        member = self._members[name] = QueueMember(*about, name, self._incarnation)
-        self._tasks[name] = member.start()
+        about = self.world, self.network, self.cluster
+        if name.startswith("k"):
+            wanted, lease_s = self.own.filter or "*", self.own.lease_s
+            more = GROUP, TOPIC, lease_s, wanted, self._truth, self._handles
+            self._members[name] = LeaseCaller(*about, *more, name, self._incarnation)
+        else:
+            self._members[name] = QueueMember(*about, self.own, self._truth, name, self._incarnation)
+        self._tasks[name] = self._members[name].start()
 
     def _victims(self) -> list[Process]:
         return super()._victims() + [member.process for member in self._members.values()]
@@ -284,7 +295,9 @@ class QueuesRun(HostileRun):
 
     def _final_logs(self) -> dict[Partition, FinalLog]:
         return {
-            partition: log for partition, log in super()._final_logs().items() if not keys.is_internal(partition[0])
+            partition: log
+            for partition, log in super()._final_logs().items()
+            if not keys.is_internal(partition[0]) and not partition[0].startswith(LETTERS)
         }
 
     def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
@@ -293,6 +306,10 @@ class QueuesRun(HostileRun):
         logs = {number: log for (topic, number), log in self._final_logs().items() if topic == name}
         ends = {number: range(log.log_start, len(log.records)) for number, log in logs.items()}
         self.world.violations += self._truth.judge(ends)
+        letters = [log for (topic, _), log in super()._final_logs().items() if topic.startswith(LETTERS)]
+        copies = [value for log in letters for value in log.records.values()]
+        self.world.coverage.saw("a dead letter was copied by a handle", len(copies))
+        self.world.violations += self._truth.judge_dead(copies, logs)
         if self.own.filter:
             self.world.coverage.saw("a queue with a filter was read")
             passes = FILTERS[self.own.filter]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -90,6 +90,8 @@ class QueuesTruth:
     said: list[Said] = field(default_factory=list)
     given: dict[tuple[int, int], str] = field(default_factory=dict)
     """Values that programs were given, by partition and offset."""
+    renewed: set[tuple[int, int]] = field(default_factory=set)
+    """Messages whose lease was renewed by a handle, which only precedes a dead letter, by partition and offset."""
     starts: dict[int, int] = field(default_factory=dict)
     """Below these offsets brokers say that everything is finished, by partition; where a run asked for it."""
 
@@ -103,6 +105,7 @@ class QueuesTruth:
         yield from self._acknowledged_again()
         yield from self._leased_twice()
         yield from self._finished_twice()
+        yield from self._late_words()
         finished = {(said.partition, said.offset) for said in self.said if said.word in FINAL}
         for partition, there in offsets.items():
             lost = [offset for offset in there if (partition, offset) not in finished]
@@ -123,6 +126,40 @@ class QueuesTruth:
             if missing:
                 text = f"partition {partition}: offsets {missing[:10]} pass, and no program was given them"
                 yield Violation("queue filter differs", text)
+
+    def judge_dead(self, copies: Iterable[str], logs: Mapping[int, FinalLog]) -> Iterator[Violation]:
+        """Judge that each dead letter, by its value, is of a message that its caller still held then."""
+        places = {
+            value: (partition, offset) for partition, log in logs.items() for offset, value in log.records.items()
+        }
+        for value in copies:
+            if value in places and places[value] not in self.renewed:
+                yield Violation("dead letter without a lease", f"{value!r}, of {places[value]}")
+
+    def _late_words(self) -> Iterator[Violation]:
+        """A word that gives a message back, or keeps it, does not count once another lease of the message was granted;
+        only its repetition does.
+        """
+        first: dict[tuple[int, int, int, int, int], float] = {}
+        leases: dict[tuple[int, int], list[tuple[int, int, float]]] = {}
+        for grant in self.grants:
+            leases.setdefault((grant.partition, grant.offset), []).append((grant.epoch, grant.lease, grant.got_s))
+        for said in self.said:
+            if said.word not in (pb.RELEASE_SHARE, pb.RETURN, pb.RENEW):
+                continue
+            named = said.partition, said.offset, said.epoch, said.lease, said.word
+            since_s = said.said_s if said.word == pb.RENEW else first.setdefault(named, said.said_s)
+            later = [
+                lease
+                for lease in leases.get((said.partition, said.offset), ())
+                if lease[:2] > (said.epoch, said.lease) and lease[2] < since_s
+            ]
+            if said.counts and later:
+                yield Violation(
+                    "late word counts",
+                    f"partition {said.partition}, offset {said.offset}: {pb.ShareWord.Name(said.word)} at"
+                    f" {said.said_s:.3f} under lease {said.epoch}/{said.lease}, after {later[0]}",
+                )
 
     def _acknowledged_again(self) -> Iterator[Violation]:
         told: dict[tuple[int, int], float] = {}

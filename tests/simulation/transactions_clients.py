@@ -37,6 +37,7 @@ from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.half_truth import LocalDatabase
 from tests.simulation.history import Outcome
 from tests.simulation.network import Network
+from tests.simulation.once_truth import Attempts
 from tests.simulation.transactions_plan import TransactionsPlan
 from tests.simulation.transactions_truth import Sent, processed_as
 from tests.simulation.world import World
@@ -58,6 +59,8 @@ class Shared:
     half: list[str] = field(default_factory=list)
     """Transactional ids of half messages."""
     database: LocalDatabase = field(default_factory=LocalDatabase)
+    attempts: Attempts = field(default_factory=Attempts)
+    """Of transactions of one call."""
 
 
 class TransactionalClient(SimulatedClient):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ledgermq_broker.transactions.state.limits import TransactionLimits
+
+LIFE_MS_MAX = 3_600_000
+"""A run is over sooner: ids that are kept for longer are kept for all of it."""
+FIRST_REPEATING = 30
+"""Seeds below it were recorded for mutants before there were such programs; they stay as they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +35,14 @@ class TransactionsPlan:
     """A program that has learned producer ids of others stages under them."""
     far_clocks: bool
     """When all has healed, the clocks of the brokers are a day ahead for some seconds."""
+    repeats: bool
+    """Two programs repeat transactions of one call."""
 
 
 def transactions_plan_of(seed: int) -> TransactionsPlan:
     r = random.Random(f"transactions plan {seed}")
     half = random.Random(f"half messages plan {seed}")
-    return TransactionsPlan(
+    plan = TransactionsPlan(
         timeout_ms=r.choice((1000, 3000, 10_000)),
         deadline_s=r.choice((2.0, 10.0, 30.0)),
         processors=r.randint(1, 3),
@@ -61,4 +68,7 @@ def transactions_plan_of(seed: int) -> TransactionsPlan:
         twins=random.Random(f"twins plan {seed}").random() < 0.4,
         thief=random.Random(f"thief plan {seed}").random() < 0.4,
         far_clocks=random.Random(f"far clocks plan {seed}").random() < 0.3,
+        repeats=False,
     )
+    drawn = seed >= FIRST_REPEATING and random.Random(f"repeated calls plan {seed}").random() < 0.9
+    return replace(plan, repeats=drawn and plan.limits.expiry_ms > LIFE_MS_MAX)

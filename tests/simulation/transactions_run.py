@@ -23,6 +23,7 @@ from tests.simulation.half_truth import coverage_of, judge_half
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.lost_answers import LostAnswers
+from tests.simulation.once_clients import Repeater
 from tests.simulation.roaming import Roaming, roams, with_moves
 from tests.simulation.transactions_clients import (
     GROUP,
@@ -49,6 +50,7 @@ KINDS: dict[str, type[TransactionalClient]] = {
     "s": Thief,
     "y": Resolver,
     "h": Program,
+    "o": Repeater,
 }
 """By the first letter of a client's name."""
 
@@ -100,6 +102,7 @@ class TransactionsRun(ClusterRun):
             *(f"p{number}" for number in range(self.own.processors)),
             *(("z0",) if self.own.twins else ()),
             *(("s0",) if self.own.thief else ()),
+            *(("o0", "o1") if self.own.repeats else ()),
         ):
             self._start(name)
         return [client.start() for client in self._clients]
@@ -129,7 +132,7 @@ class TransactionsRun(ClusterRun):
         """Before that: the input is worked off, and every transaction comes to its end."""
         if self.own.far_clocks:
             await self._stamp_ahead()
-        await self._stop_members("txzs")
+        await self._stop_members("txzso")
         await self._work_off(GROUP, "the input is not worked off")
         await self._stop_members("p")
         await self._until_no_transaction_is_open(lambda: self._truth().open)
@@ -178,6 +181,7 @@ class TransactionsRun(ClusterRun):
             coverage.saw(what, count)
         judge_half(truth, self._shared.half, self._shared.database, self.own.limits.checks_max)
         self.world.violations += judge(truth, self._shared.sent)
+        self.world.violations += self._shared.attempts.judge(truth.visible)
         self._judge_processed(truth)
 
     def _judge_processed(self, truth: TransactionTruth) -> None:

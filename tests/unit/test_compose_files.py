@@ -4,24 +4,29 @@ secrets.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
 from packaging.requirements import Requirement
 
 from infra import image_locks
 from ledgermq_broker.settings.processes import NAMES, load_compaction_settings, load_settings
+from ledgermq_gateway.commands import tls_context
+from ledgermq_gateway.settings import GatewaySettings
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "infra" / "compose"
 COMPOSE = (FOLDER / "compose.yaml").read_text()
 EXAMPLE = (FOLDER / ".env.example").read_text()
 SCRIPT = (FOLDER / "minio" / "make_users.sh").read_text()
-FOR_GOOD = {"minio", "broker-1", "broker-2", "broker-3", "compactor", "prometheus", "grafana"}
+FOR_GOOD = {"minio", "broker-1", "broker-2", "broker-3", "compactor", "gateway", "prometheus", "grafana"}
 ADMINISTRATOR = {"STORE_ACCESS_KEY", "STORE_SECRET_KEY"}
 USERS = {"BROKER", "COMPACTOR", "READER"}
 SECRETS = {*ADMINISTRATOR, *(f"{user}_SECRET_KEY" for user in USERS), "GRAFANA_PASSWORD"}
@@ -110,7 +115,8 @@ def test_no_process_of_ours_has_the_key_of_the_stores_administrator() -> None:
         )
     }
     assert holders == {"minio", "bucket", "users"}
-    for name in FOR_GOOD - {"minio", "prometheus", "grafana"}:
+    assert not any("AWS" in name or "TOKEN" in name for name in services()["gateway"]["environment"])
+    for name in FOR_GOOD - {"minio", "gateway", "prometheus", "grafana"}:
         user = "COMPACTOR" if name == "compactor" else "BROKER"
         environment = services()[name]["environment"]
         assert f"${{{user}_ACCESS_KEY:-" in environment["AWS_ACCESS_KEY_ID"]
@@ -152,7 +158,9 @@ def test_every_variable_that_is_passed_to_processes_is_a_setting() -> None:
         for name in service.get("environment") or ()
         if name.startswith("LEDGERMQ_")
     }
-    assert {name.removeprefix("LEDGERMQ_").lower() for name in passed} - {"root", "config"} <= set(NAMES)
+    of_gateway = {f"gateway_{each.name}" for each in fields(GatewaySettings)}
+    known = {*NAMES, *of_gateway, "root", "config", "target"}
+    assert {name.removeprefix("LEDGERMQ_").lower() for name in passed} <= known
 
 
 def test_the_settings_file_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,6 +179,40 @@ def test_brokers_ask_for_a_token_and_the_pages_make_the_first_one() -> None:
         assert made in text
     assert "LEDGERMQ_ROOT" in services()["broker-1"]["environment"]
     assert "/infra/compose/*.token" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_the_gateway_serves_the_console_by_tls_with_keys_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = services()["gateway"]["environment"]
+    defaults = {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for name, value in environment.items()}
+    given = {
+        name.removeprefix("LEDGERMQ_GATEWAY_").lower(): value.replace("/keys", str(tmp_path))
+        for name, value in defaults.items()
+        if name.startswith("LEDGERMQ_GATEWAY_")
+    }
+    numbers = {name: int(value) for name, value in given.items() if name.endswith("port")}
+    settings = GatewaySettings(**{**given, **numbers})
+    assert (settings.host, settings.admin_host, settings.console) == ("127.0.0.1", "127.0.0.1", "read")
+    spec = importlib.util.spec_from_file_location("make_keys", FOLDER / "image" / "make_keys.py")
+    assert spec is not None
+    assert spec.loader is not None
+    make_keys = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_keys)
+    make_keys.main(tmp_path, "mq.example.com")
+    assert tls_context(settings) is not None
+    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert made.keys() == {"gateway.pem", "gateway.key", "console.key"}
+    assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
+    assert len(bytes.fromhex(made["console.key"].decode())) == 32
+    names = x509.load_pem_x509_certificate(made["gateway.pem"]).extensions
+    shown = names.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert shown.get_values_for_type(x509.DNSName) == ["mq.example.com", "localhost"]
+    make_keys.main(tmp_path, "other.example.com")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == made, "what is there stays"
+    (tmp_path / "gateway.key").unlink()
+    make_keys.main(tmp_path, "other.example.com")
+    assert tls_context(settings) is not None, "both are made again"
 
 
 def test_grafana_is_given_the_dashboard_and_its_source() -> None:

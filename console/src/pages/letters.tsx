@@ -6,6 +6,7 @@ import { count, oneLine, visible } from "../show";
 import { Choice, Dialog, Field, Table, Trouble, When, useGet, useRights } from "../ui";
 import type { Letter } from "../types";
 import { keyText, valueText } from "./messages";
+import { traceOf } from "./trace";
 import { Headers, Value } from "./value";
 
 interface Preview { count: number; letters: Letter[] }
@@ -63,7 +64,7 @@ export function Letters({ group }: { group: string }): JSX.Element {
           { name: "First failed", show: (letter) => <When at={letter.first_failure_ms} /> },
           { name: "Error", show: (letter) => oneLine(letter.error, 80) },
           { name: "Attempts", right: true, show: (letter) => count(letter.attempts) },
-          { name: "From", show: (letter) => visible(letter.origin) },
+          { name: "From", show: (letter) => <a href={traceOf(letter.origin)}>{visible(letter.origin)}</a> },
           { name: "Key", show: (letter) => <code>{oneLine(keyText(letter.record), 40)}</code> },
           { name: "Value", show: (letter) => <code>{oneLine(valueText(letter.record), 60)}</code> },
           { name: "State", show: (letter) => visible(letter.state) },

@@ -5,6 +5,7 @@ import { link, place, set } from "../place";
 import { bytesOf, count, hex, oneLine, visible } from "../show";
 import { Choice, type Column, Field, Table, Trouble, When, useGet } from "../ui";
 import type { RecordOut, TopicDetails } from "../types";
+import { traceOf } from "./trace";
 import { Headers, Value } from "./value";
 
 const LIMIT = 50;
@@ -111,6 +112,7 @@ function Panel({ topic, record }: { topic: string; record: RecordOut }): JSX.Ele
       <p class="dim">{`${visible(topic)}:${record.partition}:${record.offset} `}
         <a href={link(["topics", topic, "messages"], { partition: record.partition, from: record.offset, open: idOf(record) })}>Link to it</a>
         {typeof record.key === "string" && <>{" · "}<a href={link(["topics", topic, "messages"], { key: record.key })}>All with this key</a></>}
+        {" · "}<a href={traceOf(`${topic}:${idOf(record)}`)}>Trace</a>
       </p>
     </div>
   );

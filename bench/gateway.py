@@ -1,0 +1,292 @@
+"""G1 to G7: the HTTP gateway, a process of its own before one broker on local files with fsync.
+
+    G1  POST of one record of 1 KB, 32 connections
+    G2  POST of 100 records of 1 KB as JSON
+    G3  POST of 1 MB as Arrow, beside `send_batch`
+    G4  GET of a page of 1,000 records of 1 KB, as JSON and as Arrow
+    G5  500 listeners of events, 100 records a second
+    G6  lease and acknowledge messages of a queue, 50 a call
+    G7  a transaction of one request, three records
+
+The client is in this process, and shares the cores with gateway and broker; the processor time is the gateway's alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import aiohttp
+import pyarrow as pa
+
+import ledgermq
+from bench.measures import Results
+from bench.ours import Cluster, cpu_s_of, rss_bytes_of
+from bench.percentiles import at
+from tests.waiting import wait_until
+
+GATEWAY, SDK = "gateway", "SDK"
+CONNECTIONS, VALUE_BYTES, PARTITIONS = 32, 1000, 8
+LISTENERS, LISTENED_S, LISTENED_PER_S = 500, 20.0, 100
+PAGE, LEASED = 1_000, 50
+ARROW = "application/vnd.apache.arrow.stream"
+OPTIONS = (
+    "--streams-max=2000",
+    "--streams-per-principal-max=2000",
+    "--transactions-per-second-max=100000",
+    "--keys-per-second-max=1000000",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    url: str
+    pid: int
+
+    @property
+    def cpu_s(self) -> float:
+        return cpu_s_of(self.pid)
+
+
+@contextmanager
+def gateway_of(folder: Path, target: str) -> Iterator[Gateway]:
+    """Run a gateway with its defaults, but without bounds of a principal: all callers are one here."""
+    log = folder / "gateway.log"
+    command = [sys.executable, "-m", "ledgermq.cli.main", "gateway", "--target", target, "--port", "0", *OPTIONS]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        wait_until(lambda: "gateway listens" in log.read_text() or process.poll() is not None)
+        found = re.search(r"http://127.0.0.1:\d+", log.read_text())
+        if found is None:
+            raise RuntimeError(f"the gateway did not start: {log.read_text()}")
+        yield Gateway(found[0], process.pid)
+    finally:
+        process.kill()
+        process.wait()
+
+
+Measured = Callable[["Rounds", Cluster, Gateway, aiohttp.ClientSession], Awaitable[None]]
+
+
+class Rounds:
+    """Measure one row. `scale`: share of the records."""
+
+    def __init__(self, results: Results, rounds: int, scale: float) -> None:
+        self._results, self._rounds, self._scale = results, rounds, scale
+
+    def run(self, row: str) -> None:
+        measure = ROWS[row]
+        for _ in range(self._rounds):
+            with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name:
+                folder = Path(name)
+                (folder / "root").mkdir()
+                with (
+                    closing(Cluster(folder, (folder / "root").as_uri(), 1)) as cluster,
+                    gateway_of(folder, cluster.brokers.addresses) as gateway,
+                ):
+                    asyncio.run(self._with_session(measure, cluster, gateway))
+
+    async def _with_session(self, measure: Measured, cluster: Cluster, gateway: Gateway) -> None:
+        connector = aiohttp.TCPConnector(limit=LISTENERS + CONNECTIONS)
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=120)
+        async with aiohttp.ClientSession(gateway.url, connector=connector, timeout=timeout) as http:
+            await measure(self, cluster, gateway, http)
+
+    def add(self, row: str, what: str, unit: str, value: float, subject: str = GATEWAY) -> None:
+        self._results.add(row, what, subject, unit, value)
+
+    def count(self, most: int) -> int:
+        return max(1, int(most * self._scale))
+
+
+async def _ok(answer: Any) -> bytes:
+    """Return the body of an answer. Raises RuntimeError."""
+    async with answer as found:
+        body: bytes = await found.read()
+        if found.status != 200:
+            raise RuntimeError(f"{found.status}: {body[:300]!r}")
+        return body
+
+
+async def _many(count: int, one: Callable[[], Awaitable[object]], at_once: int = CONNECTIONS) -> list[float]:
+    """Do something so many times, so many at once, and return how long each took, in ms."""
+    took: list[float] = []
+    left = iter(range(count))
+
+    async def work() -> None:
+        for _ in left:
+            begun_s = time.perf_counter()
+            await one()
+            took.append(1000 * (time.perf_counter() - begun_s))
+
+    await asyncio.gather(*(work() for _ in range(at_once)))
+    return took
+
+
+async def _timed(
+    gateway: Gateway, count: int, one: Callable[[], Awaitable[object]]
+) -> tuple[float, float, list[float]]:
+    """Return seconds, seconds of the gateway's processor time, and how long each took, after a warm-up."""
+    await _many(2 * CONNECTIONS, one)
+    begun_s, cpu_s = time.perf_counter(), gateway.cpu_s
+    took = await _many(count, one)
+    return time.perf_counter() - begun_s, gateway.cpu_s - cpu_s, took
+
+
+async def one_record(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
+    topic, count = cluster.new_topic(PARTITIONS), rounds.count(20_000)
+    body, headers = b"x" * VALUE_BYTES, {"Content-Type": "application/octet-stream"}
+    path = f"/v1/topics/{topic}/records"
+    took_s, cpu_s, took = await _timed(gateway, count, lambda: _ok(http.post(path, data=body, headers=headers)))
+    rounds.add("G1", "POST 1 KB, CPU of a request", "µs", 1e6 * cpu_s / count)
+    rounds.add("G1", "POST 1 KB", "requests/s", count / took_s)
+    rounds.add("G1", "p99 of a record", "ms", at(sorted(took), 0.99))
+    async with ledgermq.connect(cluster.brokers.addresses) as client, client.producer() as producer:
+
+        async def send() -> None:
+            await producer.send(topic, body)
+
+        await _many(2 * CONNECTIONS, send)
+        rounds.add("G1", "p99 of a record", "ms", at(sorted(await _many(count, send)), 0.99), SDK)
+
+
+async def many_records(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
+    topic, count = cluster.new_topic(PARTITIONS), rounds.count(2_000)
+    body = {"records": [{"value": "x" * VALUE_BYTES} for _ in range(100)]}
+    path = f"/v1/topics/{topic}/records"
+    took_s, cpu_s, _ = await _timed(gateway, count, lambda: _ok(http.post(path, json=body)))
+    rounds.add("G2", "POST 100 × 1 KB", "records/s", 100 * count / took_s)
+    rounds.add("G2", "POST 100 × 1 KB, CPU of a record", "µs", 1e6 * cpu_s / count / 100)
+
+
+async def arrow(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
+    topic, count = cluster.new_topic(PARTITIONS), rounds.count(400)
+    rows = pa.table({"value": pa.array([b"x" * VALUE_BYTES] * 1_000, pa.binary())})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    body, headers = sink.getvalue().to_pybytes(), {"Content-Type": ARROW}
+    path = f"/v1/topics/{topic}/records"
+    took_s, cpu_s, _ = await _timed(gateway, count, lambda: _ok(http.post(path, data=body, headers=headers)))
+    rounds.add("G3", "1 MB of 1 KB records", "records/s", rows.num_rows * count / took_s)
+    rounds.add("G3", "1 MB of 1 KB records, CPU", "ms/MB", 1e3 * cpu_s / count)
+    async with ledgermq.connect(cluster.brokers.addresses) as client, client.producer() as producer:
+
+        async def send() -> None:
+            await (await producer.send_batch(topic, rows))
+
+        await _many(CONNECTIONS, send)
+        begun_s = time.perf_counter()
+        await _many(count, send)
+        rate = rows.num_rows * count / (time.perf_counter() - begun_s)
+        rounds.add("G3", "1 MB of 1 KB records", "records/s", rate, SDK)
+
+
+async def pages(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
+    topic = cluster.new_topic(1)
+    await asyncio.to_thread(cluster.client, "produce", topic, records=PAGE, value_bytes=VALUE_BYTES, via="send_batch")
+    path = f"/v1/topics/{topic}/partitions/0/records?from=earliest&values=text&limit={PAGE}"
+    for name, accept, count in (("JSON", "application/json", 400), ("Arrow", ARROW, 2_000)):
+        count, headers = rounds.count(count), {"Accept": accept}
+
+        async def one(headers: dict[str, str] = headers) -> None:
+            await _ok(http.get(path, headers=headers))
+
+        took_s, cpu_s, _ = await _timed(gateway, count, one)
+        rounds.add("G4", f"page of 1,000 × 1 KB, {name}", "records/s", PAGE * count / took_s)
+        rounds.add("G4", f"page of 1,000 × 1 KB, {name}, CPU of a record", "µs", 1e6 * cpu_s / count / PAGE)
+
+
+async def listeners(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
+    topic, before = cluster.new_topic(1), rss_bytes_of(gateway.pid)
+    got = [0] * LISTENERS
+
+    async def listen(number: int) -> None:
+        async with http.get(f"/v1/topics/{topic}/events?from=latest", headers={"Accept": "text/event-stream"}) as found:
+            async for line in found.content:
+                got[number] += line.startswith(b"data:")
+
+    tasks = [asyncio.create_task(listen(number)) for number in range(LISTENERS)]
+    async with ledgermq.connect(cluster.brokers.addresses) as client, client.producer() as producer:
+        while min(got) == 0:  # all are there once each has seen a record
+            await producer.send(topic, b"x" * VALUE_BYTES)
+            await asyncio.sleep(0.2)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        seconds = LISTENED_S * rounds.count(100) / 100
+        before_got, cpu_s, begun_s = sum(got), gateway.cpu_s, time.perf_counter()
+        sent = 0
+        while (passed_s := time.perf_counter() - begun_s) < seconds:
+            if sent < passed_s * LISTENED_PER_S:
+                producer.send(topic, b"x" * VALUE_BYTES)
+                sent += 1
+            else:
+                await asyncio.sleep(0.002)
+        await producer.flush()
+        while sum(got) - before_got < sent * LISTENERS and time.perf_counter() - begun_s < 3 * seconds:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        took_s = time.perf_counter() - begun_s
+        rounds.add("G5", "500 listeners, 100 records/s", "of a core", (gateway.cpu_s - cpu_s) / took_s)
+        rounds.add("G5", "events that came", "events/s", (sum(got) - before_got) / took_s)
+        held = (rss_bytes_of(gateway.pid) - before) / LISTENERS
+        rounds.add("G5", "memory of a listener", "KiB", held / 1024)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def leases(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
+    topic, records = cluster.new_topic(PARTITIONS), rounds.count(100_000)
+    given = {"records": records, "value_bytes": VALUE_BYTES, "via": "send_batch"}
+    await asyncio.to_thread(lambda: cluster.client("produce", topic, **given))
+    wanted = {"topics": [topic], "max": LEASED, "wait_ms": 1000}
+    done = 0
+
+    async def work() -> None:
+        nonlocal done
+        while True:
+            leased = await (await http.post("/v1/queues/workers/leases", json=wanted)).json()
+            if not leased["messages"]:
+                return
+            answers = {"answers": [{"handle": each["handle"]} for each in leased["messages"]]}
+            await _ok(http.post("/v1/queues/workers/answers", json=answers))
+            done += len(leased["messages"])
+
+    begun_s, cpu_s = time.perf_counter(), gateway.cpu_s
+    await asyncio.gather(*(work() for _ in range(CONNECTIONS)))
+    took_s = time.perf_counter() - begun_s - wanted["wait_ms"] / 1000  # type: ignore[operator]  # the last call found nothing
+    rounds.add("G6", "lease and ack, 50 a call", "messages/s", done / took_s)
+    rounds.add("G6", "lease and ack, CPU of a message", "µs", 1e6 * (gateway.cpu_s - cpu_s) / done)
+
+
+async def transactions(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
+    topic, count = cluster.new_topic(PARTITIONS), rounds.count(500)
+    body = {"as": "bench", "records": [{"topic": topic, "value": "x" * VALUE_BYTES}] * 3}
+    await _many(10, lambda: _ok(http.post("/v1/transactions", json=body)), 1)
+    cpu_s = gateway.cpu_s
+    took = await _many(count, lambda: _ok(http.post("/v1/transactions", json=body)), 1)
+    rounds.add("G7", "transaction of three records, p50", "ms", median(took))
+    rounds.add("G7", "transaction of three records, CPU", "ms", 1e3 * (gateway.cpu_s - cpu_s) / count)
+
+
+ROWS: dict[str, Measured] = {
+    "G1": one_record,
+    "G2": many_records,
+    "G3": arrow,
+    "G4": pages,
+    "G5": listeners,
+    "G6": leases,
+    "G7": transactions,
+}
