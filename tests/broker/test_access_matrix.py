@@ -283,6 +283,9 @@ def _forwarded() -> list[tuple[str, Any]]:
         "move_partition": pb.MovePartitionRequest(topic=TOPIC, bundle=1, forwarded=True),
         "put_schema": pb.PutSchemaRequest(subject=TOPIC, kind="json", text="{}", forwarded=True),
         "delete_schema": pb.DeleteSchemaRequest(subject=TOPIC, forwarded=True),
+        "take_cut": pb.TakeCutRequest(name="c", forwarded=True),
+        "keep_cut": pb.KeepCutRequest(name="c", forwarded=True),
+        "drop_cut": pb.DropCutRequest(name="c", forwarded=True),
     }
     return list(kinds.items())
 
