@@ -12,7 +12,7 @@ WORKERS ?= 4
 # Some machines forbid Python to keep compiled modules: each of the hundreds of processes that tests start would compile all of them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup lint format proto kafka-messages pages docs quick test test-fast test-spark test-slow test-real test-kafka test-languages console test-console test-nightly test-pythons test-kubernetes compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit release-check clean
+.PHONY: help setup lint format proto kafka-messages pages docs quick test test-fast test-spark test-slow test-real test-kafka test-librdkafka test-languages console test-console test-nightly test-pythons test-kubernetes compose-test fuzz powercut simulate mutants chaos soak golden bench bench-quick sizing demo lock sbom audit release-check clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,7 +62,7 @@ quick: $(STAMP) ## Unit and property tests of what differs from main, for at mos
 test: lint test-fast test-spark ## lint and the tests that need no server, without the slow ones (ten minutes on two cores)
 
 test-fast: $(STAMP) ## Unit, contract, property and end-to-end tests, without Spark
-	$(PYTHON) -m infra.second_look -m "not slow and not spark and not real and not compose and not console and not languages" -n $(WORKERS) --dist worksteal tests
+	$(PYTHON) -m infra.second_look -m "not slow and not spark and not real and not compose and not console and not languages and not librdkafka" -n $(WORKERS) --dist worksteal tests
 
 test-spark: $(STAMP) ## Tests that need Spark; installs Java 17 or newer when there is none
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m infra.second_look -m "spark and not slow and not real" tests
@@ -70,7 +70,7 @@ test-spark: $(STAMP) ## Tests that need Spark; installs Java 17 or newer when th
 # PART=1/2 takes half of the files, as CI does by turns.
 PART ?= 1/1
 test-slow: $(STAMP) ## The slow tests that need no server: programs killed, power cuts, mutants, every block of the docs (twenty minutes)
-	$(PYTHON) -m infra.second_look -m "slow and not spark and not real and not compose and not console and not languages" --part $(PART) -n $(WORKERS) --dist worksteal tests
+	$(PYTHON) -m infra.second_look -m "slow and not spark and not real and not compose and not console and not languages and not librdkafka" --part $(PART) -n $(WORKERS) --dist worksteal tests
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m infra.second_look -m "spark and slow and not real" --part $(PART) tests
 
 test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included, on a real MinIO, HDFS, PostgreSQL and MariaDB
@@ -80,6 +80,9 @@ test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included
 
 test-kafka: $(STAMP) ## Real clients of the Kafka protocol: Python, Java's tools, Streams, Connect, Spark, Go, Node
 	$(PYTHON) -m pytest -m kafka tests/kafka
+
+test-librdkafka: $(STAMP) ## librdkafka's own tests against a broker; builds them once (ten minutes)
+	$(PYTHON) -m pytest -m librdkafka tests/librdkafka
 
 test-languages: $(STAMP) ## The clients of examples/protocol in Go, Java and TypeScript, and clients with planted faults, against brokers that fail
 	$(PYTHON) -m pytest -m languages tests/languages tests/conformance

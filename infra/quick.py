@@ -33,7 +33,7 @@ SECONDS = 100
 """No test begins later; the last ones may end a few seconds after that."""
 DEADLINE = "LEDGERMQ_QUICK_UNTIL"
 SIDE_BY_SIDE = ("-n", "2", "--maxschedchunk", "4")
-TIERS = "not slow and not spark and not real and not compose and not console and not languages"
+TIERS = "not slow and not spark and not real and not compose and not console and not languages and not librdkafka"
 
 
 @dataclass(frozen=True, slots=True)
