@@ -238,6 +238,7 @@ SPARK_SOURCE = {
     "failOnDataLoss": "unit/spark_source/test_batch.py::test_records_that_retention_took_fail_the_query_unless_told_otherwise",
     "moveTimeoutS": "unit/spark_source/test_moves.py::test_a_move_that_does_not_end_fails_the_query",
     "includeArchive": "unit/spark_source/test_archive.py::test_all_is_read_whether_it_has_moved_or_not",
+    "cut": "unit/spark_source/test_cuts.py::test_many_topics_are_read_as_they_were_at_one_instant",
     "includeHeaders": "spark/test_source.py::test_nulls_headers_and_tags",
     "tag": "unit/spark_source/test_columns.py::test_only_records_with_one_of_the_tags_are_given",
     "filter": "unit/spark_source/test_columns.py::test_only_records_that_pass_the_filter_are_given",

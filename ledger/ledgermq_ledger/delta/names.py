@@ -18,6 +18,8 @@ from ledgermq.errors import DataDamaged
 
 FOLDER = "_delta_log/"
 LAST_CHECKPOINT = "_last_checkpoint"
+DATE_CUT_MS = 1000
+"""By how much the date of an object may be earlier than its put: S3 cuts it to whole seconds."""
 _COMMIT = re.compile(r"(\d{20})\.json\Z", re.ASCII)
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet\Z", re.ASCII)
 _IN_A_LOG = re.compile(
@@ -81,10 +83,10 @@ def choose(names: Iterable[str], folder: str) -> Needed:
 
 def lowest_held(commits: Mapping[int, int], newest: int, now_ms: int, keep_ms: int) -> int:
     """Return the lowest version that a reader may have open: the newest, or one whose next version is younger than
-    `keep_ms`. `commits`: when each was stored, by the store's clock, as `now_ms` is.
+    `keep_ms`. `commits`: when each was stored, by the store's clock, as `now_ms` is; S3 cuts it to whole seconds.
     """
     held = newest
-    while held - 1 in commits and now_ms - commits[held] < keep_ms:
+    while held - 1 in commits and now_ms - commits[held] < keep_ms + DATE_CUT_MS:
         held -= 1
     return held
 

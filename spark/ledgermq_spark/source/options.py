@@ -13,9 +13,10 @@ from typing import Literal
 
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.messages.record import microseconds_of
-from ledgermq.errors import InvalidConfig
+from ledgermq.errors import InvalidConfig, InvalidRequest
 from ledgermq.filters.filter import parse_filter
 from ledgermq.protocol.limits import OFFSET_MAX
+from ledgermq_ledger.cuts.record import check_name
 from ledgermq_spark.options import (
     Connection,
     ConnectionOptions,
@@ -44,6 +45,14 @@ class AtTime:
 
 
 Offsets = Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]] | AtTime
+
+
+def _cut(name: str, text: str) -> str:
+    try:
+        check_name(text)
+    except InvalidRequest as error:
+        raise InvalidConfig(f"{name}: {error.message}") from None
+    return text
 
 
 def _filter(name: str, text: str) -> str:
@@ -174,7 +183,7 @@ class GivenOptions(ConnectionOptions):
     """batches: also read what retention moved to the archive of topics that
     [archive](retention.md#archive); timestamps and offsets reach into it
     """
-    cut: str = option("")
+    cut: str = option("", _cut)
     """batches: read the topics as they were at this [cut](branches.md), all at one instant, also what retention or
     deletion has taken since
     """
