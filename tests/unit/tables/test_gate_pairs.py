@@ -7,6 +7,7 @@ import asyncio
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.delta.names import DATE_CUT_MS
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
@@ -150,7 +151,7 @@ async def test_the_check_of_a_root_knows_tables() -> None:
     assert (fault.key, fault.is_lost) == (first, True)
     found = (await check_root(root.store, root.cluster)).problems
     assert ("TABLE_FILE_MISSING", first) in {(problem.code, problem.object_key) for problem in found}
-    await asyncio.sleep(KEEP_MS / 1000)
+    await asyncio.sleep((KEEP_MS + DATE_CUT_MS) / 1000)
     found = (await check_root(root.store, root.cluster)).problems
     assert "TABLE_FILE_MISSING" not in {problem.code for problem in found}, "no version names it that may be read"
     await root.store.delete([second])
