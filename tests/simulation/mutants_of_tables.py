@@ -160,12 +160,6 @@ def rebuild_forgets_what_is_held(patch: Patch) -> None:
     patch.setattr(TableLog, "read_held", read_held)
 
 
-@mutant("tables", likely=lambda seed: tables_plan_of(seed).late_facts_s > 0)
-def registered_before_the_bundles_know(patch: Patch) -> None:
-    """A version is put although a bundle does not know of the table: it deletes what the version names."""
-    patch.setattr(Registrar, "_why_unknown", lambda self, checkpoint: "")
-
-
 @mutant("tables", likely=cleans)
 def log_checkpoint_without_ends(patch: Patch) -> None:
     """A checkpoint of the table's log leaves out how far partitions are registered."""

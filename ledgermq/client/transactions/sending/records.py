@@ -31,9 +31,9 @@ class TransactionRecords(Generic[S]):
         """Return what takes the records. Raises if the transaction accepts no further ones."""
 
     @property
+    @abstractmethod
     def tracing(self) -> Tracing | None:
-        """Return the spans of the client; None: it does not trace."""
-        return self._sending().tracing
+        """Return the spans of the client, also before the transaction is open; None: it does not trace."""
 
     def send(
         self,
