@@ -27,7 +27,9 @@ from ledgermq_ledger.cluster import GROWN_VERSION, ClusterSettings, read_cluster
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.log.chains.checkpoint import PINS_VERSION
 from ledgermq_ledger.log.chains.envelope import TRAILER as ENVELOPE
+from ledgermq_ledger.log.chains.plans import TYPED_VERSION
 from ledgermq_ledger.log.segments.segment import MOVES_VERSION, TRAILER, Batch
 from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.parquet.engine import LocalEngine
@@ -46,8 +48,8 @@ from tests.worlds.root_commands import RootCommand
 from tests.worlds.roots import cluster_with
 from tests.worlds.source_readers import batch_reader
 
-NEWER = MOVES_VERSION + 1
-"""Of all objects and records: segments and checkpoints have two versions, the others one."""
+NEWER = max(MOVES_VERSION, PINS_VERSION, TYPED_VERSION) + 1
+"""Of all objects and records: checkpoints and plans have three versions, segments two, the others one."""
 NEWER_ROOT = GROWN_VERSION + 1
 BUNDLE = 1
 """It has a plan that is not finished, groups, and a third of the topic `flights`."""
