@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
     command(app, "backup")(backup)
 
 
-async def backup(root: Root, cut: Cut, target: Target) -> None:
+async def backup(root: Root, cut: Cut, new_root: Target) -> None:
     """Copy what a cut names to another root, and nothing else. Brokers and compaction go on.
 
     The copy is a whole cluster, as it was at the cut: brokers that are started on it continue there. A copy
@@ -31,7 +31,7 @@ async def backup(root: Root, cut: Cut, target: Target) -> None:
     from ledgermq_ledger.cuts.reading.backup import copy_cut  # late: every command of the application loads this module
     from ledgermq_ledger.cuts.reading.root import open_named
 
-    async with opened(root, Sources()) as store, opened(target, Sources()) as copy:
+    async with opened(root, Sources()) as store, opened(new_root, Sources()) as copy:
         at = await open_named(store, await cluster_of(store), cut)
         copied = await copy_cut(at, copy)
-    notes().print(f"{copied.objects} objects, {copied.bytes} bytes: {target} is the cluster as it was at cut {cut}.")
+    notes().print(f"{copied.objects} objects, {copied.bytes} bytes: {new_root} is the cluster as it was at cut {cut}.")

@@ -5,6 +5,7 @@ Parquet compaction and Deletion).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.found import Kind, Removable
+from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.garbage.ledgers import checkpoints, pages, plans, snapshots
 from ledgermq_ledger.garbage.listing import Listing
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
@@ -329,7 +331,7 @@ def snapshot_in_force_deleted(patch: Patch) -> None:
     def find(listing: Listing) -> list[Removable]:
         return [Removable.of(Kind.SNAPSHOT, info, "not the newest") for info in [*listing.snapshots.values()][:-1]]
 
-    async def remove(store: ObjectStore, found: list[Removable]) -> None:
+    async def remove(store: ObjectStore, found: Sequence[Removable], gate: Gate | None = None) -> None:
         await asyncio.sleep(0.1)
         await store.delete([each.key for each in found])
 
