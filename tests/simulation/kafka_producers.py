@@ -24,6 +24,7 @@ from tests.simulation.cluster_clients import PARTITIONS
 from tests.simulation.history import Outcome
 from tests.simulation.kafka_lines import LineBroke
 from tests.simulation.kafka_programs import AGAIN, INPUT, OUTPUTS, TRANSACTIONS, KafkaProgram, Place, codes_of
+from tests.simulation.roaming import roams
 from tests.simulation.transactions_truth import Sent
 from tests.virtual_time import EPOCH_US
 
@@ -34,6 +35,8 @@ VERSION = 9
 STORED = frozenset({Code.NONE, Code.DUPLICATE_SEQUENCE_NUMBER})
 """The second says so without an offset."""
 FENCED = frozenset({Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING})
+GAPS = frozenset({Code.UNKNOWN_PRODUCER_ID, Code.OUT_OF_ORDER_SEQUENCE_NUMBER})
+"""A producer whose batches before have answers never gets them."""
 
 
 class Fenced(Exception):
@@ -195,6 +198,8 @@ class KafkaTransactor(Pusher):
         self.transactional_id = "shared" if self.name in ("t0", "t1") else self.name
         self.producer = (-1, -1)
         self._sequences: Counter[Place] = Counter()
+        self._must_be_known = not roams(self.world.seed)
+        """Where a partition has moved to another bundle, docs/kafka.md has a producer begin again."""
 
     async def work(self) -> None:
         while not self.stopped.is_set():
@@ -290,6 +295,8 @@ class KafkaTransactor(Pusher):
         for batch in made:
             if batch.code in FENCED:
                 raise Fenced
+            if batch.code in GAPS and self._must_be_known:
+                self._must_not(batch.code, f"the batch {batch.values}, behind stored ones only,")
             if batch.code not in STORED:
                 raise MustAbort(f"a batch: {'no answer' if batch.code is None else Code(batch.code).name}")
 

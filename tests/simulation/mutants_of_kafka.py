@@ -17,11 +17,11 @@ from ledgermq_broker.transactions.state.added.producers import AddedProducers
 from ledgermq_broker.transactions.state.participating.served_bundle import ServedBundle
 from ledgermq_broker.transactions.state.types import Part, Transaction
 from ledgermq_offsets.classic.coordinator import ClassicGroups
-from ledgermq_offsets.consumer import coordinator as consumer_coordinator
 from ledgermq_offsets.consumer import rules
 from ledgermq_offsets.state.group import Group, Member
 from tests.simulation.kafka_plan import kafka_plan_of
 from tests.simulation.mutants import mutant
+from tests.simulation.roaming import roams
 
 LOADED = True
 Patch = pytest.MonkeyPatch
@@ -34,19 +34,9 @@ def _has(*families: str) -> Any:
     return has
 
 
-def _withdraws_in_ambush(seed: int) -> bool:
+def _goes_on_in_its_bundle(seed: int) -> bool:
     own = kafka_plan_of(seed)
-    return own.has("consumers") and own.is_ambush and own.slow_s > 1
-
-
-def _stands_still(seed: int) -> bool:
-    own = kafka_plan_of(seed)
-    return bool(own.dies) and own.timeout_ms < 5000 and (own.has("transactions") or own.has("processors"))
-
-
-def _doubles(seed: int) -> bool:
-    own = kafka_plan_of(seed)
-    return own.doubles > 0 and (own.has("transactions") or own.has("processors"))
+    return not roams(seed) and (own.has("transactions") or own.has("processors"))
 
 
 def _stale_classic(seed: int) -> bool:
@@ -74,10 +64,10 @@ def bundles_do_not_join(patch: Patch) -> None:
     patch.setattr(AddedProducers, "join", join)
 
 
-@mutant("kafka", likely=_doubles)
+@mutant("kafka", likely=_goes_on_in_its_bundle)
 def next_sequence_is_forgotten(patch: Patch) -> None:
-    """A bundle does not know where the sequences of a producer go on after a transaction: what arrives late, with the
-    sequence 0, is the first batch of the next one.
+    """A bundle does not know where the sequences of a producer go on after a transaction: it refuses the next one, and
+    takes what arrives late, with the sequence 0, for its first batch.
     """
     patch.setattr(ServedBundle, "sequences", lambda self, transaction: {})
 
@@ -137,4 +127,4 @@ def withdrawn_is_let_go(patch: Patch) -> None:
         member.heard_s, member.seen_epoch = now_s, seen
         rules._let_go(group, member, rules._withdrawn(member))
 
-    patch.setattr(consumer_coordinator.rules, "note_heartbeat", note_heartbeat)
+    patch.setattr(rules, "note_heartbeat", note_heartbeat)
