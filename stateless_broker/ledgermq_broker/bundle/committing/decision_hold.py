@@ -49,6 +49,6 @@ class DecisionHold:
         return self._cut == cut
 
     async def passed(self) -> None:
-        """Return when nothing is held. In the same turn a commit may be decided."""
+        """Wait until nothing is held. In the same turn a commit may be decided."""
         while self._cut:
             await self._ended.wait()
