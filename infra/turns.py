@@ -46,7 +46,7 @@ TIERS = (
     Tier("nightly-peers", "make test-nightly TESTS=tests/real/test_peers.py", 1500),
     Tier("console", "make test-console", 600),
     Tier("languages", "make test-languages", 900),
-    Tier("librdkafka", "make test-librdkafka", 1800),
+    Tier("librdkafka", "make test-librdkafka", 1600),
 )
 
 
