@@ -18,6 +18,8 @@ from ledgermq_broker.queues.state.spans import Grant, Span
 from ledgermq_ledger.log.log_record import Decision
 
 KEY = ShareKey("workers", 7, 3)
+ENDS = {Word.ACCEPT: Word.ACCEPT, Word.REJECT: Word.ACCEPT, Word.RELEASE: Word.RELEASE, Word.RETURN: Word.RETURN}
+"""The words that end a lease: those with one value repeat each other."""
 STEPS = 400
 
 
@@ -34,8 +36,8 @@ class Life:
         self.held: dict[int, tuple[int, float]] = {}
         """offset -> (lease, until)"""
         self.finished: set[int] = set()
-        self.by: dict[int, int] = {}
-        """offset -> the lease that it was finished under, in this life of the state"""
+        self.ended: set[tuple[int, int, Word | None]] = set()
+        """(offset, lease, the word that ended it), in this life of the state"""
         self.deliveries: Counter[int] = Counter()
         self.saw: Counter[str] = Counter()
         self.shares = BundleShares(self.limits)
@@ -98,7 +100,7 @@ class Life:
         late = {offset for [*spans] in decision.answer for one in spans for offset in range(one.first, one.last + 1)}
         for offset in range(span.first, span.last + 1):
             holds = self.held.get(offset, (None, 0.0))[0] == named
-            again = word in (Word.ACCEPT, Word.REJECT) and self.by.get(offset) == named
+            again = (offset, named, ENDS.get(word)) in self.ended
             self.saw["again"] += again
             assert (offset in late) != (holds or again), (offset, word, holds, again)
             if holds:
@@ -110,9 +112,9 @@ class Life:
             self.held[offset] = self.held[offset][0], until_s
             return
         number, _ = self.held.pop(offset)
+        self.ended.add((offset, number, ENDS[word]))
         if word in (Word.ACCEPT, Word.REJECT):
             self.finished.add(offset)
-            self.by[offset] = number
         if word is Word.RETURN:
             self.deliveries[offset] -= 1
 
@@ -135,7 +137,7 @@ class Life:
         self.saw["reloaded"] += 1
         lost = set(self.held)
         self.held.clear()
-        self.by.clear()
+        self.ended.clear()
         for offset in lost:  # at least what was stored when their leases before ended
             self.deliveries[offset] = self.stored_deliveries(offset)
 
@@ -147,7 +149,7 @@ class Life:
         self.log_start = self.random.randint(self.log_start, self.end)
         self.queue.log_starts_at(self.log_start)
         self.saw["deleted"] += 1
-        self.by |= {offset: number for offset, (number, _) in self.held.items() if offset < self.log_start}
+        self.ended |= {(at, number, Word.ACCEPT) for at, (number, _) in self.held.items() if at < self.log_start}
         self.held = {offset: held for offset, held in self.held.items() if offset >= self.log_start}
 
     def reset(self) -> None:
@@ -155,7 +157,7 @@ class Life:
         self.take(self.shares.reset(KEY, to))
         self.saw["reset"] += 1
         self.held.clear()
-        self.by.clear()
+        self.ended.clear()
         self.finished = set(range(to))
         self.deliveries.clear()
 
