@@ -52,7 +52,7 @@ def test_both_clients_have_the_same_names(name: str) -> None:
         members = {
             n: m
             for n, m in found.items()
-            if not n.startswith("_") and n not in ("refused", "add_row", "due_us", "check_conditional")
+            if not n.startswith("_") and n not in ("refused", "add_row", "due_us", "check_conditional", "tracing")
         }
         return {n: parameters_of(m) if inspect.isfunction(m) else [] for n, m in members.items()}
 
