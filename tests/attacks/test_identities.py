@@ -121,9 +121,11 @@ async def test_no_other_principal_ends_a_transaction_in_part(shared_broker: Atta
 
 
 async def stage_beside(at: Attacked, group: str) -> None:
-    """Stage a batch for each own partition under what the group shows of a pending transaction."""
-    async with line_of(at, "mallory") as line:
+    """Stage a batch for each own partition under a pending transaction of the group, which others may not see."""
+    async with line_of(at, "root") as line:
         [pending] = (await line.describe_group(pb.DescribeGroupRequest(group=group))).group.pending
+    async with line_of(at, "mallory") as line:
+        assert not (await line.describe_group(pb.DescribeGroupRequest(group=group))).group.pending
         own = await line.init_transactions(pb.InitTransactionsRequest(transactional_id="mine-1"))
         seen = pending.transaction
         refs = [pb.TransactionRef(), pb.TransactionRef()]
