@@ -89,6 +89,7 @@ class Programs:
         self._places = places
         self._seed = seed
         self._numbers = Counter[str]()
+        self._producing = 0
 
     async def _call(self, http: httpx.AsyncClient, r: random.Random, method: str, path: str, **more: Any) -> Any:
         """Ask any gateway. Return the answer; None: none came, or it may be repeated."""
@@ -109,6 +110,11 @@ class Programs:
 
     async def produce(self, name: str) -> None:
         """Send records under keys, each until it is told that they are stored, by any gateway."""
+        self._producing += 1
+        await self._produce(name)
+        self._producing -= 1
+
+    async def _produce(self, name: str) -> None:
         r = random.Random(f"{name} {self._seed}")
         async with httpx.AsyncClient(timeout=GIVES_UP_S) as http:
             while not self.stopped.is_set():
@@ -172,11 +178,15 @@ class Programs:
                     await asyncio.sleep(0.2)
                 await asyncio.sleep(r.uniform(0.0, 0.1))
 
+    def _is_over(self, heard: set[str]) -> bool:
+        """Return whether a listener has heard all that will ever be stored."""
+        return self.stopped.is_set() and not self._producing and self.told.stored <= heard
+
     async def listen(self, name: str) -> None:
         """Listen to events, and go on behind the last one at another gateway when the stream ends."""
         r = random.Random(f"{name} {self._seed}")
         heard, last = self.told.heard.setdefault(name, set()), ""
-        while not (self.stopped.is_set() and self.told.stored <= heard):
+        while not self._is_over(heard):
             headers = {"Last-Event-ID": last} if last else {}
             url = f"{r.choice(self._places).url}/v1/topics/{TOPIC}/events?from=earliest&values=text"
             waiting: list[str] = []
@@ -194,7 +204,7 @@ class Programs:
                             heard.update(waiting)
                             waiting.clear()
                             last = place
-                        if self.stopped.is_set() and self.told.stored <= heard:
+                        if self._is_over(heard):
                             break
             except httpx.HTTPError:
                 pass
