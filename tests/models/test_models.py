@@ -35,7 +35,6 @@ RARELY_CAUGHT = {
     ("cuts", "base-read-before-the-pin"),
     ("cuts", "removal-ignores-pins"),
     ("cuts", "taken-beside-a-move"),
-    ("cuts", "versions-of-a-pending-cut-deleted"),
 }
 """These need hundreds of seeds: `make simulate LEVEL=models` shows them."""
 

@@ -347,17 +347,18 @@ class JudgedApi(UnaryCalls):
             return answer
 
     async def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
-        taken: deque[TakenFrame] = deque()
+        taken: list[tuple[int, TakenFrame]] = []
 
         async def taking() -> AsyncIterator[ProduceFrame]:
             async for frame in requests:
-                taken.append(self._judge.take_frame(frame))
+                taken.append((frame.header.number, self._judge.take_frame(frame)))
                 yield frame
 
         with self._judge.refusals():
             async with aclosing(self._api.produce(taking())) as answers:  # type: ignore[type-var]
                 async for answer in answers:
-                    self._judge.produced(taken.popleft(), answer.results)
+                    at = next(at for at, (number, _) in enumerate(taken) if answer.number in (0, number))
+                    self._judge.produced(taken.pop(at)[1], answer.results)
                     yield answer
 
     async def fetch(self, request: pb.FetchRequest) -> AsyncIterator[FetchFrame]:

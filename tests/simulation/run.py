@@ -17,6 +17,7 @@ from itertools import product
 
 from tests.models.run import MODELS, run_models
 from tests.simulation.levels import LEVELS, demanded
+from tests.simulation.open_faults import OPEN
 from tests.simulation.result import simulate
 from tests.simulation.trace import Coverage
 
@@ -57,7 +58,7 @@ class Totals:
         self.virtual_s += seed.virtual_s
         self.cpu_s += seed.cpu_s
         self.coverage.update(seed.coverage)
-        if seed.violations:
+        if seed.violations and (seed.level, seed.seed) not in OPEN:
             self.failed.append(seed)
 
 
@@ -89,6 +90,8 @@ def show_failure(seed: Seed) -> None:
         print(f"    {line[:200]}")
     for violation in seed.violations[:10]:
         print(f"  {violation[:500]}")
+    if (fault := OPEN.get((seed.level, seed.seed))) is not None:
+        print(f"  known, and not mended yet (docs/bugs-found.md): {fault}")
     print(f"  replay: {replay_command(seed)}", flush=True)
 
 

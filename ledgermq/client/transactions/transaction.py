@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.membership.staged_offsets import Staged, StagedOffsets, WhatToStage
@@ -36,9 +36,6 @@ from ledgermq.errors import (
 )
 from ledgermq.offset_stores.contract import OffsetEntry
 from ledgermq.protocol import ledgermq_pb2 as pb
-
-if TYPE_CHECKING:
-    from ledgermq.telemetry.tracing import Tracing
 
 TransactionStatus = Literal[
     "new", "open", "committing", "committed", "aborting", "aborted", "unknown", "preparing", "prepared"
@@ -103,10 +100,6 @@ class Transaction(TransactionRecords[S], Generic[S]):
     @property
     def settings(self) -> ProducerSettings:
         return self._producer.settings
-
-    @property
-    def tracing(self) -> Tracing | None:
-        return self._producer.tracing
 
     @property
     def closed(self) -> bool:

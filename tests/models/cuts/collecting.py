@@ -96,7 +96,7 @@ def collect_versions(world: World) -> Process:
     yield
     base = world.bundles[KEYED_BUNDLE].newest
     pinned = pinned_by(world, KEYED_BUNDLE, base.pins)
-    if pinned.keeps_all_versions and not world.breaks("versions-of-a-pending-cut-deleted"):
+    if pinned.keeps_all_versions:
         return
     kept = set() if world.breaks("pinned-version-deleted") else pinned.versions
     for number in [number for number in world.versions if number < newest and number not in kept]:

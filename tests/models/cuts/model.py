@@ -46,7 +46,6 @@ RULES = {
     "pinned-files-deleted": "I10: a pinned file is handed over before it is deleted",
     "pins-of-its-own-bundle-only": "I10: a pin keeps what its cut names in every bundle, since partitions move",
     "pinned-version-deleted": "I10: a pin keeps the version of a keyed partition that was placed",
-    "versions-of-a-pending-cut-deleted": "I10: while a cut is pending, no version goes",
     "handed-over-too-late": "I11: a pinned file is handed over first, and deleted then",
     "pinned-file-left-out": "I11: files go in ascending order, pinned ones too",
     "removal-ignores-pins": "I11: the files of a removed topic are handed over, too",

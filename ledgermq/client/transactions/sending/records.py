@@ -30,10 +30,12 @@ class TransactionRecords(Generic[S]):
     def _sending(self) -> Producer[S] | TransactionRecords[S]:
         """Return what takes the records. Raises if the transaction accepts no further ones."""
 
+    _producer: Producer[S]
+
     @property
-    @abstractmethod
     def tracing(self) -> Tracing | None:
         """Return the spans of the client, also before the transaction is open; None: it does not trace."""
+        return self._producer.tracing
 
     def send(
         self,
