@@ -7,6 +7,7 @@ path, which the source distribution has.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 _FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
@@ -15,8 +16,12 @@ NOTE = "\nPaths in parentheses are files of the source distribution.\n"
 
 def description_of(readme: str) -> str:
     """Return the page without relative links; code, and links that begin with a scheme, stay as they are."""
-    parts = _FENCED.split(readme)
-    return "".join(part if part.startswith("```") else _LINK.sub(_text_of, part) for part in parts) + NOTE
+    return outside_code(readme, lambda text: _LINK.sub(_text_of, text)) + NOTE
+
+
+def outside_code(page: str, changed: Callable[[str], str]) -> str:
+    """Return a page with its text changed, and its blocks of code as they are."""
+    return "".join(part if part.startswith("```") else changed(part) for part in _FENCED.split(page))
 
 
 def _text_of(link: re.Match[str]) -> str:

@@ -15,6 +15,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from infra.package_page import outside_code
+
 FRONT = {
     "README.md": "index.md",
     "docs/README.md": "all-pages.md",
@@ -25,7 +27,6 @@ FRONT = {
 }
 """Pages whose place on the site is not their place below docs/."""
 DECISIONS = "docs/decisions"
-_FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _ROW = re.compile(r"^\| (?P<section>[a-z]+) \| (?P<links>.*) \|$", re.MULTILINE)
 
@@ -70,9 +71,7 @@ def page_of(source: str, text: str, is_file: Callable[[str], bool]) -> Page:
             return shown
         return f"{mark}[{shown}]({posixpath.relpath(there, posixpath.dirname(place) or '.')}{hash_sign}{anchor})"
 
-    parts = _FENCED.split(text)
-    text = "".join(part if part.startswith("```") else _LINK.sub(moved, part) for part in parts)
-    return Page(place, text, tuple(files))
+    return Page(place, outside_code(text, lambda part: _LINK.sub(moved, part)), tuple(files))
 
 
 def navigation(all_pages: str) -> list[Section]:
