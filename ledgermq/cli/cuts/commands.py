@@ -105,7 +105,7 @@ async def drop(
 ) -> None:
     """Drop a cut. What only it needs is deleted in the background."""
     if not yes:
-        confirm(f"Drop cut {name}, so that nobody can read the cluster as it was then?")
+        confirm(f"Drop cut {name}, so that the cluster can no longer be read as it was then?")
     async with connected(target, timeout_s) as client:
         await client.cuts.drop(name)
     notes().print(f"Cut {name} is dropped; what only it needs is deleted within minutes.")
