@@ -65,8 +65,10 @@ class Tracing:
         self._parent = parent
         self._tracer = trace.get_tracer("ledgermq", version("ledgermq"), schema_url=SCHEMA_URL)
         self._budget = TokenBucket(TRACES_PER_S_MAX, self._now_s())
-        self._last: tuple[SpanContext, Pairs] | None = None
-        """The last context that records carried, with their headers."""
+        self._last: tuple[current.Context, Pairs | None] = current.Context(), None
+        """The last context in which a record was sent, and the headers that it carried. A context never changes, and is
+        the same object for all records of a loop.
+        """
 
     def _now_s(self) -> float:
         return self._now_us() / 1_000_000
@@ -78,17 +80,14 @@ class Tracing:
         """Return the headers of a record that is sent now; None: the current span is not of a recorded trace. Any
         thread may call this.
         """
-        span = trace.get_current_span()
-        if span is trace.INVALID_SPAN:
-            return None
-        found = span.get_span_context()
-        if not (found.is_valid and found.trace_flags & TraceFlags.SAMPLED):
-            return None
-        last = self._last  # the records of a loop mostly belong to one span
-        if last is not None and last[0] is found:
+        within = current.get_current()
+        last = self._last  # one read, because other threads write it
+        if last[0] is within:
             return last[1]
-        pairs = _own(found).headers
-        self._last = found, pairs
+        found = trace.get_current_span(within).get_span_context()
+        is_recorded = found.is_valid and found.trace_flags & TraceFlags.SAMPLED
+        pairs = _own(found).headers if is_recorded else None
+        self._last = within, pairs
         return pairs
 
     def send_span(

@@ -58,7 +58,13 @@ class TracedProducer(Producer[S]):
 
     def send(self, topic: str, value: Any, key: Any = None, headers: Any = None, *more: Any, **named: Any) -> Delivery:
         """See `ledgermq.Producer.send`."""
-        return super().send(topic, value, key, carrying(self._context, headers), *more, **named)
+        tracing = self._context.tracing
+        carried = None if tracing is None else tracing.carried()
+        if carried is not None:
+            headers = with_context(headers, carried)
+        if more or named:
+            return super().send(topic, value, key, headers, *more, **named)
+        return super().send(topic, value, key, headers)  # passing on what is empty costs 0.1 µs
 
     def send_many(
         self, topic: str, records: Iterable[Any] | AsyncIterable[Any], *, timeout: Any = None
