@@ -84,8 +84,12 @@ async def test_a_reply_to_a_request_that_a_kafka_client_has_forwarded_stays_in_i
 ) -> None:
     """A program in between copies requests from topic to topic with their headers, and knows nothing of traces."""
     with served(tmp_path, default_partitions=1) as node:
-        assert (bootstrap := node.kafka_address) is not None
-        async with ledgermq.connect(node.address, tracing=True) as asking, ledgermq.connect(node.address) as answering:
+        bootstrap = node.kafka_address
+        assert bootstrap is not None
+        async with (
+            ledgermq.connect(node.address, tracing=True) as asking,
+            ledgermq.connect(node.address) as answering,
+        ):
             for topic in ("in", "out"):
                 await answering.create_topic(topic, 1)
 
