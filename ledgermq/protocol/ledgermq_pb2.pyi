@@ -83,6 +83,7 @@ class CutStep(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CUT_PLACE: _ClassVar[CutStep]
     CUT_CONFIRM: _ClassVar[CutStep]
     CUT_RELEASE: _ClassVar[CutStep]
+    CUT_PIN: _ClassVar[CutStep]
 DURABLE: Acks
 RECEIVED: Acks
 STAY: GroupStep
@@ -126,6 +127,7 @@ CUT_HOLD: CutStep
 CUT_PLACE: CutStep
 CUT_CONFIRM: CutStep
 CUT_RELEASE: CutStep
+CUT_PIN: CutStep
 ITEMS_MAX_FIELD_NUMBER: _ClassVar[int]
 items_max: _descriptor.FieldDescriptor
 GUARD_FIELD_NUMBER: _ClassVar[int]
@@ -3089,16 +3091,18 @@ class ReadCutRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class ReadCutResponse(_message.Message):
-    __slots__ = ("batches", "next_offset", "end", "partitions")
+    __slots__ = ("batches", "next_offset", "end", "partitions", "start")
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
     batches: _containers.RepeatedCompositeFieldContainer[CutBatch]
     next_offset: int
     end: int
     partitions: int
-    def __init__(self, batches: _Optional[_Iterable[_Union[CutBatch, _Mapping]]] = ..., next_offset: _Optional[int] = ..., end: _Optional[int] = ..., partitions: _Optional[int] = ...) -> None: ...
+    start: int
+    def __init__(self, batches: _Optional[_Iterable[_Union[CutBatch, _Mapping]]] = ..., next_offset: _Optional[int] = ..., end: _Optional[int] = ..., partitions: _Optional[int] = ..., start: _Optional[int] = ...) -> None: ...
 
 class CutBatch(_message.Message):
     __slots__ = ("base_offset", "record_count", "crc", "data")
@@ -3123,16 +3127,18 @@ class HoldForCutRequest(_message.Message):
     def __init__(self, bundle: _Optional[int] = ..., cut: _Optional[int] = ..., step: _Optional[_Union[CutStep, str]] = ...) -> None: ...
 
 class HoldForCutResponse(_message.Message):
-    __slots__ = ("ok", "epoch", "slot", "versions")
+    __slots__ = ("ok", "epoch", "slot", "versions", "base")
     OK_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
     ok: bool
     epoch: int
     slot: int
     versions: _containers.RepeatedCompositeFieldContainer[PlacedVersion]
-    def __init__(self, ok: _Optional[bool] = ..., epoch: _Optional[int] = ..., slot: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[PlacedVersion, _Mapping]]] = ...) -> None: ...
+    base: int
+    def __init__(self, ok: _Optional[bool] = ..., epoch: _Optional[int] = ..., slot: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[PlacedVersion, _Mapping]]] = ..., base: _Optional[int] = ...) -> None: ...
 
 class PlacedVersion(_message.Message):
     __slots__ = ("topic_id", "partition", "version")

@@ -11,7 +11,15 @@ from typing import TypeVar
 import pytest
 
 import ledgermq
-from ledgermq.errors import CutExists, InvalidRequest, LedgerMQError, RetriableError, Unavailable, UnknownCut
+from ledgermq.errors import (
+    CutExists,
+    InvalidRequest,
+    LedgerMQError,
+    ResourceExhausted,
+    RetriableError,
+    Unavailable,
+    UnknownCut,
+)
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.bundle.committing.decision_hold import HOLD_S
 from ledgermq_broker.cluster import heartbeat
@@ -20,7 +28,7 @@ from ledgermq_broker.transactions.coordinating.term import Coordinating
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import read_cluster
-from ledgermq_ledger.cuts import names
+from ledgermq_ledger.cuts import names, pins
 from ledgermq_ledger.cuts.reading.root import open_named
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.keys import PartitionId
@@ -270,6 +278,55 @@ async def test_no_partition_begins_to_move_while_a_cut_is_pending(
         monkeypatch.setattr(Taking, "_pin", pin)
         await client.cuts.take("c")
     assert refused
+
+
+class CountingStore(PausableStore):
+    """Counts what is read of the segments of user bundles."""
+
+    segments_read = 0
+
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        if operation.startswith(("get", "head")) and any(what.startswith(keys.segments(each)) for each in (1, 2)):
+            self.segments_read += 1
+        return await super().run(operation, what, bytes_known, step)
+
+
+class CountingCluster(Cluster):
+    def view_of_store(self, address: str) -> ObjectStore:
+        view = self.views[address] = CountingStore(self.store)
+        return view
+
+    def segments_read(self) -> int:
+        return sum(view.segments_read for view in self.views.values() if isinstance(view, CountingStore))
+
+
+@in_cluster("a:1", "b:1", kind=CountingCluster)
+async def test_the_owner_pins_by_what_it_knows_however_long_the_tail_is(cluster: CountingCluster) -> None:
+    """Another process would read each segment of the tail before it could put a checkpoint."""
+    async with cluster.client() as client:
+        await client.create_topic("t", PARTITIONS)
+        for number in range(60):
+            await cluster.produce("t", number % PARTITIONS, b"x")
+        before = cluster.segments_read()
+        await client.cuts.take("c")
+        read = cluster.segments_read() - before
+        assert await read_cut(cluster, "c") == [[b"x"] * 15] * PARTITIONS
+    assert read <= 16, "fence checks look for the next slot; nothing else reads segments"
+
+
+@in_cluster("a:1")
+async def test_a_cut_beyond_the_bound_of_pins_is_refused_and_says_what_to_do(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pins, "PINS_MAX", 2)
+    async with cluster.client(timeout_s=2) as client:
+        await client.cuts.take("one")
+        await client.cuts.take("two")
+        with pytest.raises(ResourceExhausted, match="drop cuts that are no longer"):
+            await client.cuts.take("three")
+        await client.cuts.drop("one")
+    async with cluster.client() as client:
+        await client.cuts.take("three")
 
 
 @in_cluster("a:1", "b:1", kind=SlowCluster)

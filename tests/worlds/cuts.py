@@ -5,14 +5,13 @@ from __future__ import annotations
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cuts.cut import put_cut
-from ledgermq_ledger.cuts.pins import base_of, pin_move
+from ledgermq_ledger.cuts.pins import pin_for_cut
 from ledgermq_ledger.cuts.reading.root import open_at_cut
 from ledgermq_ledger.cuts.record import begun, cut_in, dropped, encode, key_of, taken
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import cuts as garbage_cuts
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.numbered import list_numbered
-from ledgermq_ledger.log.recovery import bring_into_force
 from ledgermq_ledger.topics.topic import METADATA
 from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from tests.worlds.ledgers import ledger_of
@@ -26,10 +25,8 @@ async def begin_cut(root: Root, name: str) -> tuple[int, dict[int, int]]:
     cut_id = await root.put_internal(METADATA, key_of(name), encode(record))
     bases = {}
     for bundle in range((await root.catalog()).bundles(root.cluster)):
-        await bring_into_force(
-            ledger_of(root.store, bundle, cluster=root.cluster, sources=root.sources), pin_move(cut_id)
-        )
-        bases[bundle] = base_of(await root.newest(bundle), cut_id)
+        ledger = ledger_of(root.store, bundle, cluster=root.cluster, sources=root.sources)
+        bases[bundle] = await pin_for_cut(ledger, cut_id)
     return cut_id, bases
 
 

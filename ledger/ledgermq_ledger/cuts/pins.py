@@ -2,16 +2,19 @@
 
 The checkpoint that first has the pin of a cut is the cut's *base* in its bundle. What it names was removable by no
 process before it, and each process that removes something by this checkpoint or a later one finds the pin there. So
-neither a clock nor a lock is needed. Pure.
+neither a clock nor a lock is needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from ledgermq.errors import ResourceExhausted
+from ledgermq.errors import ResourceExhausted, Unavailable
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.chains.checkpoint import Move
+from ledgermq_ledger.log.chains.checkpoint import Move, newest_checkpoint
+from ledgermq_ledger.log.fold import LedgerState
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.log.recovery import bring_into_force
 
 PINS_MAX = 1000
 """In one bundle."""
@@ -39,6 +42,19 @@ def pin_move(cut_id: int) -> Move:
         return True
 
     return move
+
+
+async def pin_for_cut(ledger: LedgerRef, cut_id: int, durable: LedgerState | None = None) -> int:
+    """Put a checkpoint with the pin of a cut, unless there is one; return the number of its base.
+
+    `durable`: the owner's fold; without it the ledger is recovered, which reads its tail. Raises ResourceExhausted at
+    the bound of pins, Unavailable, the store's errors.
+    """
+    await bring_into_force(ledger, pin_move(cut_id), durable)
+    base = base_of(await newest_checkpoint(ledger.store, ledger.bundle), cut_id)
+    if not base:
+        raise Unavailable(f"bundle {ledger.bundle}: the pin of cut {cut_id} was removed at once, so the cut is over")
+    return base
 
 
 def unpin_move(over: Collection[int]) -> Move:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from ledgermq.client.context import ClientContext
-from ledgermq.errors import InvalidRequest
+from ledgermq.errors import InvalidRequest, UnknownCut
 from ledgermq.protocol import ledgermq_pb2 as pb
 
 KEEP_S = 7 * 24 * 3600.0
@@ -128,7 +128,10 @@ class Cuts:
         """
         named = await self.show(name)
         request = pb.DropCutRequest(name=name, id=named.id)
-        answer = await self._connections.ask(lambda at: at.drop_cut(request), self._connections.deadline())
+        try:
+            answer = await self._connections.ask(lambda at: at.drop_cut(request), self._connections.deadline())
+        except UnknownCut:  # it was there: an earlier try has dropped it, and all of it is removed
+            return replace(named, state="dropped")
         return _described(answer.cut)
 
     async def files(self, name: str, topic: str) -> Sequence[CutPartition]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from functools import partial
 
 import pyarrow as pa
 
 from ledgermq.client.consuming.message import TABLE_SCHEMA, table_of
 from ledgermq.client.context import ClientContext
-from ledgermq.errors import ResourceExhausted
+from ledgermq.errors import ResourceExhausted, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.batches.batch_header import check_crc
 from ledgermq.protocol.batches.records import decode_batch
+
+NO_OFFSET = 2**62
+"""Above every offset: an answer has no records, but the number of partitions."""
 
 
 async def read_table(
@@ -33,28 +34,26 @@ async def read_table(
     return pa.concat_tables(tables)
 
 
-async def _read(request: pb.ReadCutRequest, line: BrokerApi) -> pb.ReadCutResponse:
-    return await line.read_cut(request)
-
-
 async def _rows(context: ClientContext, cut: str, topic: str, partitions: list[int] | None) -> AsyncIterator[pa.Table]:
-    connections = context.connections
-    partition, at = (partitions or [0])[0], 0
-    while True:
-        request, offset = pb.ReadCutRequest(name=cut, topic=topic, partition=partition), 0
+    count = (await _read(context, cut, topic, 0, NO_OFFSET)).partitions
+    wanted = range(count) if partitions is None else partitions
+    for partition in wanted:
+        if not 0 <= partition < count:
+            raise UnknownPartition(f"topic {topic!r} has partitions 0 to {count - 1} at cut {cut!r}, not {partition!r}")
+    for partition in wanted:
+        offset = 0
         while True:
-            request.offset = offset
-            found = await connections.ask(partial(_read, request), connections.deadline())
+            found = await _read(context, cut, topic, partition, offset)
             for batch in found.batches:
                 check_crc(batch.data, batch.crc)
-                rows, skip = decode_batch(batch.data), max(0, offset - batch.base_offset)
+                rows, skip = decode_batch(batch.data), max(0, max(offset, found.start) - batch.base_offset)
                 table = table_of(rows.slice(skip), topic, partition, batch.base_offset + skip)
                 yield pa.Table.from_batches([table])
             offset = found.next_offset
             if offset >= found.end:
                 break
-        at += 1
-        wanted = partitions if partitions is not None else range(found.partitions)
-        if at >= len(wanted):
-            return
-        partition = wanted[at]
+
+
+async def _read(context: ClientContext, cut: str, topic: str, partition: int, offset: int) -> pb.ReadCutResponse:
+    request = pb.ReadCutRequest(name=cut, topic=topic, partition=partition, offset=offset)
+    return await context.connections.ask(lambda at: at.read_cut(request), context.connections.deadline())

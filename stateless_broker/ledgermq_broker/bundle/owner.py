@@ -27,6 +27,7 @@ from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.bundle.shared.write_gate import for_producer
 from ledgermq_broker.bundle.untrimmed import check_parked, check_staged, why_parked
 from ledgermq_broker.logs import get_logger, logs_debug
+from ledgermq_ledger.cuts.pins import pin_for_cut
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.topics.retention import move_internal_log_starts
 from ledgermq_ledger.keys import PartitionId
@@ -247,6 +248,14 @@ class BundleOwner(Reads):
             ledger = self._context.ledger(self.bundle)
             await self._in_term(move_internal_log_starts(ledger, later, self._writer.durable))
             await self._in_term(view.look())
+
+    async def pin(self, cut_id: int) -> int:
+        """Pin a checkpoint for a cut, once; return its number, the base of the cut. It reads no segment.
+
+        Raises NotOwner, ResourceExhausted at the bound of pins, Unavailable, the store's errors.
+        """
+        self._check_term()
+        return await self._in_term(pin_for_cut(self._context.ledger(self.bundle), cut_id, self._writer.durable))
 
     def parked(self) -> list[str]:
         """Return, for each parked partition, what stands in the way and what to do."""

@@ -1,4 +1,4 @@
-"""What the owner of a bundle does for a cut: hold decisions, place a slot, confirm (design I2 to I5)."""
+"""What the owner of a bundle does for a cut: pin, hold decisions, place a slot, confirm (design I2 to I5, I8)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,12 @@ class Holding:
         self._quiet = quiet
 
     async def hold_for_cut(self, request: pb.HoldForCutRequest) -> pb.HoldForCutResponse:
-        """Do one step. Raises NotOwner, Unavailable, InvalidRequest, the store's errors."""
+        """Do one step. Raises NotOwner, Unavailable, InvalidRequest, ResourceExhausted (too many pins), the store's
+        errors.
+        """
         owner = await self._ownership.owner(request.bundle)
+        if request.step == pb.CUT_PIN:
+            return pb.HoldForCutResponse(ok=True, epoch=owner.epoch, base=await owner.pin(request.cut))
         if request.step == pb.CUT_RELEASE:
             owner.hold.end(request.cut)
             return pb.HoldForCutResponse(ok=True, epoch=owner.epoch)

@@ -122,9 +122,10 @@ class CutPath:
             key = PartitionId(topic.id, request.partition)
             reader = (await self._ledger(at, topic.bundles[request.partition])).reader
             end = reader.end(key)
-            offset = max(request.offset, reader.log_start(key))
+            start = reader.log_start(key)
+            offset = max(request.offset, start)
             batches = await reader.read(key, offset, READ_BYTES, topic) if offset < end else []
-        answer = pb.ReadCutResponse(end=end, next_offset=end, partitions=topic.partitions)
+        answer = pb.ReadCutResponse(start=start, end=end, next_offset=end, partitions=topic.partitions)
         for batch in batches:
             answer.batches.add(
                 base_offset=batch.base_offset, record_count=batch.record_count, crc=batch.crc, data=bytes(batch.data)

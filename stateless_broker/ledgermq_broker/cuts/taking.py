@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ledgermq.errors import DataDamaged, LedgerMQError, Unavailable
+from ledgermq.errors import LedgerMQError, ResourceExhausted, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.cluster.heartbeat import PINS
 from ledgermq_broker.internal.bundle_calls import BundleCalls
@@ -20,11 +20,8 @@ from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_ledger import keys
 from ledgermq_ledger.cuts.cut import put_cut
-from ledgermq_ledger.cuts.pins import base_of, pin_move
 from ledgermq_ledger.cuts.record import abandoned, begun, cut_in, encode, key_of, taken
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
-from ledgermq_ledger.log.recovery import bring_into_force
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.topics.catalog import Catalog
 
@@ -126,17 +123,9 @@ class Taking:
             log.info("cut not abandoned yet", cut=record.name, error=str(error))
 
     async def _pin(self, cut: int, bundles: Sequence[int]) -> dict[int, int]:
-        """Pin a checkpoint of each bundle, and return their numbers: the bases."""
-
-        async def pin(bundle: int) -> int:
-            ledger = self._compaction.unindexed(bundle)
-            await bring_into_force(ledger, pin_move(cut))
-            base = base_of(await newest_checkpoint(ledger.store, bundle), cut)
-            if not base:
-                raise DataDamaged(f"bundle {bundle}: the pin of cut {cut} is not in its newest checkpoint")
-            return base
-
-        return dict(zip(bundles, await asyncio.gather(*map(pin, bundles)), strict=True))
+        """Have each owner pin a checkpoint of its bundle; return their numbers: the bases."""
+        answers = await asyncio.gather(*(self._step(cut, bundle, pb.CUT_PIN) for bundle in bundles))
+        return {bundle: answer.base for bundle, answer in zip(bundles, answers, strict=True)}
 
     async def _place_all(self, cut: int, bundles: Sequence[int]) -> Places:
         places = Places()
@@ -162,6 +151,8 @@ class Taking:
         request = pb.HoldForCutRequest(bundle=bundle, cut=cut, step=step)
         try:
             return await self._calls.at(bundle, lambda broker: broker.hold_for_cut(request))
+        except ResourceExhausted:  # the bound of pins, among others
+            raise
         except LedgerMQError as error:
             raise Broken(
                 f"the owner of bundle {bundle} cannot take part in the cut: {error.message}", retry_after_ms=1000

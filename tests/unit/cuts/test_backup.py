@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 import pytest
 
 from ledgermq.errors import DataDamaged, InvalidRequest
@@ -11,12 +14,16 @@ from ledgermq_ledger.cuts.reading.root import open_at_cut
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
 from tests.unit.cuts.test_pins import VALUES, a_cut_with_a_life_after_it
 from tests.virtual_time import virtual, virtual_sources
 from tests.worlds.reading import opened_ledger, read_to_end
 from tests.worlds.roots import Root, read_parquet_rows
 from tests.worlds.set_tables import a_root
+
+T = TypeVar("T")
 
 
 async def copied(root: Root, cut: int, store: MemoryStore | None = None) -> MemoryStore:
@@ -54,6 +61,51 @@ async def test_a_copy_that_was_broken_off_is_continued() -> None:
             await part.put(key, await whole.get(key))
     await copied(root, cut, part)
     assert [info.key async for info in part.list("")] == listed
+
+
+class Died(Exception):
+    pass
+
+
+class DyingStore(StoreWrapper):
+    """The process dies at operation number `left` on this store, before or after its effect."""
+
+    def __init__(self, inner: ObjectStore, left: int, *, has_effect: bool) -> None:
+        super().__init__(inner)
+        self.left = left
+        self._has_effect = has_effect
+
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        self.left -= 1
+        if self.left < 0 and not (self.left == -1 and self._has_effect):
+            raise Died
+        done = await step()
+        if self.left < 0:
+            raise Died
+        return done
+
+
+@pytest.mark.parametrize("has_effect", [False, True])
+@virtual
+async def test_a_copy_that_dies_at_any_operation_is_no_cluster_and_is_continued(has_effect: bool) -> None:
+    root = await a_root(has_table=False)
+    at = await open_at_cut(root.store, root.cluster, await a_cut_with_a_life_after_it(root))
+    whole = MemoryStore("whole", virtual_sources(5))
+    await copy_cut(at, whole)
+    listed = {info.key: await whole.get(info.key) async for info in whole.list("")}
+    operation, is_whole = 0, False
+    while not is_whole:
+        target = MemoryStore(f"copy {operation}", virtual_sources(6))
+        try:
+            await copy_cut(at, DyingStore(target, operation, has_effect=has_effect))
+            is_whole = True
+        except* Died:
+            is_cluster = [info.key async for info in target.list(keys.CLUSTER)]
+            assert not is_cluster or len([info async for info in target.list("")]) == len(listed)
+            await copy_cut(at, target)
+        assert {info.key: await target.get(info.key) async for info in target.list("")} == listed
+        operation += 1
+    assert operation > len(listed), "each object is at least one operation"
 
 
 @virtual
