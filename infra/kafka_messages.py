@@ -45,7 +45,7 @@ APIS = (
     *("IncrementalAlterConfigs", "AlterConfigs", "DeleteRecords", "AddPartitionsToTxn", "AddOffsetsToTxn"),
     *("TxnOffsetCommit", "EndTxn", "DescribeTransactions", "ListTransactions"),
     *("DescribeLogDirs", "DescribeAcls", "CreateAcls", "DeleteAcls", "DescribeClientQuotas", "AlterClientQuotas"),
-    *("DescribeUserScramCredentials",),
+    *("DescribeUserScramCredentials", "AlterUserScramCredentials"),
     *("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
 )
 """What the broker serves; add a name, then `--definitions`."""

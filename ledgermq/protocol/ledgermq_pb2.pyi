@@ -2338,6 +2338,70 @@ class TokenInfo(_message.Message):
     created_by: str
     def __init__(self, token_id: _Optional[str] = ..., user: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., created_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
 
+class ScramName(_message.Message):
+    __slots__ = ("user", "mechanism")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    MECHANISM_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    mechanism: str
+    def __init__(self, user: _Optional[str] = ..., mechanism: _Optional[str] = ...) -> None: ...
+
+class ScramCredential(_message.Message):
+    __slots__ = ("name", "salt", "iterations", "stored_key", "server_key")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    STORED_KEY_FIELD_NUMBER: _ClassVar[int]
+    SERVER_KEY_FIELD_NUMBER: _ClassVar[int]
+    name: ScramName
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+    def __init__(self, name: _Optional[_Union[ScramName, _Mapping]] = ..., salt: _Optional[bytes] = ..., iterations: _Optional[int] = ..., stored_key: _Optional[bytes] = ..., server_key: _Optional[bytes] = ...) -> None: ...
+
+class ChangeScramRequest(_message.Message):
+    __slots__ = ("set", "unset", "nonce", "forwarded", "created_by")
+    SET_FIELD_NUMBER: _ClassVar[int]
+    UNSET_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    set: _containers.RepeatedCompositeFieldContainer[ScramCredential]
+    unset: _containers.RepeatedCompositeFieldContainer[ScramName]
+    nonce: bytes
+    forwarded: bool
+    created_by: str
+    def __init__(self, set: _Optional[_Iterable[_Union[ScramCredential, _Mapping]]] = ..., unset: _Optional[_Iterable[_Union[ScramName, _Mapping]]] = ..., nonce: _Optional[bytes] = ..., forwarded: _Optional[bool] = ..., created_by: _Optional[str] = ...) -> None: ...
+
+class ChangeScramResponse(_message.Message):
+    __slots__ = ("absent",)
+    ABSENT_FIELD_NUMBER: _ClassVar[int]
+    absent: _containers.RepeatedCompositeFieldContainer[ScramName]
+    def __init__(self, absent: _Optional[_Iterable[_Union[ScramName, _Mapping]]] = ...) -> None: ...
+
+class ListScramRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListScramResponse(_message.Message):
+    __slots__ = ("credentials",)
+    CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
+    credentials: _containers.RepeatedCompositeFieldContainer[ScramInfo]
+    def __init__(self, credentials: _Optional[_Iterable[_Union[ScramInfo, _Mapping]]] = ...) -> None: ...
+
+class ScramInfo(_message.Message):
+    __slots__ = ("name", "iterations", "created_ms", "created_by")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    name: ScramName
+    iterations: int
+    created_ms: int
+    created_by: str
+    def __init__(self, name: _Optional[_Union[ScramName, _Mapping]] = ..., iterations: _Optional[int] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
+
 class ConfirmRulesRequest(_message.Message):
     __slots__ = ("offset",)
     OFFSET_FIELD_NUMBER: _ClassVar[int]

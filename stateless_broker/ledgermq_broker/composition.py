@@ -19,6 +19,7 @@ from ledgermq_broker.access.identity.broker_identity import BrokerCredentials, B
 from ledgermq_broker.access.quota_counts import QuotaCounts
 from ledgermq_broker.access.quota_path import QuotaPath
 from ledgermq_broker.access.rule_path import RulePath
+from ledgermq_broker.access.scram_path import ScramPath
 from ledgermq_broker.admission.fair_window import FairWindow
 from ledgermq_broker.backlogs.counts import BacklogCounts
 from ledgermq_broker.backlogs.quotas import Backlogs
@@ -234,19 +235,18 @@ class Composition:
             self.context.sources,
             self.membership.me.session,
         )
+        sources = self.context.sources
         quota_path = QuotaPath(
-            at_controller,
-            self.metadata,
-            rule_path.put,
-            self.context.sources,
-            self.rules.usages,
-            self._tables_used_by,
+            at_controller, self.metadata, rule_path.put, sources, self.rules.usages, self._tables_used_by
         )
+        scram_path = ScramPath(at_controller, self.metadata, rule_path.put, self.rules, sources)
         ledger = self.context.ledger(keys.METADATA_BUNDLE)
         cluster_path = ClusterPath(ledger, self.version, self.membership, self.directory, self.ownership)
         schema_path = SchemaPath(self.controller, at_controller, self.metadata, self.context.sources, run_blocking)
         cut_path = self._new_cut_path(at_controller, run_blocking)
-        return service_of(parts, cluster_path, self._fetch_path, rule_path, quota_path, schema_path, cut_path)
+        return service_of(
+            parts, cluster_path, self._fetch_path, rule_path, quota_path, scram_path, schema_path, cut_path
+        )
 
     def _new_cut_path(self, at_controller: AtController, run_blocking: RunBlocking) -> CutPath:
         compaction = self.context.compaction

@@ -140,6 +140,8 @@ SAMPLES: dict[str, Sample] = {
     ),
     "revoke_token": Sample(lambda: pb.RevokeTokenRequest(token_id="0123456789ac"), ("cluster",)),
     "list_tokens": Sample(pb.ListTokensRequest, ("cluster",)),
+    "change_scram": Sample(pb.ChangeScramRequest, ("cluster",)),
+    "list_scram": Sample(pb.ListScramRequest, ("cluster",)),
     "confirm_rules": Sample(pb.ConfirmRulesRequest, FROM_A_BROKER),
     "change_quota": Sample(
         lambda: pb.ChangeQuotaRequest(principal="user:carol", set={"bytes_in": 10**9}), ("cluster",)
@@ -278,6 +280,7 @@ def _forwarded() -> list[tuple[str, Any]]:
         "change_rules": pb.ChangeRulesRequest(forwarded=True),
         "create_token": pb.CreateTokenRequest(forwarded=True),
         "revoke_token": pb.RevokeTokenRequest(forwarded=True),
+        "change_scram": pb.ChangeScramRequest(forwarded=True),
         "change_quota": pb.ChangeQuotaRequest(forwarded=True),
         "add_bundles": pb.AddBundlesRequest(bundles=9, forwarded=True),
         "move_partition": pb.MovePartitionRequest(topic=TOPIC, bundle=1, forwarded=True),

@@ -107,7 +107,7 @@ async def test_without_a_token_nothing_is_served_but_versions_and_sasl(cluster: 
     with ends():
         await client.metadata()
     client = cluster.connect("a:1")
-    answer = await client.call(SASL_HANDSHAKE, 1, sh.SaslHandshakeRequest("SCRAM-SHA-256"))
+    answer = await client.call(SASL_HANDSHAKE, 1, sh.SaslHandshakeRequest("GSSAPI"))
     assert (answer.error_code, answer.mechanisms) == (Code.UNSUPPORTED_SASL_MECHANISM, list(MECHANISMS))
     assert (await prove(client, plain((await token(cluster, "ann")).text))).error_code == Code.NONE  # it may choose
 

@@ -149,7 +149,7 @@ async def test_only_who_may_change_quotas_sees_them_and_they_bind(cluster: Kafka
 
 
 @in_kafka_cluster("a:1")
-async def test_no_user_has_credentials_of_scram(cluster: KafkaCluster) -> None:
+async def test_tools_that_show_quotas_ask_for_passwords_too(cluster: KafkaCluster) -> None:
     client = cluster.connect("a:1")
 
     async def asked(*users: str) -> Any:

@@ -13,7 +13,8 @@ from ledgermq_broker.kafka.handlers.security.bindings import ALLOW, Acl, acls_of
 from ledgermq_broker.kafka.wire.frames import FrameBuffer, read_head, request_frame
 from ledgermq_broker.kafka.wire.messages import Api, Message, api_of, read_whole, written
 from ledgermq_broker.kafka.wire.primitives import Reader
-from ledgermq_broker.kafka.wire.sasl import MECHANISMS, PLAIN, claim
+from ledgermq_broker.kafka.wire.sasl import PLAIN, TOKENS, claim
+from ledgermq_broker.kafka.wire.scram import SCRAM, Exchange, Keys
 from tests.fuzz.surface import Surface, Untyped
 from tests.unit.kafka.drawn_messages import every_message, message
 
@@ -123,7 +124,7 @@ def sasl_seeds() -> list[bytes]:
     ]
     return [
         bytes([number]) + text
-        for number, mechanism in enumerate(MECHANISMS)
+        for number, mechanism in enumerate(TOKENS)
         for text in (plain + bearer if mechanism == PLAIN else bearer + plain)
     ]
 
@@ -133,13 +134,48 @@ def check_sasl(data: bytes) -> None:
     if not data:
         return
     try:
-        found = claim(MECHANISMS[data[0] % len(MECHANISMS)], data[1:])
+        found = claim(TOKENS[data[0] % len(TOKENS)], data[1:])
     except Unauthenticated as error:
         if len(error.message) > 200:
             raise Untyped("a refusal repeats what was sent") from None
         raise
     if not found.token or not (found.token.isascii() and found.token.isprintable()):
         raise Untyped(f"{found} is no claim")
+
+
+def scram_seeds() -> list[bytes]:
+    """The mechanism in a byte, then the client's first and final message with a NUL between."""
+    firsts = [
+        b"n,,n=ann,r=abc",
+        b"y,,n=a=2Cb,r=abc",
+        b"n,a=ann,n=ann,r=abc,tokenauth=true",
+        b"p=tls-unique,,n=ann,r=abc",
+    ]
+    finals = [
+        b"c=biws,r=abcserver,p=AAAA",
+        b"c=eSws,r=abcserver,x=y,p=" + b"A" * 43 + b"=",
+        b"c=biws,r=abc,p=AAAA",
+        b"c=,p=",
+    ]
+    return [bytes([number]) + first + b"\0" + final for number in range(2) for first in firsts for final in finals]
+
+
+def check_scram(data: bytes) -> None:
+    """Nobody proves a password by chance, and a refusal is short and shows no key."""
+    if not data:
+        return
+    mechanism = SCRAM[data[0] % 2]
+    first, _, final = data[1:].partition(b"\0")
+    exchange = Exchange(mechanism, lambda user: Keys(b"s" * 16, 4096, b"k" * 32, b"k" * 32), "server")
+    try:
+        challenge = exchange.first(first)
+        if not exchange.user or b"server" not in challenge:
+            raise Untyped(f"{challenge!r} challenges nobody")
+        raise Untyped(f"{exchange.final(final)!r} was proved by chance")
+    except Unauthenticated as error:
+        if len(error.message) > 1000:
+            raise Untyped("a refusal repeats what was sent") from None
+        raise
 
 
 def acl_seeds() -> list[bytes]:
@@ -169,6 +205,7 @@ def surfaces() -> list[Surface]:
     return [
         Surface("kafka-frames", frame_seeds(), check_frames, weight=2),
         Surface("kafka-sasl", sasl_seeds(), check_sasl),
+        Surface("kafka-scram", scram_seeds(), check_scram),
         Surface("kafka-acls", acl_seeds(), check_acl),
         Surface("kafka-messages", message_seeds(), check_message, spoil_message, weight=3),
     ]

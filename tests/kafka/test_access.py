@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.naming.tokens import draw_token
@@ -157,7 +159,7 @@ def test_kafka_acls_of_java(guarded: Guarded) -> None:
 
 
 def test_acls_of_librdkafka(guarded: Guarded) -> None:
-    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka import KafkaError
     from confluent_kafka.admin import (
         AclBinding,
         AclBindingFilter,
@@ -275,3 +277,107 @@ def test_quotas_of_java(guarded: Guarded) -> None:
     assert "consumer_byte_rate=2000000.0" in said
     own = (*guarded.java("ann"), "--entity-type", "users", "--entity-name", "ann")
     assert "ClusterAuthorizationException" in tool(CONFIGS, *own, "--describe", status=1)
+
+
+# Passwords
+
+SCRAM_JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="{user}" password="{password}";'
+
+
+def _scram(guarded: Guarded, user: str, mechanism: str, password: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings of librdkafka, and of the clients written in Python."""
+    librdkafka = guarded.librdkafka("ann") | {
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": password,
+    }
+    python = guarded.python("ann") | {
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": user,
+        "sasl_plain_password": password,
+    }
+    return librdkafka, python
+
+
+def _topics_of_librdkafka(config: dict[str, Any]) -> set[str] | str:
+    """What a client may see, or why it is refused."""
+    from confluent_kafka.admin import AdminClient
+
+    errors: list[Any] = []
+    admin = AdminClient({**config, "error_cb": errors.append})
+    until_s = time.monotonic() + DEADLINE_S
+    while time.monotonic() < until_s and not errors:
+        try:
+            return set(admin.list_topics(timeout=2).topics)
+        except KafkaException:
+            admin.poll(0.1)
+    return str(errors[0].str())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_kafka_configs_sets_passwords_that_clients_prove(guarded: Guarded) -> None:
+    from aiokafka import AIOKafkaProducer
+    from aiokafka.errors import KafkaError as AioError
+    from kafka import KafkaAdminClient as PythonAdmin
+    from kafka.errors import KafkaError as PythonError
+
+    at, root = ("--entity-type", "users", "--entity-name", "eve"), guarded.java("root")
+    passwords = {"SCRAM-SHA-256": "pass-word,1", "SCRAM-SHA-512": "other=word"}
+    for mechanism, password in passwords.items():
+        said = await asyncio.to_thread(
+            tool, CONFIGS, *root, *at, "--alter", "--add-config", f"{mechanism}=[iterations=8192,password={password}]"
+        )
+        assert "Completed updating" in said
+        for given in (password, f"{password}x"):
+            librdkafka, python = _scram(guarded, "eve", mechanism, given)
+            found = await asyncio.to_thread(_topics_of_librdkafka, librdkafka)
+            if given == password:
+                assert found == set()
+                async with AIOKafkaProducer(**python):
+                    pass
+                assert await asyncio.to_thread(lambda kept=python: PythonAdmin(**kept).list_topics()) == []
+                continue
+            assert "the token or password is wrong" in found
+            refused = AIOKafkaProducer(**python)
+            with pytest.raises(AioError):
+                await refused.start()
+            await refused.stop()
+            with pytest.raises(PythonError):
+                await asyncio.to_thread(lambda kept=python: PythonAdmin(**kept))
+    said = await asyncio.to_thread(tool, CONFIGS, *root, *at, "--describe")
+    assert "SCRAM-SHA-256=iterations=8192, SCRAM-SHA-512=iterations=8192" in said
+    config = guarded.folder / "eve.properties"
+    jaas = SCRAM_JAAS.format(user="eve", password=passwords["SCRAM-SHA-512"])
+    config.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config={jaas}\n")
+    own = ("--bootstrap-server", guarded.address, "--command-config", str(config))
+    assert await asyncio.to_thread(tool, "TopicCommand", *own, "--list") == ""
+    said = await asyncio.to_thread(tool, CONFIGS, *own, *at, "--describe", status=1)
+    assert "ClusterAuthorizationException" in said
+    await asyncio.to_thread(tool, CONFIGS, *root, *at, "--alter", "--delete-config", "SCRAM-SHA-256")
+    found = await asyncio.to_thread(
+        _topics_of_librdkafka, _scram(guarded, "eve", "SCRAM-SHA-256", passwords["SCRAM-SHA-256"])[0]
+    )
+    assert "the token or password is wrong" in found
+
+
+def test_librdkafka_sets_and_shows_passwords(guarded: Guarded) -> None:
+    from confluent_kafka.admin import (
+        AdminClient,
+        ScramCredentialInfo,
+        ScramMechanism,
+        UserScramCredentialDeletion,
+        UserScramCredentialUpsertion,
+    )
+
+    admin = AdminClient(guarded.librdkafka("root"))
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    upsertion = UserScramCredentialUpsertion("mia", info, b"a long password")
+    assert admin.alter_user_scram_credentials([upsertion])["mia"].result(DEADLINE_S) is None
+    [shown] = admin.describe_user_scram_credentials(["mia"])["mia"].result(DEADLINE_S).scram_credential_infos
+    assert (shown.mechanism, shown.iterations) == (ScramMechanism.SCRAM_SHA_512, 4096)
+    assert _topics_of_librdkafka(_scram(guarded, "mia", "SCRAM-SHA-512", "a long password")[0]) == set()
+    deletion = UserScramCredentialDeletion("mia", ScramMechanism.SCRAM_SHA_512)
+    assert admin.alter_user_scram_credentials([deletion])["mia"].result(DEADLINE_S) is None
+    with pytest.raises(KafkaException, match="no SCRAM-SHA-512 credential"):
+        admin.alter_user_scram_credentials([deletion])["mia"].result(DEADLINE_S)

@@ -168,7 +168,7 @@ def test_librdkafka_with_a_token_that_does_not_count(secured: Secured, which: st
     while not errors and time.monotonic() < until_s:
         admin.poll(0.1)
     assert errors[0].code() == KafkaError._AUTHENTICATION
-    assert "authentication failed: the token is wrong, has expired or was revoked" in errors[0].str()
+    assert "authentication failed: the token or password is wrong, has expired or was revoked" in errors[0].str()
 
 
 @pytest.mark.slow

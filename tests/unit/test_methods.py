@@ -181,7 +181,7 @@ def test_what_clients_must_not_call_and_what_no_quota_refuses() -> None:
     }
     assert {method.name for method in METHODS if method.is_never_refused} == {
         *("GroupHeartbeat", "ShareAnswer", "EndTransaction", "ChangeRules", "ListRules", "RevokeToken", "ChangeQuota"),
-        *("AddToTransaction", "FindTransactionCoordinator"),
+        *("AddToTransaction", "FindTransactionCoordinator", "ChangeScram"),
         *("FindCoordinator", "JoinClassicGroup", "SyncClassicGroup", "ClassicHeartbeat", "LeaveClassicGroup"),
         *("ListQuotas", "DrainBroker", "AddBundles", "MovePartition", "ListLoads", "DropCut"),
         "DescribeBroker",

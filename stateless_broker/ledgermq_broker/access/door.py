@@ -4,6 +4,7 @@
     Bearer lmq_…                      user:NAME, of a static token
     Bearer, another text              jwt:SUBJECT, of a token that the identity provider signed
     LedgerMQ-Broker …                 a broker of this cluster
+    a password, proved by SCRAM       user:NAME; only the Kafka port hands such a proof in, no call carries one
     none, and a client certificate    cert:NAME, the first name in the certificate
 
 A credential that is given decides, and must count; a certificate counts only without one. A caller
@@ -29,13 +30,17 @@ from ledgermq_broker.access.identity.broker_identity import SCHEME, BrokerProofs
 from ledgermq_broker.access.permissions import Permissions
 from ledgermq_broker.access.quota_counts import QuotaCounts
 from ledgermq_broker.access.state.quotas import ANONYMOUS
-from ledgermq_broker.access.state.rules import Principal
+from ledgermq_broker.access.state.rules import Principal, ScramProof
+from ledgermq_broker.access.state.scram import ScramName, StoredScram, decoy
 from ledgermq_broker.access.state.usage import Account, OpenTransaction
 from ledgermq_broker.access.wrappers.authorized import AuthorizedService
 from ledgermq_broker.access.wrappers.throttled import ThrottledService
 
 ADMITTED_MAX = 10_000
 """Callers that are remembered; the one that was not used for longest is forgotten first."""
+
+
+Credential = str | ScramProof
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +74,26 @@ class Door:
         self._sources = sources
         self._counts = counts
         self._is_open = is_open
-        self._admitted: OrderedDict[tuple[str, str, str], Admitted] = OrderedDict()
+        self._secret = b""
+        self._admitted: OrderedDict[tuple[Credential, str, str], Admitted] = OrderedDict()
 
     @property
     def closed(self) -> bool:
         """Return whether callers have to prove who they are."""
         return self._in_force.enforced
 
-    async def admit(self, credential: str, certified: Sequence[str] = (), client_id: str = "") -> Admitted:
+    async def admit(self, credential: Credential, certified: Sequence[str] = (), client_id: str = "") -> Admitted:
         """Return the API for a caller.
 
-        `credential`: what the call carries, "" for none. `certified`: the names in the caller's
-        certificate, which the transport has verified. `client_id`: "" for none. Raises Unauthenticated,
-        Unavailable, InvalidConfig for a client id that is none.
+        `credential`: what the call carries, "" for none, or what the caller has proved. `certified`: the names in
+        the caller's certificate, which the transport has verified. `client_id`: "" for none. Raises
+        Unauthenticated, Unavailable, InvalidConfig for a client id that is none.
         """
         if self._in_force.enforced:
             key = (credential, "" if credential else next(iter(certified), ""), client_id)
         else:
-            key = (credential if credential.startswith(SCHEME) else "", "", client_id)
+            is_broker = isinstance(credential, str) and credential.startswith(SCHEME)
+            key = (credential if is_broker else "", "", client_id)
         found = self._admitted.get(key)
         if found is not None and not self._is_over(found.principal):
             self._admitted.move_to_end(key)
@@ -109,14 +116,29 @@ class Door:
             api = AuthorizedService(for_one_call, Permissions(principal, self._in_force, self._sources))
         return Admitted(api, principal, account)
 
-    async def _proven(self, credential: str, certified: str) -> Principal:
+    def scram(self, user: str, mechanism: str) -> StoredScram:
+        """Return what proves the password of a user; for a user without one, keys that nothing proves: callers do not
+        learn which users there are. Raises Unavailable.
+        """
+        if self._in_force.enforced:
+            self._in_force.check_fresh()  # otherwise a password that was just set would seem to be wrong
+        name = ScramName(user, mechanism)
+        if not self._secret:
+            self._secret = self._sources.new_id()
+        return self._in_force.rules.scram.get(name) or decoy(name, self._secret)
+
+    def refused(self, why: str) -> None:
+        """Note a caller that failed to prove who it is."""
+        audit(UNKNOWN, "admission", "", allowed=False, why=why)
+
+    async def _proven(self, credential: Credential, certified: str) -> Principal:
         try:
             return await self._principal(credential, certified)
         except Unauthenticated as error:
-            audit(UNKNOWN, "admission", "", allowed=False, why=error.message)
+            self.refused(error.message)
             raise
 
-    async def _unproven(self, credential: str) -> Principal:
+    async def _unproven(self, credential: Credential) -> Principal:
         """Return the principal of a caller that need not prove anything. A broker does, in order not to be
         bound by quotas.
         """
@@ -137,7 +159,9 @@ class Door:
             return True
         return False
 
-    async def _principal(self, credential: str, certified: str) -> Principal:
+    async def _principal(self, credential: Credential, certified: str) -> Principal:
+        if isinstance(credential, ScramProof):
+            return self._of_password(credential)
         if len(credential) > CREDENTIAL_CHARS_MAX:
             raise Unauthenticated(f"the credential has more than {CREDENTIAL_CHARS_MAX} characters")
         if credential.startswith(SCHEME):
@@ -153,6 +177,13 @@ class Door:
             "this cluster serves no callers without credentials: give a token (`token`, `token_file`, or the variable"
             " LEDGERMQ_TOKEN), or a client certificate"
         )
+
+    def _of_password(self, proof: ScramProof) -> Principal:
+        self._in_force.check_fresh()
+        stored = self._in_force.rules.proven(proof)
+        if stored is None:
+            raise Unauthenticated(f"the password of user:{proof.user} was changed or removed: prove the new one")
+        return stored.principal
 
     def _of_token(self, token: str) -> Principal:
         if self._in_force.signed is not None and token.count(".") == 2:

@@ -91,7 +91,7 @@ class RulesInForce:
 
     def _decide(self, held: RuleSet) -> None:
         self.undecided = False
-        self.enforced = bool(held.rules or held.tokens or held.unreadable)
+        self.enforced = bool(held.rules or held.tokens or held.scram or held.unreadable)
         if self.enforced:
             log.warning(
                 "access rules are enforced, because the root holds some; security = open serves every caller",
@@ -161,6 +161,8 @@ class RulesInForce:
             raise Unauthenticated(f"the credential of {principal.name} has expired: get a new one")
         if principal.token_id and principal.token_id not in self.rules.tokens:
             raise Unauthenticated(f"token {principal.token_id} of {principal.name} was revoked: get a new one")
+        if principal.scram is not None and self.rules.proven(principal.scram) is None:
+            raise Unauthenticated(f"the password of {principal.name} was changed or removed: prove the new one")
         if principal.signing_key:
             if self.signed is None:
                 raise Unauthenticated("this broker accepts no tokens of an identity provider")

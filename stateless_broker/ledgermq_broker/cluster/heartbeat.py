@@ -48,6 +48,8 @@ KAFKA_TRANSACTIONS = "transactions of the Kafka protocol"
 """Reads what these store besides our own transactions, and counts what a bundle has staged of one."""
 KAFKA_RENEWALS = "transactions of the Kafka protocol with an epoch each"
 """Keeps the epoch with which a producer goes on after a transaction. Earlier releases lose it, and fence it."""
+SCRAM = "passwords by SCRAM"
+"""Takes them on the Kafka port. Earlier releases refuse clients that offer one."""
 TABLES = "tables of topics"
 """Deletes no file that a version of a topic's table names, and keeps these tables."""
 SCHEMAS = "schemas"
@@ -66,6 +68,7 @@ COMMON = (
     KAFKA_MEMBERS,
     KAFKA_TRANSACTIONS,
     KAFKA_RENEWALS,
+    SCRAM,
     TABLES,
     SCHEMAS,
     PINS,

@@ -320,7 +320,7 @@ class Connection:
             return cast(Message, self._identity.handshake(message.mechanism))
         if api is SASL_AUTHENTICATE:
             answer = await self._identity.authenticate(bytes(message.auth_bytes), client_id_of(request.head.client_id))
-            if not answer.error_code:
+            if not answer.error_code and not self._identity.is_between:
                 await self._become(request)
             return cast(Message, answer)
         caller = await self._admitted(request)

@@ -196,9 +196,19 @@ beside them, or expect offsets of control records, which there are none of here.
   signed token of the identity provider, or one of ours. Without TLS, tokens are taken from programs
   on the broker's own machine only. A wrong token gets `SASL_AUTHENTICATION_FAILED`, and the audit
   log says why. A connection ends when its token expires or is revoked; a client that authenticates
-  again before (KIP-368) keeps it. SCRAM, GSSAPI and delegation tokens are not offered. With
+  again before (KIP-368) keeps it. GSSAPI and delegation tokens are not offered. With
   `security = open`, any token is taken, as on the other port. A producer id belongs to the
   principal that used it first.
+- **Passwords.** `SCRAM-SHA-256` and `SCRAM-SHA-512` prove a password without sending it. A program
+  that may change the cluster sets one with Kafka's own tool, `kafka-configs --alter --entity-type
+  users --entity-name ann --add-config 'SCRAM-SHA-512=[password=…]'`, and `--delete-config` removes
+  it. It is in force at every broker when the command returns. The principal is `user:ann`, as with a
+  token of that user, but without groups. Brokers store what proves the password (RFC 5802), never
+  the password. Draw a long one: a reader of the bucket may try short ones. A password has 4,096
+  to 16,384 iterations. As with a token that is revoked, connections that a former password proved
+  end. Our own clients take tokens only. Without TLS these mechanisms are offered to programs on the
+  broker's own machine only, as the others are. With `security = open` a wrong password is refused,
+  because the broker cannot prove that it knows it.
 - **ACLs** are the [rules](access.md#rules) of `ledgermq acl`, for programs that may change them. On
   topics, Write, Read, Describe, Create, Alter and Delete are `produce`, `consume`, `describe`,
   `create`, `alter` and `delete`; All is these six. Groups, transactional ids and the cluster have

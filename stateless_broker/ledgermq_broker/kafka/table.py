@@ -14,6 +14,7 @@ from ledgermq_broker.kafka.wire.messages import (
     ADD_PARTITIONS_TO_TXN,
     ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,
+    ALTER_USER_SCRAM_CREDENTIALS,
     API_VERSIONS,
     CONSUMER_GROUP_DESCRIBE,
     CONSUMER_GROUP_HEARTBEAT,
@@ -215,7 +216,13 @@ TABLE: Sequence[Served] = (
         DESCRIBE_USER_SCRAM_CREDENTIALS,
         0,
         0,
-        "No user has any: tools that show quotas of users ask for them",
+        "Numbers of iterations, never salts or keys. For programs that may change them",
+    ),
+    Served(
+        ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        0,
+        "In force at every broker when it is answered. Connections that a former password proved end",
     ),
     Served(
         DESCRIBE_LOG_DIRS,
@@ -228,7 +235,8 @@ TABLE: Sequence[Served] = (
         SASL_HANDSHAKE,
         1,
         1,
-        "PLAIN and OAUTHBEARER. Version 0 is announced for librdkafka, which does not use it, and refused",
+        "PLAIN, OAUTHBEARER, SCRAM-SHA-256 and SCRAM-SHA-512. Version 0 is announced for librdkafka, which does not"
+        " use it, and refused",
         announced_from=0,
     ),
     Served(SASL_AUTHENTICATE, 0, 2, "Again on the same connection before the credential ends, by the same principal"),

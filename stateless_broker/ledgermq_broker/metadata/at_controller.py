@@ -27,6 +27,7 @@ R = TypeVar(
     pb.ChangeRulesRequest,
     pb.CreateTokenRequest,
     pb.RevokeTokenRequest,
+    pb.ChangeScramRequest,
     pb.ChangeQuotaRequest,
     pb.AddBundlesRequest,
     pb.MovePartitionRequest,

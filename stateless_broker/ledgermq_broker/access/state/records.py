@@ -3,6 +3,7 @@
     key                 value
     acl/<rule id>       RuleRecord      an access rule
     token/<token id>    TokenRecord     what is known of a static token; never the token
+    scram/…             ScramRecord     what proves a password, see `scram`
     quota/<subject>     QuotaRecord     limits; the subject is a principal, a space and a client id or none
     quota-changes       QuotaChanges    nonces of the newest changes of quotas, removals too, oldest first
     access-changes      QuotaChanges    nonces of the newest changes of rules and tokens, ids of new tokens

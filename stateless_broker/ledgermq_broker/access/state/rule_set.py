@@ -1,8 +1,8 @@
-"""The rule set: all access rules and tokens at one moment, and what they decide.
+"""The rule set: all access rules, tokens and SCRAM credentials at one moment, and what they decide.
 
 It is a pure fold of records of `__metadata`, of which the newest of each key counts. Deny wins over
 allow, and what no rule allows is denied. A rule that cannot be read may deny anything: while there
-is one, nothing is allowed by rules. A token that cannot be read is no token.
+is one, nothing is allowed by rules. A token or a credential that cannot be read is none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ledgermq_broker.access.state.records import (
     decode_rule,
     decode_token,
 )
-from ledgermq_broker.access.state.rules import Operation, Principal, Rule
+from ledgermq_broker.access.state.rules import Operation, Principal, Rule, ScramProof
+from ledgermq_broker.access.state.scram import SCRAM_PREFIX, ScramName, StoredScram, decode_scram
 from ledgermq_ledger.format.versioned import Unreadable
 
 RULES_MAX = 10_000
@@ -49,10 +50,13 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """`rules` by id, `tokens` by token id, `unreadable`: why, by the key of the record."""
+    """`rules` by id, `tokens` by token id, `scram` by user and mechanism, `unreadable`: why, by the key of a rule's
+    record.
+    """
 
     rules: Mapping[str, StoredRule] = field(default_factory=dict)
     tokens: Mapping[str, StoredToken] = field(default_factory=dict)
+    scram: Mapping[ScramName, StoredScram] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
     _offsets: Mapping[bytes, int] = field(default_factory=dict)
     _by_principal: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
@@ -86,6 +90,11 @@ class RuleSet:
         known = self.tokens.get(token_id_of(text) or "")
         return known if known is not None and hmac.compare_digest(known.hash, hash_of(text)) else None
 
+    def proven(self, proof: ScramProof) -> StoredScram | None:
+        """Return the credential that a caller has proved; None if it was removed, or has another password now."""
+        known = self.scram.get(ScramName(proof.user, proof.mechanism))
+        return known if known is not None and known.proof == proof else None
+
     def _rules_of(self, principal: Principal) -> list[Rule]:
         return [rule for name in principal.named_in_rules for rule in self._by_principal.get(name, ())]
 
@@ -94,12 +103,13 @@ def rule_set_of(records: Records, before: RuleSet | None = None) -> RuleSet:
     """Return the rule set of these records. `before`: one of earlier records, which is returned if it is
     of the same ones; entries that did not change are not decoded again.
     """
-    offsets = {key: offset for key, (offset, _) in records.items() if key.startswith(PREFIXES)}
+    offsets = {key: offset for key, (offset, _) in records.items() if key.startswith((*PREFIXES, SCRAM_PREFIX))}
     if before is not None and offsets == before._offsets:
         return before
     known = before or RuleSet()
     rules: dict[str, StoredRule] = {}
     tokens: dict[str, StoredToken] = {}
+    scram: dict[ScramName, StoredScram] = {}
     unreadable: dict[str, str] = {}
     by_principal: dict[str, list[Rule]] = {}
     for key, (offset, value) in records.items():
@@ -118,7 +128,13 @@ def rule_set_of(records: Records, before: RuleSet | None = None) -> RuleSet:
             token = known.tokens[name] if is_known else decode_token(key, value)
             if not isinstance(token, Unreadable):
                 tokens[name] = token
-    return RuleSet(rules, tokens, unreadable, offsets, {name: tuple(found) for name, found in by_principal.items()})
+        elif key.startswith(SCRAM_PREFIX):
+            credential = decode_scram(key, value)
+            if not isinstance(credential, Unreadable):
+                scram[credential.name] = credential
+    return RuleSet(
+        rules, tokens, scram, unreadable, offsets, {name: tuple(found) for name, found in by_principal.items()}
+    )
 
 
 def literal_prefix(pattern: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
+from typing import NamedTuple
 
 from ledgermq.errors import InvalidRequest
 from ledgermq.hints import did_you_mean
@@ -58,6 +59,14 @@ _SHOWING = frozenset({Operation.PRODUCE, Operation.CONSUME, Operation.ALTER, Ope
 """A principal that may do one of these to a topic may also see it."""
 
 
+class ScramProof(NamedTuple):
+    """A caller has proved that it knows a password. `digest`: of what is stored of that password."""
+
+    user: str
+    mechanism: str
+    digest: str
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Who makes a call. `name`: ``user:alice``, ``cert:client.example.org``, ``jwt:subject``. `is_broker`:
@@ -65,7 +74,8 @@ class Principal:
 
     `token_id`: of the static token that proved it, "" if another credential did. `signing_key`: the thumbprint
     of the identity provider's key that signed its token, "" for other credentials. `session`: of a broker's process,
-    "" for others. `expires_ms`: when the credential ends, 0 for never.
+    "" for others. `expires_ms`: when the credential ends, 0 for never. `scram`: the password that it proved, None for
+    other credentials.
     """
 
     name: str
@@ -75,6 +85,7 @@ class Principal:
     signing_key: str = ""
     session: str = ""
     expires_ms: int = 0
+    scram: ScramProof | None = None
 
     @property
     def named_in_rules(self) -> tuple[str, ...]:

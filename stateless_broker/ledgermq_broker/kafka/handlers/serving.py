@@ -12,7 +12,7 @@ from ledgermq_broker.kafka.handlers.asked import Handler
 from ledgermq_broker.kafka.handlers.groups import committed, consumer, listing, membership
 from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
 from ledgermq_broker.kafka.handlers.offsets import OffsetsHandler
-from ledgermq_broker.kafka.handlers.security import acls, quotas
+from ledgermq_broker.kafka.handlers.security import acls, quotas, scram
 from ledgermq_broker.kafka.handlers.transactions import operators, producers
 from ledgermq_broker.kafka.wire.messages import (
     DESCRIBE_CLUSTER,
@@ -46,4 +46,5 @@ def handlers(brokers: Brokers, sources: Sources, settings: Callable[[], BrokerSe
         **log_dirs.answers(brokers),
         **acls.answers(sources),
         **quotas.answers(sources),
+        **scram.answers(sources),
     }

@@ -16,6 +16,8 @@ from ledgermq_broker.kafka.wire.generated import (
     alter_client_quotas_response,
     alter_configs_request,
     alter_configs_response,
+    alter_user_scram_credentials_request,
+    alter_user_scram_credentials_response,
     api_versions_request,
     api_versions_response,
     consumer_group_describe_request,
@@ -180,6 +182,7 @@ ALTER_CLIENT_QUOTAS = _api(alter_client_quotas_request, alter_client_quotas_resp
 DESCRIBE_USER_SCRAM_CREDENTIALS = _api(
     describe_user_scram_credentials_request, describe_user_scram_credentials_response
 )
+ALTER_USER_SCRAM_CREDENTIALS = _api(alter_user_scram_credentials_request, alter_user_scram_credentials_response)
 DESCRIBE_LOG_DIRS = _api(describe_log_dirs_request, describe_log_dirs_response)
 SASL_HANDSHAKE = _api(sasl_handshake_request, sasl_handshake_response)
 SASL_AUTHENTICATE = _api(sasl_authenticate_request, sasl_authenticate_response)
@@ -226,6 +229,7 @@ APIS = (
     DESCRIBE_CLIENT_QUOTAS,
     ALTER_CLIENT_QUOTAS,
     DESCRIBE_USER_SCRAM_CREDENTIALS,
+    ALTER_USER_SCRAM_CREDENTIALS,
     SASL_HANDSHAKE,
     SASL_AUTHENTICATE,
 )

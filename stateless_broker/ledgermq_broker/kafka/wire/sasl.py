@@ -1,7 +1,9 @@
-"""What clients of the Kafka protocol prove themselves with: the messages of two SASL mechanisms. Pure.
+"""What clients of the Kafka protocol prove themselves with: the mechanisms of SASL, and the messages of those that
+carry a token. Pure.
 
 PLAIN         [authzid] NUL authcid NUL password        RFC 4616; the password is a token
 OAUTHBEARER   n,[a=authzid],^A auth=Bearer TOKEN ^A [name=value ^A]… ^A    RFC 7628; one message
+SCRAM-SHA-256, SCRAM-SHA-512         see `scram`
 """
 
 from __future__ import annotations
@@ -9,9 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ledgermq.errors import Unauthenticated
+from ledgermq_broker.kafka.wire.scram import SCRAM
 
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
-MECHANISMS = (OAUTHBEARER, PLAIN)
+TOKENS = (OAUTHBEARER, PLAIN)
+MECHANISMS = (*TOKENS, *SCRAM)
 SEPARATOR = "\x01"
 
 

@@ -54,6 +54,24 @@ class TokenRecord(_message.Message):
     created_by: str
     def __init__(self, version: _Optional[int] = ..., hash: _Optional[bytes] = ..., user: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., created_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
 
+class ScramRecord(_message.Message):
+    __slots__ = ("version", "salt", "iterations", "stored_key", "server_key", "created_ms", "created_by")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    STORED_KEY_FIELD_NUMBER: _ClassVar[int]
+    SERVER_KEY_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+    created_ms: int
+    created_by: str
+    def __init__(self, version: _Optional[int] = ..., salt: _Optional[bytes] = ..., iterations: _Optional[int] = ..., stored_key: _Optional[bytes] = ..., server_key: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
+
 class QuotaRecord(_message.Message):
     __slots__ = ("version", "bytes_in", "bytes_out", "requests", "connections", "created_ms", "created_by", "open_transactions", "calls")
     VERSION_FIELD_NUMBER: _ClassVar[int]

@@ -1,5 +1,4 @@
-"""Answer DescribeClientQuotas and AlterClientQuotas by the caller's own calls about quotas (`entities`), and
-DescribeUserScramCredentials: no user has any.
+"""Answer DescribeClientQuotas and AlterClientQuotas by the caller's own calls about quotas (`entities`).
 
 An entry is one change, which is in force at all brokers when it is answered. `validate_only` makes the same checks.
 """
@@ -19,16 +18,9 @@ from ledgermq_broker.kafka.handlers.admin.changes import Changes
 from ledgermq_broker.kafka.handlers.asked import Asked, Handler
 from ledgermq_broker.kafka.handlers.security.acls import TIMEOUT_MS, refusal_of
 from ledgermq_broker.kafka.handlers.security.entities import Change, Filter, change_of, shown, values
-from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import alter_client_quotas_response as altered
 from ledgermq_broker.kafka.wire.generated import describe_client_quotas_response as described
-from ledgermq_broker.kafka.wire.generated import describe_user_scram_credentials_response as scram
-from ledgermq_broker.kafka.wire.messages import (
-    ALTER_CLIENT_QUOTAS,
-    DESCRIBE_CLIENT_QUOTAS,
-    DESCRIBE_USER_SCRAM_CREDENTIALS,
-    Api,
-)
+from ledgermq_broker.kafka.wire.messages import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS, Api
 
 ENTRIES_MAX = 1000
 """Changes in a request, each of which is stored before the next."""
@@ -40,11 +32,7 @@ def answers(sources: Sources) -> Mapping[Api, Handler]:
     async def alter(asked: Asked) -> Any:
         return await _alter(asked, sources)
 
-    return {
-        DESCRIBE_CLIENT_QUOTAS: _describe,
-        ALTER_CLIENT_QUOTAS: alter,
-        DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_scram,
-    }
+    return {DESCRIBE_CLIENT_QUOTAS: _describe, ALTER_CLIENT_QUOTAS: alter}
 
 
 async def _describe(asked: Asked) -> described.DescribeClientQuotasResponse:
@@ -113,17 +101,3 @@ def _named(entry: Any) -> frozenset[tuple[str, str | None]]:
 
 async def _quotas(api: BrokerApi) -> Sequence[pb.StoredQuota]:
     return (await api.list_quotas(pb.ListQuotasRequest())).quotas
-
-
-async def _describe_scram(asked: Asked) -> scram.DescribeUserScramCredentialsResponse:
-    """Answer as Kafka does where no user has such credentials: programs that show quotas of users ask for them."""
-    answer = scram.DescribeUserScramCredentialsResponse(error_message=None)
-    for user in asked.message.users or ():
-        answer.results.append(
-            scram.DescribeUserScramCredentialsResult(
-                user=user.name,
-                error_code=Code.RESOURCE_NOT_FOUND,
-                error_message="no user has SCRAM credentials here: tokens are taken by PLAIN and OAUTHBEARER",
-            )
-        )
-    return answer
