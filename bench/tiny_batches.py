@@ -25,7 +25,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.root.open import open_store
-from ledgermq_spark.source.batch import read_ranges
+from ledgermq_spark.source.batch import TaskPartition, read_ranges
 from ledgermq_spark.source.options import SourceOptions
 from ledgermq_spark.source.streaming.followed import FollowedTopics
 from ledgermq_spark.source.streaming.tracking import Tracker
@@ -67,7 +67,7 @@ async def measure(url: str) -> dict[str, object]:
         sent = [pickle.dumps(task) for task in tasks]
         held = megabytes() - before
         at.append(time.process_time())
-        rows = sum([batch.num_rows async for batch in read_ranges(options, tasks[0])])
+        rows = sum([batch.num_rows async for batch in read_ranges(options, TaskPartition(tasks[0]))])
         at.append(time.process_time())
     return {
         "batches": sum(len(part.range.batches) for task in tasks for part in task),

@@ -240,6 +240,7 @@ SPARK_SOURCE = {
     "includeArchive": "unit/spark_source/test_archive.py::test_all_is_read_whether_it_has_moved_or_not",
     "cut": "unit/spark_source/test_cuts.py::test_many_topics_are_read_as_they_were_at_one_instant",
     "includeHeaders": "spark/test_source.py::test_nulls_headers_and_tags",
+    "typed": "unit/spark_source/test_typed.py::test_rows_in_parquet_and_in_segments_are_typed_alike",
     "tag": "unit/spark_source/test_columns.py::test_only_records_with_one_of_the_tags_are_given",
     "filter": "unit/spark_source/test_columns.py::test_only_records_that_pass_the_filter_are_given",
 }

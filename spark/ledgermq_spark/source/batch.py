@@ -12,28 +12,34 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ledgermq.sources import Sources
+from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cuts.reading.root import open_named
 from ledgermq_ledger.cuts.reading.store import CutStore
+from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.parquet.archiving.archive import Archives
 from ledgermq_ledger.parquet.archiving.reading import ArchiveReader
 from ledgermq_ledger.root.open import open_store
+from ledgermq_ledger.topics.catalog import read_catalog
+from ledgermq_ledger.typed.column import Subject
 from ledgermq_ledger.view.ranges.range_read import RangeReader
 from ledgermq_ledger.view.ranges.shared_slots import SharedSlots
 from ledgermq_spark.shared_root import cluster_of
 from ledgermq_spark.source.options import SourceOptions
 from ledgermq_spark.source.ranges.planning import TopicRange, plan_query
 from ledgermq_spark.source.rows import batches_of, record_columns
+from ledgermq_spark.source.typed import Subjects, TypedRows, is_typed, subjects_of
 from ledgermq_spark.worker import drain, kept_store
 
 
 class TaskPartition(InputPartition):
-    """The ranges of one task, and the id of the cut that they are of; 0: of none."""
+    """The ranges of one task, the id of the cut that they are of, 0: of none, and what values are decoded by."""
 
-    def __init__(self, ranges: list[TopicRange], cut_id: int = 0) -> None:
+    def __init__(self, ranges: list[TopicRange], cut_id: int = 0, subjects: Subjects | None = None) -> None:
         super().__init__(None)
         self.ranges = ranges
         self.cut_id = cut_id
+        self.subjects = subjects or {}
 
 
 class BatchReader(DataSourceReader):
@@ -43,16 +49,20 @@ class BatchReader(DataSourceReader):
         self.options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the tasks, in the driver. Raises what `plan_query` raises."""
-        cut_id, tasks = asyncio.run(self._plan())
-        return [TaskPartition(ranges, cut_id) for ranges in tasks]
+        """Plan the tasks, in the driver. Raises what `plan_query` and `subjects_of` raise."""
+        return asyncio.run(self._plan())
 
-    async def _plan(self) -> tuple[int, list[list[TopicRange]]]:
+    async def _plan(self) -> list[InputPartition]:
         async with await open_store(self.options.root, sources=Sources()) as store:
-            if not self.options.cut:
-                return 0, await plan_query(store, self.options)
-            at = await open_named(store, await cluster_of(store), self.options.cut)
-            return at.store.cut.id, await plan_query(at.store, self.options)
+            cluster, cut_id, seen = await cluster_of(store), 0, store
+            if self.options.cut:
+                at = await open_named(store, cluster, self.options.cut)
+                cluster, cut_id, seen = at.cluster, at.store.cut.id, at.store
+            tasks, subjects = await plan_query(seen, self.options), dict[int, Subject]()
+            if is_typed(self.options):
+                catalog = await read_catalog(LedgerRef(seen, keys.METADATA_BUNDLE, cluster, Sources()))
+                subjects |= subjects_of(catalog, tasks, self.options)
+            return [TaskPartition(ranges, cut_id, subjects) for ranges in tasks]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read a task, in an executor, in its worker's event loop.
@@ -61,15 +71,14 @@ class BatchReader(DataSourceReader):
         """
         if not isinstance(partition, TaskPartition):
             return iter(())
-        return drain(read_ranges(self.options, partition.ranges, partition.cut_id))
+        return drain(read_ranges(self.options, partition))
 
 
-async def read_ranges(
-    options: SourceOptions, ranges: list[TopicRange], cut_id: int = 0
-) -> AsyncGenerator[pa.RecordBatch, None]:
-    sources = Sources()
+async def read_ranges(options: SourceOptions, task: TaskPartition) -> AsyncGenerator[pa.RecordBatch, None]:
+    sources, ranges = Sources(), task.ranges
+    typed = TypedRows(task.subjects, options) if is_typed(options) else None
     async with kept_store(options.root) as kept, Archives(kept, sources) as archives:
-        store = await CutStore.open(kept, cut_id) if cut_id else kept
+        store = await CutStore.open(kept, task.cut_id) if task.cut_id else kept
         shared = SharedSlots(store, (wanted.range for wanted in ranges))
         reader = RangeReader(shared, run_inline, ArchiveReader(store, archives.store, run_inline))
         for wanted in ranges:
@@ -77,5 +86,5 @@ async def read_ranges(
                 reader.read(wanted.range, record_columns(options), skip_lost=not options.fail_on_data_loss)
             ) as parts:
                 async for first, rows in parts:
-                    for batch in batches_of(rows, wanted.topic, wanted.range.key.partition, first, options):
+                    for batch in batches_of(rows, wanted.topic, wanted.range.key, first, options, typed):
                         yield batch

@@ -13,13 +13,15 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourc
 from pyspark.sql.types import StructType
 
 from ledgermq.errors import InvalidConfig
+from ledgermq_ledger.typed.shape import VALUE_TYPED
 from ledgermq_spark.shared_root import shared_root
 from ledgermq_spark.sink.writers import batch_writer, stream_writer
 from ledgermq_spark.source.batch import BatchReader
 from ledgermq_spark.source.options import SourceOptions, parse_options
-from ledgermq_spark.source.rows import columns_of, schema
+from ledgermq_spark.source.rows import schema, with_columns
 from ledgermq_spark.source.streaming.servers import root_of
 from ledgermq_spark.source.streaming.stream import StreamReader
+from ledgermq_spark.source.typed import with_known_type
 
 
 class LedgerMQDataSource(DataSource):
@@ -28,7 +30,9 @@ class LedgerMQDataSource(DataSource):
         return "ledgermq"
 
     def schema(self) -> StructType:
-        return schema(parse_options(self.options))
+        """Raises InvalidConfig, and for a query with `typed` what `with_known_type` raises."""
+        options = parse_options(self.options)
+        return schema(asyncio.run(with_known_type(_rooted(options))) if options.typed else options)
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return the batch reader. `schema`: the source's own, or the columns that the query wants.
@@ -50,16 +54,14 @@ class LedgerMQDataSource(DataSource):
             raise InvalidConfig("cut is for batch queries: nothing comes after a cut")
         return StreamReader(options)
 
-    def _options(self, schema: StructType) -> SourceOptions:
+    def _options(self, given: StructType) -> SourceOptions:
         """Return the options, with a root that executors can reach, and columns. Raises
         InvalidConfig, Unavailable.
         """
-        options, columns = parse_options(self.options), columns_of(schema)
-        return replace(
-            options,
-            columns=columns,
-            root=shared_root(options.root or asyncio.run(root_of(options.servers, options.connection))),
-        )
+        options = _rooted(parse_options(self.options))
+        if options.typed and VALUE_TYPED in given.fieldNames():
+            options = asyncio.run(with_known_type(options))
+        return with_columns(options, given)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the batch writer. Raises InvalidConfig, InvalidRecord."""
@@ -68,3 +70,8 @@ class LedgerMQDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the stream writer. Raises InvalidConfig, InvalidRecord."""
         return stream_writer(self.options, schema, overwrite)
+
+
+def _rooted(options: SourceOptions) -> SourceOptions:
+    root = options.root or asyncio.run(root_of(options.servers, options.connection))
+    return replace(options, root=shared_root(root))

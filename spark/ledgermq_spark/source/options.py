@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+import pyarrow as pa
+
 from ledgermq.client.consuming.message import TABLE_SCHEMA
 from ledgermq.client.messages.record import microseconds_of
 from ledgermq.errors import InvalidConfig, InvalidRequest
@@ -189,6 +191,11 @@ class GivenOptions(ConnectionOptions):
     """
     include_headers: bool = switch(True)
     """with the column `headers`, where the query gives no schema"""
+    typed: bool = switch(False)
+    """also the columns `value_typed`, a struct that the [schemas](schemas.md) of the topics make, and `value_error`,
+    which says why a value has none. Each named topic needs `value.schema.subject`. All rows are decoded by the task
+    that reads them, compacted or not
+    """
     tag: str = option("")
     """only records with this tag; several with `||` between them"""
     filter: str = option("", _filter)
@@ -216,7 +223,7 @@ KAFKA_NAMES = {
 class SourceOptions:
     """What the options ask for. `root` is empty if only `servers` were given.
 
-    `columns`: in the order of the query.
+    `columns`: in the order of the query. `value_type`: of `value_typed`; None: the query has no such column.
     """
 
     root: str
@@ -237,6 +244,8 @@ class SourceOptions:
     include_archive: bool = False
     move_timeout_s: float = 300.0
     cut: str = ""
+    typed: bool = False
+    value_type: pa.DataType | None = None
 
     def chosen(self, topics: list[str]) -> list[str]:
         """Return those of the cluster's user topics that the query reads; named topics are included
@@ -272,6 +281,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         include_archive=found.include_archive,
         move_timeout_s=found.move_timeout_s,
         cut=found.cut,
+        typed=found.typed,
         columns=tuple(name for name in COLUMNS if name != "headers" or found.include_headers),
         filter=found.filter,
         tags=frozenset(tag.strip() for tag in found.tag.split("||") if tag.strip()),

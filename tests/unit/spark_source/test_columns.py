@@ -15,9 +15,10 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, Stri
 
 from ledgermq.errors import InvalidConfig, InvalidFilter
 from ledgermq.protocol.batches.records import SCHEMA
+from ledgermq_ledger.keys import PartitionId
 from ledgermq_spark.source.data_source import LedgerMQDataSource
 from ledgermq_spark.source.options import COLUMNS, parse_options
-from ledgermq_spark.source.rows import batches_of, columns_of, record_columns
+from ledgermq_spark.source.rows import batches_of, record_columns, with_columns
 from tests.worlds.source_root import ALL, compact, fill
 
 
@@ -44,7 +45,7 @@ def test_only_these_columns_are_given_in_their_order(tmp_path: Path, compacted: 
 
 def test_the_sources_own_schema_is_every_column() -> None:
     source = LedgerMQDataSource({"root": "/root", "topic": "t"})
-    assert columns_of(source.schema()) == COLUMNS
+    assert with_columns(parse_options(source.options), source.schema()).columns == COLUMNS
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_only_records_with_one_of_the_tags_are_given(tag: str, values: list[byte
         for value, colour in ((b"1", "red"), (b"2", "blue"), (b"3", None))
     ]
     rows = pa.RecordBatch.from_pylist(records, schema=pa.schema([SCHEMA.field(name) for name in columns]))
-    found = [row for batch in batches_of(rows, "t", 0, 0, options) for row in batch.to_pylist()]
+    found = [row for batch in batches_of(rows, "t", PartitionId(1, 0), 0, options) for row in batch.to_pylist()]
     assert [row["value"] for row in found] == values
 
 
@@ -104,7 +105,7 @@ def test_only_records_that_pass_the_filter_are_given(
         for value, colour in ((b"1", "red"), (b"2", "blue"), (b"3", None))
     ]
     rows = pa.RecordBatch.from_pylist(records, schema=pa.schema([SCHEMA.field(name) for name in names]))
-    found = [row for batch in batches_of(rows, "t", 0, 7, options) for row in batch.to_pylist()]
+    found = [row for batch in batches_of(rows, "t", PartitionId(1, 0), 7, options) for row in batch.to_pylist()]
     assert [row["value"] for row in found] == values
     assert [row["offset"] for row in found] == [6 + int(value) for value in values]
 

@@ -25,6 +25,7 @@ from ledgermq_spark.source.streaming.followed import FollowedTopics
 from ledgermq_spark.source.streaming.positions import Position
 from ledgermq_spark.source.streaming.servers import Progress
 from ledgermq_spark.source.streaming.tracking import Tracker
+from ledgermq_spark.source.typed import Subjects, subjects_of
 
 OUTAGE_S = 120.0
 """A query waits for its store this long before it fails."""
@@ -68,6 +69,10 @@ class Batches:
         """Return the ranges of the batch between two positions, by task."""
         plan, wanted = partial(self._tracker.ranges, start, end), partial(self._tracker.wanted, start, end)
         return await self.followed.planned(plan, wanted)
+
+    async def subjects(self, tasks: list[list[TopicRange]]) -> Subjects:
+        """Return what the rows of tasks that were planned before are decoded by. Raises as `subjects_of` does, too."""
+        return subjects_of(await self.followed.catalog_now(), tasks, self.followed.options)
 
 
 class Driver:
@@ -118,6 +123,9 @@ class Driver:
 
     def ranges(self, start: Position, end: Position) -> list[list[TopicRange]]:
         return self._loop.run(patiently(lambda: self._batches.ranges(start, end)))
+
+    def subjects(self, tasks: list[list[TopicRange]]) -> Subjects:
+        return self._loop.run(patiently(lambda: self._batches.subjects(tasks)))
 
     def reached(self, position: Position) -> None:
         """Note that everything before the position has gone through the query."""

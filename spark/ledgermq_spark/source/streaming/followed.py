@@ -63,7 +63,7 @@ class FollowedTopics:
         self._store = store
         self._cluster = cluster
         self._sources = Sources()
-        self._options = options
+        self.options = options
         self._index_batches_max = index_batches_max
         self._metadata = self._follow(keys.METADATA_BUNDLE, frozenset())
         self._ledgers: dict[int, tuple[frozenset[int], FollowedLedger]] = {}
@@ -104,6 +104,13 @@ class FollowedTopics:
         self._note_what_left()
         self._poll_at_s = loop.time() + min(max(POLL_S, IDLE_SHARE * (loop.time() - self._news_at_s)), POLL_IDLE_S)
 
+    async def catalog_now(self) -> Catalog:
+        """Return a catalog with all that was durable when this was called. Raises as `open` does."""
+        self._is_stale |= await self._metadata.refresh(look=True)
+        if self._is_stale:
+            await self._take()
+        return self.catalog
+
     async def here(self, wanted: Callable[[], Iterable[PartitionId]]) -> None:
         """Wait until none of these partitions is away. Raises as `refresh` does."""
         while not self.away.isdisjoint(wanted()):
@@ -131,14 +138,14 @@ class FollowedTopics:
 
     def partitions(self, topic: Topic) -> list[int]:
         """Return the partitions of the query."""
-        chosen = self._options.partitions
+        chosen = self.options.partitions
         return [partition for partition in range(topic.partitions) if chosen is None or partition in chosen]
 
     async def _take(self) -> None:
         """Take in the catalog that is in the store now, and open the ledgers of all partitions that are not away."""
         catalog = await read_catalog(self._ledger(keys.METADATA_BUNDLE))
         living = {topic.name: topic for topic in catalog.living_topics() if not topic.internal}
-        topics = {name: living[name] for name in self._options.chosen(list(living)) if name in living}
+        topics = {name: living[name] for name in self.options.chosen(list(living)) if name in living}
         chosen = [(topic, partition) for topic in topics.values() for partition in self.partitions(topic)]
         moving = on_their_way(chosen)
         wanted: dict[int, list[tuple[Topic, int]]] = {}
@@ -183,7 +190,7 @@ class FollowedTopics:
         return LedgerRef(self._store, bundle, self._cluster, self._sources)
 
     def _follow(self, bundle: int, topic_ids: frozenset[int]) -> FollowedLedger:
-        chosen = self._options.partitions
+        chosen = self.options.partitions
 
         def wanted(key: PartitionId) -> bool:
             return key.topic_id in topic_ids and (chosen is None or key.partition in chosen)

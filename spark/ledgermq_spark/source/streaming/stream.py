@@ -18,6 +18,7 @@ from ledgermq_spark.source.batch import TaskPartition, read_ranges
 from ledgermq_spark.source.options import SourceOptions
 from ledgermq_spark.source.streaming.driver import Driver
 from ledgermq_spark.source.streaming.positions import decode, encode
+from ledgermq_spark.source.typed import is_typed
 from ledgermq_spark.worker import drain
 
 
@@ -54,12 +55,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._opened is None else encode(self._opened.latest())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return [TaskPartition(ranges) for ranges in self._driver.ranges(decode(start), decode(end))]
+        tasks = self._driver.ranges(decode(start), decode(end))
+        subjects = self._driver.subjects(tasks) if is_typed(self.options) else {}
+        return [TaskPartition(ranges, subjects=subjects) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task, in an executor, in its worker's event loop."""
         assert isinstance(partition, TaskPartition)
-        return drain(read_ranges(self.options, partition.ranges))
+        return drain(read_ranges(self.options, partition))
 
     def commit(self, end: dict[str, Any]) -> None:
         self._driver.reached(decode(end))
