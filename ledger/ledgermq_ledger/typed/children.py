@@ -1,8 +1,8 @@
 """Decode untrusted values in a child process: whatever a value does to a decoder ends that process and no other.
 
 A child that dies says that some value of its chunk is bad: the chunk is halved down to the one value, whose error is
-`the decoder failed`. A child that cannot be started is no fault of values: it is an error of the task, and another run
-repeats it.
+`the decoder failed`. One that stands still is ended (`stillness`), which is a death like others. A child that cannot be
+started is no fault of values: it is an error of the task, and another run repeats it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ledgermq.errors import Unavailable
 from ledgermq_ledger.typed.child import HELLO, LENGTH, encoded
 from ledgermq_ledger.typed.chunk import Work
 from ledgermq_ledger.typed.rows.bounds import GROWTH_BASE, GROWTH_MAX
+from ledgermq_ledger.typed.stillness import LOOK_EVERY_S, Watch
 
 DEATHS_MAX = 100
 """Of children in one task, after which a bad chunk is no longer halved below `CHUNK_ROWS_LEFT` values."""
@@ -33,6 +34,7 @@ it lasts, no child can be started.
 """
 CHUNK_ROWS, CHUNK_BYTES = 65_536, 8 * 1024 * 1024
 FAILED = "the decoder failed"
+STOOD_STILL = "the decoder stood still"
 FAILED_TOGETHER = "the decoder failed at a value near this one"
 ONE_THREAD = {"MALLOC_ARENA_MAX": "1"} | {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "RAYON")}
 """Each thread takes address space, of which a child has a bound: a machine with many cores must not use it up."""
@@ -41,18 +43,21 @@ PROGRAM = "from ledgermq_ledger.typed.child import main; main()"
 
 
 class Died(Exception):
-    """The child is gone. `killed`: by the system, which is no fault of a value."""
+    """The child is gone. `killed`: by the system, which is no fault of a value. `still`: it stood still."""
 
-    def __init__(self, *, killed: bool = False) -> None:
+    def __init__(self, *, killed: bool = False, still: bool = False) -> None:
         super().__init__("the decoding process died")
-        self.killed = killed
+        self.killed, self.still = killed, still
 
 
 class Child:
-    """One process, which decodes one chunk at a time. Blocking."""
+    """One process, which decodes one chunk at a time. Blocking. `look_every_s`: how often it is looked whether it
+    stands still.
+    """
 
-    def __init__(self, program: str = PROGRAM) -> None:
+    def __init__(self, program: str = PROGRAM, look_every_s: float = LOOK_EVERY_S) -> None:
         """Raises Unavailable if it cannot be started."""
+        self._look_every_s = look_every_s
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         environment |= {
             "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
@@ -71,31 +76,35 @@ class Child:
         except OSError as error:
             raise Unavailable(f"the process that decodes typed values cannot be started: {error}") from error
         self._work: Work | None = None
+        watch = self._watch()
         try:
-            is_ready = self._read(len(HELLO)) == HELLO
+            with watch:
+                is_ready = self._read(len(HELLO)) == HELLO
         except Died:
             is_ready = False
         if not is_ready:
             self.close()
-            raise Unavailable(
-                "the process that decodes typed values ended as soon as it was started: is there memory for it?"
-            )
+            what = "stood still when" if watch.ended else "ended as soon as"
+            raise Unavailable(f"the process that decodes typed values {what} it was started: is there memory for it?")
+
+    def _watch(self) -> Watch:
+        return Watch(self._process.pid, self._process.kill, self._look_every_s)
 
     def decode(self, work: Work, values: pa.Array) -> pa.RecordBatch:
         """Return what `ChunkDecoder.decode` returns. Raises Died; the process is gone then."""
         body = encoded(pa.RecordBatch.from_arrays([values], ["value"]))
         head = b"" if work is self._work else pickle.dumps(work)
         most = GROWTH_MAX * len(body) + GROWTH_BASE * (len(values) + 1)
+        watch = self._watch()
         try:
-            assert self._process.stdin is not None
-            for part in (head, body):
-                self._process.stdin.write(LENGTH.pack(len(part)))
-                self._process.stdin.write(part)
-            self._process.stdin.flush()
-            found = self._answer(work, len(values), self._read(most))
+            with watch:
+                self._write(head, body)
+                data = self._read(most)
+            found = self._answer(work, len(values), data)
         except (OSError, Died, pa.ArrowException, ValueError) as error:
             self.close()
-            raise Died(killed=self._process.returncode == -signal.SIGKILL) from error
+            killed = self._process.returncode == -signal.SIGKILL and not watch.ended
+            raise Died(killed=killed, still=watch.ended) from error
         self._work = work
         return found
 
@@ -106,6 +115,13 @@ class Child:
             raise ValueError("the answer has other rows than the request")
         batch.validate(full=True)
         return batch
+
+    def _write(self, *parts: bytes) -> None:
+        assert self._process.stdin is not None
+        for part in parts:
+            self._process.stdin.write(LENGTH.pack(len(part)))
+            self._process.stdin.write(part)
+        self._process.stdin.flush()
 
     def _read(self, most: int) -> bytes:
         assert self._process.stdout is not None
@@ -187,12 +203,12 @@ class Decoders:
 
     def _into(self, work: Work, values: pa.Array, parts: list[pa.RecordBatch]) -> None:
         found = self._tried(work, values)
-        if found is not None:
+        if not isinstance(found, str):
             parts.append(found)
             return
         is_enough = self.deaths >= DEATHS_MAX and len(values) <= CHUNK_ROWS_LEFT
         if len(values) == 1 or is_enough:
-            why = FAILED if len(values) == 1 else FAILED_TOGETHER
+            why = found if len(values) == 1 else FAILED_TOGETHER
             columns = [pa.nulls(len(values), work.wanted), pa.array([why] * len(values), pa.string())]
             parts.append(pa.RecordBatch.from_arrays(columns, schema=work.answer))
             return
@@ -200,20 +216,22 @@ class Decoders:
         self._into(work, values[:half], parts)
         self._into(work, values[half:], parts)
 
-    def _tried(self, work: Work, values: pa.Array) -> pa.RecordBatch | None:
-        """Return None if a child has died of these values."""
+    def _tried(self, work: Work, values: pa.Array) -> pa.RecordBatch | str:
+        """Return how a child has ended if it has died of these values."""
+        how = FAILED
         for attempt in range(1, KILLS_MAX + 1):
             child = self.children.take()
             try:
                 found = child.decode(work, values)
             except Died as error:
+                how = STOOD_STILL if error.still else FAILED
                 if not error.killed or attempt == KILLS_MAX:
                     break
                 continue
             self.children.give(child)
             return found
         self.deaths += 1
-        return None
+        return how
 
 
 def _chunks(values: pa.Array) -> list[pa.Array]:

@@ -67,7 +67,7 @@ def _type_of(catalog: Catalog, options: SourceOptions) -> pa.DataType | None:
         if both is None and kind is not None:
             raise InvalidConfig(
                 f"typed=true, and value_typed of topic {topic.name!r} has a column with another type than that of a"
-                " topic before it: read them by queries of their own"
+                " topic before it: read each of them by its own query"
             )
         found = both
     return found
@@ -118,8 +118,8 @@ def part_of(given: DataType, known: DataType) -> pa.DataType:
 
     Raises InvalidConfig, naming the first field that the topics do not have, or have with another type.
     """
-    wanted = to_arrow_type(_nullable(given))
-    for path, kind, found in _differences(wanted, to_arrow_type(_nullable(known)), VALUE_TYPED):
+    wanted, had = (to_arrow_type(_nullable(kind), timezone="UTC") for kind in (given, known))
+    for path, kind, found in _differences(wanted, had, VALUE_TYPED):
         if found is None:
             raise InvalidConfig(f"the schema has {path}, which no schema of the topics has")
         raise InvalidConfig(f"the schema says that {path} is {_text(kind)}, it is {_text(found)}")

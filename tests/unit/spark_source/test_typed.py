@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from ledgermq.errors import InvalidConfig
@@ -39,7 +41,9 @@ NESTED = record(
     ("amount", "long"),
     ("stops", {"type": "array", "items": record(("x", "long"), ("y", "string"), name="S")}),
     ("tags", {"type": "map", "values": "double"}),
+    ("at", {"type": "long", "logicalType": "timestamp-micros"}),
 )
+AT = datetime(2026, 11, 30, tzinfo=UTC)
 Step = Callable[[Root], Awaitable[Any]]
 
 
@@ -132,17 +136,13 @@ def test_the_query_has_the_types_of_all_versions(tmp_path: Path) -> None:
 
 
 def test_a_query_may_name_a_part_of_the_fields_in_any_depth(tmp_path: Path) -> None:
-    value = {"amount": 7, "stops": [{"x": 1, "y": "a"}, {"x": 2, "y": "b"}], "tags": {"k": 0.5}}
+    value = {"amount": 7, "stops": [{"x": 1, "y": "a"}, {"x": 2, "y": "b"}], "tags": {"k": 0.5}, "at": AT}
     within(tmp_path, topic(), schema(NESTED), sent(framed(1, avro(NESTED, value)), b"bad"))
-    wanted = struct(
-        (
-            "value_typed",
-            struct(("tags", MapType(StringType(), DoubleType())), ("stops", ArrayType(struct(("y", StringType()))))),
-        ),
-        ("offset", LongType()),
-    )
+    stops = ArrayType(struct(("y", StringType())))
+    fields = struct(("tags", MapType(StringType(), DoubleType())), ("at", TimestampType()), ("stops", stops))
+    wanted = struct(("value_typed", fields), ("offset", LongType()))
     assert rows(source(tmp_path).reader(wanted)) == [
-        {"value_typed": {"tags": [("k", 0.5)], "stops": [{"y": "a"}, {"y": "b"}]}, "offset": 0},
+        {"value_typed": {"tags": [("k", 0.5)], "at": AT, "stops": [{"y": "a"}, {"y": "b"}]}, "offset": 0},
         {"value_typed": None, "offset": 1},
     ]
     alone = rows(source(tmp_path).reader(struct(("value_error", StringType()))))

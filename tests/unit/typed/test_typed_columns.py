@@ -9,10 +9,20 @@ import pyarrow as pa
 import pytest
 
 from ledgermq.errors import FormatNotSupported, Unavailable
-from ledgermq_ledger.typed.children import DEATHS_MAX, FAILED, FAILED_TOGETHER, Child, Children, Decoders, Died
+from ledgermq_ledger.typed.children import (
+    DEATHS_MAX,
+    FAILED,
+    FAILED_TOGETHER,
+    STOOD_STILL,
+    Child,
+    Children,
+    Decoders,
+    Died,
+)
 from ledgermq_ledger.typed.chunk import Work
 from ledgermq_ledger.typed.column import RULES, check_rules
 from ledgermq_ledger.typed.shape import shape_of
+from ledgermq_ledger.typed.stillness import LOOKS_MAX, LOOKS_UNSEEN_MAX, Looks
 from tests.worlds.typed_values import avro, decoded, framed, record, schemas_of
 
 ONE, TWO = record(("a", "int")), record(("a", "long"), ("b", ["null", "string"]))
@@ -150,6 +160,44 @@ def test_a_flood_of_such_values_costs_a_bounded_number_of_processes(children_of:
 def test_a_child_that_cannot_be_started_is_no_fault_of_values(children_of: ChildrenOf) -> None:
     with pytest.raises(Unavailable, match="ended as soon as it was started"):
         Decoders(children_of("raise SystemExit(1)")).decode(work_of(ONE), pa.array([b"\x02"]))
+
+
+@pytest.mark.parametrize("how", ["time.sleep(10**6)", "signal.pause()", "os.read(os.pipe()[0], 1)"])
+def test_a_decoder_that_stands_still_is_ended(how: str) -> None:
+    """It uses no processor time, so no bound of that ends it; other values go to another child."""
+    program = KILLER.format(how=f"import signal, time; {how}")
+    impatient = Children(lambda: Child(program, look_every_s=0.05))
+    decoders = Decoders(impatient)
+    assert decoded(schemas_of(ONE), [framed(1, avro(ONE, {"a": 6}))], decoders=decoders) == [(None, STOOD_STILL)]
+    assert decoders.deaths == 1, "it is no kill by the system, which would be tried again"
+
+
+def test_a_child_that_stands_still_when_it_is_started_is_no_fault_of_values() -> None:
+    still = Children(lambda: Child("import time; time.sleep(10**6)", look_every_s=0.05))
+    with pytest.raises(Unavailable, match="stood still when it was started"):
+        Decoders(still).decode(work_of(ONE), pa.array([b"\x02"]))
+
+
+def test_a_child_that_does_not_take_its_request_is_ended() -> None:
+    """The request is larger than a pipe holds, so writing it waits, too."""
+    program = """
+import sys, time
+from ledgermq_ledger.typed.child import HELLO, write
+write(sys.stdout.buffer, HELLO)
+time.sleep(10**6)
+"""
+    with pytest.raises(Died) as failure:
+        Child(program, look_every_s=0.05).decode(work_of(ONE), pa.array([b"\x02" * 2**20]))
+    assert failure.value.still
+    assert not failure.value.killed
+
+
+def test_only_looks_without_any_progress_count() -> None:
+    looks = Looks()
+    assert [looks.is_still(used) for used in (1.0, *[1.0] * (LOOKS_MAX - 1), 2.0)] == [False] * (LOOKS_MAX + 1)
+    assert [looks.is_still(2.0) for _ in range(LOOKS_MAX)] == [False] * (LOOKS_MAX - 1) + [True]
+    unseen = Looks()
+    assert [unseen.is_still(None) for _ in range(LOOKS_UNSEEN_MAX)].index(True) == LOOKS_UNSEEN_MAX - 1
 
 
 def test_an_answer_that_fits_no_request_is_a_death() -> None:
