@@ -17,6 +17,11 @@ from tests.simulation.table_watch import Generation, Named, Shown, TableWatch
 
 
 class KeyedTableWatch(TableWatch):
+    @property
+    def is_over(self) -> bool:
+        """Its topic is removed: the folder has its id, so no other topic gets it."""
+        return self.is_removed(self.newest.generation[0])
+
     def on_keyed(self, changed: KeyedName) -> None:
         """No file that a held version names is gone."""
         if not changed.is_file or not self.versions:

@@ -107,6 +107,10 @@ class TableWatch:
         if self._is_held(last) and self.is_promised(self.versions[last]):
             self._report("file deleted while named", f"{path}: version {last} of {self.newest.number} names it")
 
+    def is_removed(self, topic_id: int) -> bool:
+        """Return whether a bundle has told that the topic is removed, or one after it."""
+        return self._promises.below >= (topic_id + 1, 0)
+
     def is_promised(self, shown: Shown) -> bool:
         return shown.generation >= self._promises.below
 
@@ -134,8 +138,16 @@ class TableWatch:
         if hint["version"] not in self._checkpoints:
             self._report("hint to nothing", f"there was never a checkpoint of version {hint['version']}")
 
+    @property
+    def is_over(self) -> bool:
+        """The log may go as a whole. One below parquet/ stays: the next topic of the name goes on with it."""
+        return False
+
     def _check_readable(self, gone: str) -> None:
         """As a reader lists it now: of each held version, and of the newest."""
+        if self.is_over:
+            self._world.coverage.saw("an object of a removed topic's table was deleted")
+            return
         names = [key.removeprefix(self._log) for key in self._world.store.keys_now(self._log)]
         commits = {int(name.removesuffix(COMMIT)) for name in names if name.endswith(COMMIT)}
         checkpoints = [int(name.removesuffix(CHECKPOINT)) for name in names if name.endswith(CHECKPOINT)]

@@ -240,7 +240,7 @@ class TablesRun(RoundsRun):
         log has is in it.
         """
         world, versions = self.world, watch.versions
-        if not versions or world.has_failed:
+        if not versions or world.has_failed or watch.is_over:
             return
         log = f"{watch.folder}_delta_log/"
         names = [key.removeprefix(log) for key in world.store.keys_now(log)]

@@ -26,6 +26,7 @@ _IN_A_LOG = re.compile(
     r"(?:parquet/topic=[^/]+|keyed/_\d+)/_delta_log/(?:\d{20}\.json|\d{20}\.checkpoint\.parquet|_last_checkpoint)\Z",
     re.ASCII,
 )
+_KEYED_LOG = re.compile(r"keyed/_(\d+)/_delta_log/", re.ASCII)
 _VERSION = re.compile(r"(\d{20})\.(?:json|checkpoint\.parquet)\Z", re.ASCII)
 
 
@@ -40,6 +41,12 @@ def checkpoint_name(version: int) -> str:
 def is_in_a_log(key: str) -> bool:
     """Return whether a key is that of an object in the log of some topic's table, which is no Parquet file of it."""
     return _IN_A_LOG.match(key) is not None
+
+
+def keyed_topic_of(key: str) -> int | None:
+    """Return the id of the keyed topic in the log of whose table an object is; None: it is in no such log."""
+    found = _KEYED_LOG.match(key) if is_in_a_log(key) else None
+    return None if found is None else int(found[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.garbage.gate import Gate
+from ledgermq_ledger.garbage.sweep import sweep
+from ledgermq_ledger.garbage.topics.removed import remove
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.object_store.contract import ObjectStore
@@ -28,6 +30,7 @@ from ledgermq_ledger.tables.follower import TableFollower
 from ledgermq_ledger.tables.registrar import Registrar
 from ledgermq_ledger.tables.table_log import Committed, TableLog
 from ledgermq_ledger.topics.facts import ABOVE_ALL_VERSIONS, versions_kept_from
+from ledgermq_ledger.topics.topic import METADATA, topic_key
 from tests.virtual_time import virtual
 from tests.worlds.keyed_root import HOUR_MS, Keyed
 
@@ -198,6 +201,36 @@ async def test_a_dropped_table_names_nothing_and_keeps_nothing() -> None:
     await set_table(keyed, 9)
     await registrar(keyed).catch_up()
     assert len((await newest(keyed)).files) == 1, "set again, it begins with a rebuild"
+
+
+@virtual
+async def test_the_log_of_a_removed_topics_table_goes_when_its_name_is_free() -> None:
+    """A version that was sent before, and lands after that, goes as well: nobody reads it."""
+    keyed = await a_keyed_root()
+    await next_version(keyed, (b"a", b"1"))
+    await registrar(keyed).catch_up()
+    root, log = keyed.root, f"{keys.keyed_topic(keyed.topic.id)}_delta_log/"
+    commit = await root.store.get(f"{log}{0:020d}.json")
+    await root.remove_topic("t")
+
+    async def left() -> list[str]:
+        return [info.key async for info in root.store.list(keys.KEYED)]
+
+    keyed.wait(3)
+    for _ in range(3):
+        swept = await sweep(keyed.compaction(), grace_ms=0)
+        assert not swept.failures
+    found = await left()
+    assert found, "the table of a removed topic is emptied before its name is free, and its log stays until then"
+    assert all(key.startswith(log) for key in found)
+    assert not (await TableLog(root.store, keys.keyed_topic(keyed.topic.id), root.sources).read()).files
+    assert [topic.name for topic in (await remove(keyed.compaction(), await root.catalog())).free] == ["t"]
+    await root.put_internal(METADATA, topic_key("t"), None)
+    for late in (False, True):
+        if late:
+            await root.store.put_if_absent(f"{log}{7:020d}.json", [commit])
+        await sweep(keyed.compaction(), grace_ms=0)
+        assert await left() == []
 
 
 @virtual

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
 from ledgermq_ledger import keys
+from ledgermq_ledger.delta.names import keyed_topic_of
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import found
 from ledgermq_ledger.garbage.found import Kept, Kind, Removable
@@ -191,13 +192,25 @@ async def find_kept(store: ObjectStore, catalog: Catalog) -> list[Kept]:
 
 async def find_versions(store: ObjectStore, catalog: Catalog) -> list[Removable]:
     """Return everything below `keyed/` of topics that are removed by `catalog`, which was read just
-    now.
+    now. The log of a keyed topic's table goes when the topic's name is free: its folder has the topic's id, so no later
+    table is there, and a version that was sent long ago is found by the next run (design Z7).
     """
     return [
-        Removable.of(Kind.KEYED, info, f"topic id {name.place.topic_id} is deleted")
+        Removable.of(Kind.KEYED, info, f"topic id {topic_id} is deleted")
         async for info in store.list(keys.KEYED)
-        if (name := keys.parse_keyed(info.key)) is not None and catalog.is_removed(name.place.topic_id, catalog.offset)
+        if (topic_id := _removed_topic_of(info.key, catalog)) is not None
     ]
+
+
+def _removed_topic_of(key: str, catalog: Catalog) -> int | None:
+    """Return the id of the keyed topic of an object that may go, because its topic is removed; None: it stays."""
+    if (name := keys.parse_keyed(key)) is not None:
+        topic_id: int | None = name.place.topic_id
+    else:
+        topic_id = keyed_topic_of(key)
+        if topic_id in catalog.topics_by_id:
+            return None
+    return topic_id if topic_id is not None and catalog.is_removed(topic_id, catalog.offset) else None
 
 
 async def remove_versions(
