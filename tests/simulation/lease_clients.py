@@ -1,7 +1,8 @@
 """Callers of a simulated queue group that keep no member: they lease by one call, and answer by handles that any of
 them may have, repeat words as after a lost answer, and answer late.
 
-Only runs with `has_callers` have them, and they draw from streams of their own.
+Only runs with `has_callers` have them, and they draw from streams of their own. In those of `has_callers_only` the
+group has no members, and its callers bury often, also late.
 """
 
 from __future__ import annotations
@@ -32,6 +33,14 @@ FIRST_SEED = 30
 
 def has_callers(seed: int) -> bool:
     return seed >= FIRST_SEED and not is_hostile(seed) and random.Random(f"lease callers {seed}").random() < 0.7
+
+
+FIRST_SEED_ALONE = 40
+"""As `FIRST_SEED`, for `has_callers_only`."""
+
+
+def has_callers_only(seed: int) -> bool:
+    return seed >= FIRST_SEED_ALONE and has_callers(seed) and random.Random(f"callers only {seed}").random() < 0.5
 
 
 @dataclass
@@ -65,6 +74,7 @@ class LeaseCaller(SimulatedClient):
         super().__init__(world, network, plan, name)
         self.random = random.Random(f"lease caller {name} {incarnation} {world.seed}")
         self.turns = 0
+        self._buries = has_callers_only(world.seed)
         self._group, self._topic, self._lease_s, self._filter = group, topic, lease_s, wanted
         self._truth = truth
         self._handles = handles
@@ -112,6 +122,11 @@ class LeaseCaller(SimulatedClient):
         message, chance = leased.message, self.random.random()
         self._truth.given[message.partition, message.offset] = (message.value or b"").decode()
         self._world.coverage.saw("a message was leased by a call")
+        if self._buries and not self._world.healed and self.random.random() < 0.5:
+            if self.random.random() < 0.5:  # later, and perhaps too late
+                self._handles.keep(leased.handle, "")
+                return None
+            return LeaseAnswer(leased.handle, "dead_letter", error="it is not wanted")
         if self._world.healed or chance < 0.6:
             return LeaseAnswer(leased.handle)
         if chance < 0.7:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from ledgermq.client.messages.descriptions import TopicPartition
+from ledgermq.client.queues.leases.answering import LATE, Answering, LeaseResult, _Letters
+from ledgermq.client.queues.leases.handles import LeaseHandle
 from ledgermq.client.queues.message import Lease, Reply
 from ledgermq.client.queues.queue import Queue
 from ledgermq.client.queues.words import Word
@@ -23,7 +26,7 @@ from ledgermq_broker.queues.state.records import Fate
 from ledgermq_broker.queues.state.share_partition import FINAL, SharePartition
 from ledgermq_broker.queues.state.share_partition import Word as ShareWord
 from ledgermq_broker.queues.state.spans import Grant, Span
-from tests.simulation.lease_clients import has_callers
+from tests.simulation.lease_clients import has_callers, has_callers_only
 from tests.simulation.mutants import mutant
 from tests.simulation.queues_run import queues_plan_of
 from tests.simulation.roaming import roams
@@ -244,3 +247,38 @@ def given_back_messages_count_for_any_lease(patch: Patch) -> None:
         return [span] if span.first <= span.last else []
 
     patch.setattr(SharePartition, "_ended_under", ended_under)
+
+
+@mutant("queues", has_callers_only)
+def letters_copied_before_the_renewal(patch: Patch) -> None:
+    """A message that is to be buried by its handle is copied first; then its lease is looked at."""
+    real = Answering._bury
+
+    async def bury(
+        self: Answering,
+        results: list[LeaseResult],
+        handles: Sequence[LeaseHandle],
+        which: Sequence[int],
+        errors: Sequence[str],
+    ) -> None:
+        letters = _Letters(self._context, self._admin)
+        async with letters.open:
+            for at in which:
+                await letters.put(handles[at], errors[at])
+        await real(self, results, handles, which, errors)
+
+    patch.setattr(Answering, "_bury", bury)
+
+
+@mutant("queues", has_callers_only)
+def late_letters_are_finished_by_a_new_word(patch: Patch) -> None:
+    """A handle whose renewal came too late buries all the same: its lease is not compared."""
+    real = Answering._say
+
+    async def say(self: Answering, results: Any, handles: Any, which: Any, word: Any) -> None:
+        await real(self, results, handles, which, word)
+        for at in which:
+            if word(at)[0] == pb.RENEW and results[at] is LATE:
+                results[at] = LeaseResult(True)
+
+    patch.setattr(Answering, "_say", say)

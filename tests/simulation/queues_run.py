@@ -31,7 +31,7 @@ from tests.simulation.filter_watch import FILTERS
 from tests.simulation.former_owners import FormerOwners
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.hostile_run import HostileRun
-from tests.simulation.lease_clients import Handles, LeaseCaller, has_callers
+from tests.simulation.lease_clients import Handles, LeaseCaller, has_callers, has_callers_only
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.queues_truth import QueuesTruth, write_down
@@ -176,6 +176,7 @@ class QueuesRun(HostileRun):
         if roams(seed):
             self.cluster = with_moves(self.cluster)
             self._roaming = Roaming(self.world, self.brokers, self.bundles, TOPIC, every_s=0.7)
+        self.world.judged_elsewhere.add(LETTERS.removesuffix("#"))
         self._truth = QueuesTruth()
         self._handles = Handles()
         self._former = FormerOwners(self.world, self.brokers)
@@ -217,7 +218,7 @@ class QueuesRun(HostileRun):
         ]
         if self.own.outlives:
             world.loop.in_world(self._outlive_terms())
-        for number in range(self.own.members):
+        for number in range(0 if has_callers_only(world.seed) else self.own.members):
             self._start(f"q{number}")
         for number in range(CALLERS if has_callers(world.seed) else 0):
             self._start(f"k{number}")
