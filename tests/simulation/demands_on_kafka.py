@@ -12,6 +12,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a transaction of a Kafka client was committed",
         "a transaction of a Kafka client was aborted",
         "a transaction of a Kafka client was left alone",
+        "a transaction of a Kafka client has ended its epoch",
         "a transactional Kafka client was fenced",
         "a record of a Kafka transaction became visible",
         "a processor has committed",

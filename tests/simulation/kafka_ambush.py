@@ -21,7 +21,7 @@ from tests.simulation.stored_segments import StoredBatch
 from tests.simulation.world import World
 
 KILLED_MAX = 5
-SHARE = 0.5
+SHARE = 0.8
 AWAY_S_MAX = 3.0
 
 

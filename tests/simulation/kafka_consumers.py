@@ -17,7 +17,10 @@ from tests.simulation.kafka_truth import Reader
 
 REBALANCE_MS = 60_000
 JOINS, LEAVES = 0, -1
-AMBUSHED = 0.8
+AMBUSHED, WAITS_S = 0.9, 15.0
+"""In ambush: the share of such answers that are lost, and how long a member waits with what it was given when it does
+not reach its coordinator.
+"""
 
 
 class Member848(Fetching):
@@ -52,6 +55,7 @@ class Member848(Fetching):
         self.reader.member_until_s = 0.0
         self.positions = {}
         self.epoch, self.is_told, self.says_all, self.takes_at_s = 0, False, False, 0.0
+        self._waits = True
         self.given: set[int] | None = None
 
     async def _membership(self) -> None:
@@ -93,6 +97,8 @@ class Member848(Fetching):
                 raise LineBroke
         except LineBroke:
             self.says_all = self.epoch > 0
+            if self.own.is_ambush and self._waits and not self.world.healed:
+                self.takes_at_s = self.now_s() + WAITS_S
             await self.pause()
             return
         if answer.error_code:
@@ -118,7 +124,8 @@ class Member848(Fetching):
             about_to_take = self.given - set(self.reader.holds)
             if about_to_take - {n for topic in answer.assignment.topic_partitions for n in topic.partitions}:
                 self.world.coverage.saw("a withdrawal came before a consumer had begun")
-                share, self.takes_at_s = AMBUSHED, min(self.takes_at_s, self.now_s() + 1.0)
+                share, self.takes_at_s = AMBUSHED, min(self.takes_at_s, self.now_s() + 0.5)
+                self._waits = False
         lost = self.random.random() < share
         self.world.coverage.saw("an answer to a heartbeat was lost", lost)
         return lost
@@ -126,6 +133,7 @@ class Member848(Fetching):
     def _note_given(self, given: set[int]) -> None:
         self.is_told = self.is_told and (self.is_lazy or given != set(self.reader.holds))
         if given != self.given:
+            self._waits = True
             self.takes_at_s = self.now_s() + self.random.uniform(0.0, self.own.slow_s)
         self.given = given
         self.world.coverage.saw("a consumer was given partitions")

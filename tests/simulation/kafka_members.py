@@ -318,6 +318,9 @@ class Processor(ClassicMember, KafkaTransactor):
         """Its commits are those of its transactions."""
 
     async def _add_group(self) -> None:
+        """Add the group. In the second protocol its first offset does that."""
+        if self.is_second:
+            return
         request = ao.AddOffsetsToTxnRequest(self.transactional_id or "", *self.producer, self.group)
         self.check(await self._at(ADD_OFFSETS_TO_TXN, 3, request), "add offsets")
 
@@ -334,7 +337,8 @@ class Processor(ClassicMember, KafkaTransactor):
             member_id=self.membership.id,
             topics=[tc.TxnOffsetCommitRequestTopic(INPUT, parts)],
         )
-        answer = await self.at_coordinator(GROUPS, self.group, TXN_OFFSET_COMMIT, 3, request)
+        version = 5 if self.is_second else 3
+        answer = await self.at_coordinator(GROUPS, self.group, TXN_OFFSET_COMMIT, version, request)
         code = max(codes_of(answer))
         if code in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING):
             raise Fenced

@@ -46,6 +46,8 @@ class KafkaPlan:
     """Coordinators are killed when they have stored what members have not heard yet."""
     outlives: bool
     """Now and then a broker stands still until another has claimed its bundles."""
+    is_second: bool
+    """Its transactions are of Kafka's second protocol, in which each has an epoch of its own (KIP-890)."""
     limits: tuple[object, ...]
 
     def has(self, family: str) -> bool:
@@ -69,6 +71,7 @@ def kafka_plan_of(seed: int) -> KafkaPlan:
         stale=r.choice((0.0, 0.8)),
         is_ambush=r.random() < 0.6,
         outlives=r.random() < 0.4,
+        is_second=random.Random(f"kafka protocol {seed}").random() < 0.5,
         limits=(
             TransactionLimits(
                 chunk_bytes=r.choice((1, 500, 4 * 1024 * 1024)),

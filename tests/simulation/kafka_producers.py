@@ -1,4 +1,5 @@
-"""Simulated producers of the Kafka protocol: idempotent ones, and transactional ones of the first protocol.
+"""Simulated producers of the Kafka protocol: idempotent ones, and transactional ones of the first protocol or the
+second one (KIP-890).
 
 They send up to five batches of a partition at a time, and send again, in their order, what has no answer, or one that
 asks for it. Now and then a batch arrives a second time, late, as from a client that had taken its line for broken.
@@ -31,7 +32,7 @@ from tests.virtual_time import EPOCH_US
 Work = Callable[[Sent], Awaitable[None]]
 
 WINDOW = 5
-VERSION = 9
+VERSION, VERSION_THAT_ADDS = 9, 12
 STORED = frozenset({Code.NONE, Code.DUPLICATE_SEQUENCE_NUMBER})
 """The second says so without an offset."""
 FENCED = frozenset({Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING})
@@ -59,6 +60,7 @@ class Batch:
 
 class Pusher(KafkaProgram):
     transactional_id: str | None = None
+    version = VERSION
 
     async def push(self, place: Place, batches: Sequence[Batch], until_s: float) -> None:
         """Send batches in their order until each has an answer that counts, one of them is refused for good, or the
@@ -68,14 +70,14 @@ class Pusher(KafkaProgram):
         while left and self.now_s() < until_s:
             line = self.line(await self.leader(place), "produce", outlives=True)
             try:
-                sent = [(batch, line.send(PRODUCE, VERSION, self._request(place, batch))) for batch in left]
+                sent = [(batch, line.send(PRODUCE, self.version, self._request(place, batch))) for batch in left]
             except LineBroke:
                 await self.pause()
                 continue
             for batch, waiting in sent:
                 batch.code = None
                 try:
-                    answer = await line.answer(PRODUCE, VERSION, waiting, self.timeout_s)
+                    answer = await line.answer(PRODUCE, self.version, waiting, self.timeout_s)
                 except LineBroke:
                     continue
                 [part] = answer.responses[0].partition_responses
@@ -96,7 +98,7 @@ class Pusher(KafkaProgram):
             return
         self.world.coverage.saw("a batch of a Kafka client arrived twice")
         line = self.line(broker, "double", outlives=True)
-        line.send(PRODUCE, VERSION, self._request(place, batch)).add_done_callback(_forget)
+        line.send(PRODUCE, self.version, self._request(place, batch)).add_done_callback(_forget)
 
     def _request(self, place: Place, batch: Batch) -> p.ProduceRequest:
         topic, number = place
@@ -197,6 +199,8 @@ class KafkaTransactor(Pusher):
         super().__init__(*about)
         self.transactional_id = "shared" if self.name in ("t0", "t1") else self.name
         self.producer = (-1, -1)
+        self.is_second = self.own.is_second
+        self.version = VERSION_THAT_ADDS if self.is_second else VERSION
         self._sequences: Counter[Place] = Counter()
         self._must_be_known = not roams(self.world.seed)
         """Where a partition has moved to another bundle, docs/kafka.md has a producer begin again."""
@@ -254,8 +258,11 @@ class KafkaTransactor(Pusher):
         except MustAbort as why:
             self.world.coverage.saw("a transaction of a Kafka client could not go on")
             self.world.note(self.name, f"aborts: {why}")
-            await self.init(again=True)
-            self._told(sent, committed=False)
+            if self.is_second:
+                await self.end(sent, committed=False)
+            else:
+                await self.init(again=True)
+                self._told(sent, committed=False)
         return sent.told is True
 
     async def stand_still(self) -> None:
@@ -264,6 +271,9 @@ class KafkaTransactor(Pusher):
             await asyncio.sleep(3 * self.own.timeout_ms / 1000)
 
     async def add(self, places: Sequence[Place]) -> None:
+        """Add partitions. In the second protocol the first batch of each does that."""
+        if self.is_second:
+            return
         topics = [ap.AddPartitionsToTxnTopic(topic, [number]) for topic, number in places]
         request = ap.AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id or "",
@@ -303,9 +313,15 @@ class KafkaTransactor(Pusher):
     async def end(self, sent: Sent, *, committed: bool) -> None:
         """Raises Fenced, MustAbort."""
         request = e.EndTxnRequest(self.transactional_id or "", *self.producer, committed)
-        answer = await self._at(END_TXN, 3, request)
+        answer = await self._at(END_TXN, 5 if self.is_second else 3, request)
         if answer.error_code in FENCED:
             raise Fenced
+        if answer.error_code == Code.TRANSACTION_ABORTABLE and committed:
+            raise MustAbort("its time-out was over")
+        if self.is_second and not answer.error_code:
+            self.world.coverage.saw("a transaction of a Kafka client has ended its epoch")
+            self.producer = answer.producer_id, answer.producer_epoch
+            self._sequences.clear()
         self._must_not(answer.error_code, f"EndTxn, committed {committed}")
         self._told(sent, committed=committed)
         self.world.coverage.saw(f"a transaction of a Kafka client was {'committed' if committed else 'aborted'}")

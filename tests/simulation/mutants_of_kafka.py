@@ -12,12 +12,15 @@ import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.kafka.handlers.groups import committed
+from ledgermq_broker.transactions import partition
 from ledgermq_broker.transactions.partition import TransactionPartition
+from ledgermq_broker.transactions.state.added.ids import AddedIds
 from ledgermq_broker.transactions.state.added.producers import AddedProducers
 from ledgermq_broker.transactions.state.participating.served_bundle import ServedBundle
 from ledgermq_broker.transactions.state.types import Part, Transaction
 from ledgermq_offsets.classic.coordinator import ClassicGroups
 from ledgermq_offsets.consumer import rules
+from ledgermq_offsets.state import records
 from ledgermq_offsets.state.group import Group, Member
 from tests.simulation.kafka_plan import kafka_plan_of
 from tests.simulation.mutants import mutant
@@ -37,6 +40,20 @@ def _has(*families: str) -> Any:
 def _goes_on_in_its_bundle(seed: int) -> bool:
     own = kafka_plan_of(seed)
     return not roams(seed) and (own.has("transactions") or own.has("processors"))
+
+
+def _renews(seed: int) -> bool:
+    own = kafka_plan_of(seed)
+    return own.is_second and (own.has("transactions") or own.has("processors"))
+
+
+def _stands_still(seed: int) -> bool:
+    return _renews(seed) and bool(kafka_plan_of(seed).dies) and kafka_plan_of(seed).timeout_ms < 5000
+
+
+def _withdraws_in_ambush(seed: int) -> bool:
+    own = kafka_plan_of(seed)
+    return own.has("consumers") and own.is_ambush and own.slow_s > 1
 
 
 def _stale_classic(seed: int) -> bool:
@@ -102,6 +119,57 @@ def groups_are_not_counted(patch: Patch) -> None:
     patch.setattr(TransactionPartition, "count_staged", count_staged)
 
 
+@mutant("kafka", likely=_renews)
+def end_keeps_the_epoch(patch: Patch) -> None:
+    """The end of a transaction of the second protocol does not end its epoch: the next one goes on in it, and takes
+    what arrives late.
+    """
+    patch.setattr(AddedIds, "_next_producer", lambda self, known: b"")
+
+
+@mutant("kafka", likely=_stands_still)
+def time_out_keeps_the_epoch_of_the_second_protocol(patch: Patch) -> None:
+    """A transaction that is aborted at its time-out leaves its producer the epoch: what it sends next begins another
+    one, which is committed without its first half.
+    """
+    real = AddedIds.decide
+
+    def decide(self: AddedIds, *decided: Any) -> Any:
+        self.ends_as_asked = True
+        return real(self, *decided)
+
+    patch.setattr(AddedIds, "decide", decide)
+
+
+@mutant("kafka", likely=_renews)
+def epoch_begins_beside_its_commit(patch: Patch) -> None:
+    """The next epoch begins while bundles have not completed the transaction before: it is forgotten there."""
+
+    def to_add(self: AddedProducers, name: str, named: Any) -> Any:
+        self._current(name, named)
+        return self._opened(name)
+
+    def begin(self: AddedProducers, name: str, now_ms: int) -> Any:
+        known = self._ids.known[name]
+        begun = self._ids.begun(known, now_ms)
+        return [] if begun is known else list(self._ids.decided(name, begun, None).records)
+
+    patch.setattr(AddedProducers, "_to_add", to_add)
+    patch.setattr(AddedProducers, "_begin", begin)
+
+
+@mutant("kafka", likely=_has("processors"))
+def end_is_told_before_it_is_durable(patch: Patch) -> None:
+    """The latest offset is told when a bundle has appended what a transaction committed, and not yet stored it: it lies
+    before that.
+    """
+
+    async def settled(self: TransactionPartition, place: Any, end_s: float) -> None:
+        await partition.settle(self.participant, self.peers, place, end_s)
+
+    patch.setattr(TransactionPartition, "settle", settled)
+
+
 # Groups
 
 
@@ -109,6 +177,21 @@ def groups_are_not_counted(patch: Patch) -> None:
 def any_generation_commits(patch: Patch) -> None:
     """A classic group takes commits of every generation, and of members that it has removed."""
     patch.setattr(ClassicGroups, "check_commit", lambda self, *about, **more: None)
+
+
+@mutant("kafka", likely=_withdraws_in_ambush)
+def withdrawals_lose_their_epochs_at_a_takeover(patch: Patch) -> None:
+    """A new coordinator does not know under which epoch a partition was withdrawn: it takes for let go what a member
+    has not begun with yet.
+    """
+    real = records._member_of
+
+    def member_of(data: bytes) -> Any:
+        found = real(data)
+        held = {partition: one._replace(withdrawn_in=0) for partition, one in found.held.items()}
+        return replace(found, held=held)
+
+    patch.setattr(records, "_member_of", member_of)
 
 
 @mutant("kafka", likely=_has("consumers"))

@@ -116,6 +116,7 @@ class TransactionPartition:
 
     async def settle(self, place: PartitionId, end_s: float) -> None:
         await settle(self.participant, self.peers, place, end_s)
+        await self._state.durable()  # what was copied a moment ago is in no end before that
 
     def close(self, error: LedgerMQError) -> None:
         """End the term: every later call raises NotOwner. Idempotent."""

@@ -87,6 +87,30 @@ ENTRIES: list[tuple[str, bytes, Entry]] = [
         b"done/" + HEX,
         NoteEntry(PRODUCER, NoteValue(TRANSACTION, State.ABORTED, True)),
     ),
+    (
+        "transactions-id-renewed-v1.bin",
+        b"id/orders",
+        IdEntry(
+            "orders",
+            IdValue(
+                PRODUCER,
+                32_767,
+                Kind.ORDINARY,
+                60_000,
+                1_700_000_000_000,
+                number=3,
+                state=State.COMMITTED,
+                complete=False,
+                parts=(PART,),
+                missing=(4,),
+                former=Former(32_766, 1, State.ABORTED, b"content"),
+                nonce=b"nonce",
+                counted=b"counted",
+                principal=2**63 + 1,
+                next_producer=PRODUCER[::-1],
+            ),
+        ),
+    ),
 ]
 
 
