@@ -18,6 +18,9 @@ from hypothesis import strategies as st
 from ledgermq.errors import DataDamaged, FormatNotSupported, LedgerMQError
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import CHECKSUM, ClusterSettings, checksum_of, read_cluster
+from ledgermq_ledger.cuts import names
+from ledgermq_ledger.cuts.cut import decode_cut
+from ledgermq_ledger.cuts.record import encode
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import MOVES_VERSION, decode_checkpoint, encode_checkpoint
 from ledgermq_ledger.log.chains.envelope import ObjectKind, seal, unseal
@@ -104,6 +107,20 @@ def checkpoint_with_files_handed_over() -> fmt.Checkpoint:
     return whole
 
 
+def checkpoint_with_pins() -> fmt.Checkpoint:
+    whole = checkpoint()
+    whole.pins.add(cut=41, base=5)
+    whole.pins.add(cut=97, base=6)
+    return whole
+
+
+def cut() -> fmt.Cut:
+    whole = fmt.Cut(id=41, put_id=b"p" * 16, name="eod", created_ms=5)
+    whole.bundles.add(bundle=0, base=3, slot=40)
+    whole.bundles.add(bundle=1, base=6, slot=900).partitions.add(topic_id=7, partition=1, version=12)
+    return whole
+
+
 def plan_that_hands_over() -> fmt.CompactionPlan:
     whole = plan()
     whole.freezes.add(topic_id=8, partition=0, move=30)
@@ -154,6 +171,8 @@ KINDS: list[tuple[str, ObjectKind, Message]] = [
     ("checkpoint-ids-v1.bin", ObjectKind.CHECKPOINT, checkpoint_with_ids()),
     ("checkpoint-v2.bin", ObjectKind.CHECKPOINT, checkpoint_with_moves()),
     ("checkpoint-files-v2.bin", ObjectKind.CHECKPOINT, checkpoint_with_files_handed_over()),
+    ("checkpoint-v3.bin", ObjectKind.CHECKPOINT, checkpoint_with_pins()),
+    ("cut-v1.bin", ObjectKind.CUT, cut()),
     ("compaction-plan-v2.bin", ObjectKind.COMPACTION_PLAN, plan_that_hands_over()),
     ("compaction-plan-v3.bin", ObjectKind.COMPACTION_PLAN, plan_with_typed_values()),
     ("compaction-plan-v1.bin", ObjectKind.COMPACTION_PLAN, plan()),
@@ -177,6 +196,27 @@ def test_a_checkpoint_with_moves_is_refused_by_releases_that_do_not_know_them() 
     assert encode_checkpoint(checkpoint()) == (GOLDEN / "checkpoint-v1.bin").read_bytes()
     with pytest.raises(FormatNotSupported, match="format version 2, this software reads version 1"):
         unseal(ObjectKind.CHECKPOINT, fmt.Checkpoint(), data, "checkpoint")
+
+
+def test_a_checkpoint_with_pins_is_refused_by_releases_that_do_not_know_cuts() -> None:
+    """They would delete what cuts need."""
+    data = encode_checkpoint(checkpoint_with_pins())
+    assert data == (GOLDEN / "checkpoint-v3.bin").read_bytes()
+    with pytest.raises(FormatNotSupported, match="format version 3, this software reads version 2"):
+        unseal(ObjectKind.CHECKPOINT, fmt.Checkpoint(), data, "checkpoint", MOVES_VERSION)
+
+
+def test_golden_cut() -> None:
+    assert decode_cut((GOLDEN / "cut-v1.bin").read_bytes(), names.cut(41)) == cut()
+    assert seal(ObjectKind.CUT, cut()) == (GOLDEN / "cut-v1.bin").read_bytes()
+
+
+def test_golden_record_of_a_cut() -> None:
+    record = fmt.CutRecord.FromString((GOLDEN / "cut-record-v1.bin").read_bytes())
+    assert record == fmt.CutRecord(
+        id=41, name="eod", state=fmt.TAKEN, begun_ms=1, taken_ms=2, until_ms=3, nonce=b"n" * 16, holders=[b"h" * 16]
+    )
+    assert encode(record) == (GOLDEN / "cut-record-v1.bin").read_bytes()
 
 
 def test_a_plan_that_hands_files_over_is_refused_by_releases_that_do_not_know_it() -> None:
