@@ -20,10 +20,12 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from ledgermq.client.messages.due import HORIZON
 from ledgermq.client.messages.record import Record, datetime_of, headers_of, row_of
+from ledgermq.client.producing.arrow.columns import column_of
 from ledgermq.errors import CorruptFrame, InvalidRecord
 from ledgermq.protocol.batches.batch_header import check_uncompressed
 from ledgermq_gateway.http.problems import Problem
@@ -261,7 +263,11 @@ def table_of_arrow(body: bytes, rows_max: int) -> pa.Table:
 
 
 def _check_columns(schema: pa.Schema) -> None:
-    """Refuse types whose few bytes may stand for many, such as dictionaries and views."""
+    """Refuse types whose few bytes may stand for many, such as dictionaries and views, and names that are given twice
+    or are no UTF-8 (ValueError).
+    """
+    if len(set(schema.names)) != len(schema.names):
+        raise InvalidRecord(f"a column is given twice: {', '.join(sorted(schema.names))}")
     for field in schema:
         kinds = [field.type]
         while kinds:
@@ -270,14 +276,17 @@ def _check_columns(schema: pa.Schema) -> None:
                 raise InvalidRecord(
                     f"the column {field.name} has type {field.type}: send plain binary, text, lists or times"
                 )
-            kinds += [kind.field(at).type for at in range(kind.num_fields)]
+            inner = [kind.field(at) for at in range(kind.num_fields)]
+            assert all(isinstance(each.name, str) for each in inner), "to read a name decodes it"
+            kinds += [each.type for each in inner]
 
 
 def _check_arrow_names(table: pa.Table) -> None:
+    """Raise InvalidRecord for headers that only fields of a record may set, and for a column that has no headers."""
     if "headers" not in table.schema.names:
         return
     for chunk in table.column("headers").chunks:
-        for row in chunk.to_pylist() if chunk.null_count < len(chunk) else ():
-            for pair in row or ():
-                name = pair["key"] if isinstance(pair, dict) else pair[0]
-                check_name(name.decode(errors="replace") if isinstance(name, bytes) else str(name))
+        rows = column_of(chunk, "headers")
+        for name in pc.unique(rows.flatten().field("key")).to_pylist():
+            if name is not None:
+                check_name(name)

@@ -168,6 +168,11 @@ async def test_arrow_that_grows_or_lies_is_refused() -> None:
         ),
         "cut": stream(plain)[:-40],
         "other column": stream(pa.table({"value": ["a"], "nonsense": [1]})),
+        "headers without a key": stream(pa.table({"value": ["a"], "headers": pa.array([[{"name": "a"}]])})),
+        "a name that is no UTF-8": stream(pa.table({"value": ["a"], "headers": pa.array([[{"kez": "a"}]])})).replace(
+            b"kez", b"k\xffz"
+        ),
+        "a column twice": stream(pa.Table.from_arrays([pa.array(["a"])] * 2, ["value", "value"])),
         "no stream": b"hello",
         "nothing": b"",
     }
