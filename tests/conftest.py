@@ -16,6 +16,8 @@ from infra.hdfs import Hdfs
 from infra.minio import Minio, running
 from infra.postgres import Postgres
 from ledgermq.sources import Sources
+from tests.servers import clouds
+from tests.servers.clouds import Cloud
 from tests.stores.backends import create_bucket, seeded_sources
 
 pytest_plugins = ["tests.running_time", "tests.parts"]
@@ -53,6 +55,27 @@ def moto() -> Iterator[Minio]:
     create_bucket(found, BUCKET)
     yield found
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Cloud]:
+    """An emulator of Azure's store; tests that use it are marked `real`."""
+    with clouds.azure() as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def azure_root(azurite: Cloud, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A fresh az:// root URL; the environment opens it, in child processes too."""
+    return _cloud_root(azurite, monkeypatch)
+
+
+def _cloud_root(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name in ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in cloud.variables.items():
+        monkeypatch.setenv(name, value)
+    return cloud.url(f"root-{next(_numbers)}")
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,9 @@ from ledgermq_ledger.cluster import BUNDLES_MAX
 
 Root = Annotated[
     str,
-    typer.Argument(metavar="ROOT", help="Root URL of the cluster (file:///…, s3://…, hdfs://…), or a local folder."),
+    typer.Argument(
+        metavar="ROOT", help="Root URL of the cluster (file:///…, s3://…, az://…, hdfs://…), or a local folder."
+    ),
 ]
 Bundle = Annotated[
     int,

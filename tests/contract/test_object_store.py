@@ -24,6 +24,7 @@ from ledgermq_ledger.object_store.probe import probe_store
 from ledgermq_ledger.object_store.s3.store import CLIENTS, open_s3
 from ledgermq_ledger.object_store.wrappers.metered import MeteredStore
 from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore
+from tests.servers.clouds import open_cloud
 from tests.stores.counting import CountingMeter
 from tests.stores.faulty import FaultyStore
 
@@ -49,8 +50,11 @@ BACKENDS = [
     *(f"{client}-s3-moto" for client in CLIENTS),
     *(pytest.param(f"{client}-s3-minio", marks=pytest.mark.real) for client in CLIENTS),
     pytest.param("resilient-s3-minio", marks=pytest.mark.real),
+    pytest.param("azure", marks=pytest.mark.real),
     pytest.param("hdfs", marks=pytest.mark.real),
 ]
+CLOSED_BY_AGE = ("moto", "minio", "azure")
+"""Ends of the names of stores whose fences close by time."""
 
 
 def library(backend: str) -> str | None:
@@ -71,6 +75,8 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path, sources: Sourc
             return await open_s3(request.getfixturevalue("moto_root"), library(name))
         if name.endswith("s3-minio"):
             return await open_s3(request.getfixturevalue("minio_root"), library(name))
+        if name == "azure":
+            return await open_cloud(request.getfixturevalue("azure_root"))
         if name.endswith("hdfs"):
             return open_hdfs(request.getfixturevalue("hdfs_root"), Sources())
         return memory
@@ -319,8 +325,8 @@ async def test_fenced_puts_create_what_they_named_and_nothing_else(store: Object
 
 
 async def test_a_closed_fence_refuses_who_held_a_permission_before(backend: Backend) -> None:
-    if "s3" in backend.name:
-        pytest.skip("S3 closes a fence by time: tests/contract/test_s3_real.py")
+    if backend.name.endswith(CLOSED_BY_AGE):
+        pytest.skip("these close a fence by time: the check `expiry`, and tests/contract/test_s3_real.py")
     store, other = await backend.open(), await backend.open()
     with pytest.raises(FenceClosed):
         await store.fenced_puts(FENCE, ["a/1"], URL_LIFE_MS)
@@ -356,10 +362,10 @@ async def test_the_probe_accepts_it_and_leaves_nothing(store: ObjectStore, sourc
 
 
 async def test_the_url_opens_the_same_kind_of_store(store: ObjectStore, backend: Backend) -> None:
-    assert store.url.startswith(("memory://", "file:///", "s3://", "hdfs://"))
+    assert store.url.startswith(("memory://", "file:///", "s3://", "az://", "hdfs://"))
     assert "secret" not in store.url
     assert store.url == (await backend.open()).url
-    assert store.fences_close_at_once != ("s3" in backend.name)
+    assert store.fences_close_at_once != backend.name.endswith(CLOSED_BY_AGE)
 
 
 async def test_what_is_shared_is_read_by_others(store: ObjectStore, tmp_path: Path) -> None:

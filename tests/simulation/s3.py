@@ -19,8 +19,9 @@ from urllib.parse import quote_plus, unquote_plus
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import AlreadyExists, Buffer, ObjectInfo, ObjectMissing
 from ledgermq_ledger.object_store.s3.location import S3Location
-from ledgermq_ledger.object_store.s3.signed_wire import URL_LIFE_S, Answer, Encryption, SignedWire
+from ledgermq_ledger.object_store.s3.signed_wire import URL_LIFE_S, Encryption, SignedWire
 from ledgermq_ledger.object_store.s3.store import S3Store
+from ledgermq_ledger.object_store.s3.wire import Answer
 from tests.simulation.trace import Coverage
 from tests.simulation.watch import PLACE, WatchedStore
 
@@ -34,7 +35,8 @@ class SimulatedS3(S3Store):
 
     def __init__(self, watched: WatchedStore, sources: Sources, coverage: Coverage) -> None:
         self._side = _S3Side(watched, sources, coverage)
-        super().__init__(LOCATION, SignedWire(self._side))  # type: ignore[arg-type]
+        wire = SignedWire(self._side)  # type: ignore[arg-type]
+        super().__init__(LOCATION, wire, wire)
         self._random = sources.random
         self._coverage = coverage
 

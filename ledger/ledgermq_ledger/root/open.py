@@ -3,6 +3,7 @@
 file:///folder        a local folder, or one on a file system that several machines share
 memory://name         in this process only; the same name is the same store
 s3://bucket/prefix    see `ledgermq_ledger.object_store.s3.store`
+az://container/prefix see `ledgermq_ledger.object_store.clouds.store`
 hdfs://host:port/dir  or hdfs://nameservice/dir, see `ledgermq_ledger.object_store.hdfs.store`
 """
 
@@ -20,6 +21,13 @@ from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrappers.metered import MeteredStore, StoreMeter
 from ledgermq_ledger.object_store.wrappers.resilient import IN_FLIGHT_MAX, ResilientStore
 from ledgermq_ledger.root.copies import CopyingStore
+
+_SPELLED = {
+    "s3a": "s3://",
+    "s3n": "s3://",
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "az://container/prefix?account=name"),
+}
+"""How a root is written, by other schemes of the same stores."""
 
 
 async def open_store(
@@ -54,10 +62,15 @@ async def _open_backend(url: str, sources: Sources) -> ObjectStore:
         return await _open_s3(url)
     if parts.scheme == "hdfs":
         return _open_hdfs(url, sources)
-    if parts.scheme in ("s3a", "s3n"):
-        raise InvalidConfig(f"root URL {url!r}: write it with s3://; {parts.scheme}:// is for Spark's own readers")
+    if parts.scheme == "az":
+        return await _open_azure(url)
+    if parts.scheme in _SPELLED:
+        raise InvalidConfig(
+            f"root URL {url!r}: write it with {_SPELLED[parts.scheme]}; {parts.scheme}:// is for Spark's own readers"
+        )
     raise InvalidConfig(
-        f"root URL {url!r}: use file:///folder, s3://bucket/prefix, hdfs://host:port/folder or memory://name"
+        f"root URL {url!r}: use file:///folder, s3://bucket/prefix, az://container/prefix,"
+        " hdfs://host:port/folder or memory://name"
     )
 
 
@@ -68,6 +81,16 @@ async def _open_s3(url: str) -> ObjectStore:
         advice = what_to_do(error, 'pip install "ledgermq[s3]"')
         raise InvalidConfig(f"root URL {url!r}: S3 needs more packages: {advice}") from error
     return await open_s3(url)
+
+
+async def _open_azure(url: str) -> ObjectStore:
+    try:
+        from ledgermq_ledger.object_store.clouds.store import open_azure
+
+        return await open_azure(url)
+    except ImportError as error:
+        advice = what_to_do(error, 'pip install "ledgermq[azure]"')
+        raise InvalidConfig(f"root URL {url!r}: Azure needs more packages: {advice}") from error
 
 
 def _open_hdfs(url: str, sources: Sources) -> ObjectStore:

@@ -11,14 +11,28 @@ these credentials go: to the root's own endpoint, or below a URL that an operato
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import unquote, urlsplit
 
 from ledgermq.errors import InvalidConfig
+from ledgermq_ledger.object_store.clouds.location import parse_cloud_url
 from ledgermq_ledger.object_store.s3.location import parse_s3_url
 
-_NEEDED = "use the URL of a store, such as s3://bucket/prefix, hdfs://host:port/folder or file:///folder"
+_NEEDED = "use the URL of a store, such as s3://bucket/prefix, az://container/prefix, hdfs://host:port/folder or file:///folder"
 _LOCAL = ("file", "memory")
+
+
+def _s3_place(url: str) -> object:
+    return parse_s3_url(url).endpoint
+
+
+def _azure_place(url: str) -> object:
+    location = parse_cloud_url(url)
+    return location.account, location.endpoint
+
+
+_PLACES: dict[str, Callable[[str], object]] = {"s3": _s3_place, "az": _azure_place}
+"""Where credentials are sent to, by the scheme of a URL."""
 
 
 def check_archive_url(text: str) -> str:
@@ -29,15 +43,17 @@ def check_archive_url(text: str) -> str:
         parts = urlsplit(text)
         if parts.scheme == "s3":
             parse_s3_url(text)
+        if parts.scheme == "az":
+            parse_cloud_url(text)
     except InvalidConfig as error:
         raise ValueError(error.message) from error
     if (
-        parts.scheme not in ("s3", "hdfs", *_LOCAL)
+        parts.scheme not in ("s3", "az", "hdfs", *_LOCAL)
         or "@" in parts.netloc
         or (parts.scheme == "file" and parts.path in ("", "/"))
     ):
         raise ValueError(_NEEDED)
-    if parts.scheme != "s3" and (parts.query or parts.fragment):
+    if parts.scheme not in ("s3", "az") and (parts.query or parts.fragment):
         raise ValueError(f"{_NEEDED}, without '?' and '#'")
     if {".", ".."} & set(unquote(parts.path).split("/")):
         raise ValueError(f"{_NEEDED}, without the parts '.' and '..'")
@@ -81,8 +97,8 @@ def _is_at_endpoint_of(root_url: str, archive_url: str) -> bool:
     scheme = urlsplit(archive_url).scheme
     if scheme != urlsplit(root_url).scheme or scheme == "file":
         return False
-    if scheme == "s3":
-        return parse_s3_url(root_url).endpoint == parse_s3_url(archive_url).endpoint
+    if scheme in _PLACES:
+        return _PLACES[scheme](root_url) == _PLACES[scheme](archive_url)
     return scheme == "memory" or urlsplit(root_url).netloc == urlsplit(archive_url).netloc
 
 
@@ -91,6 +107,6 @@ def _is_below(listed: str, archive_url: str) -> bool:
     outer, inner = urlsplit(listed), urlsplit(archive_url)
     if (outer.scheme, outer.netloc) != (inner.scheme, inner.netloc):
         return False
-    if outer.scheme == "s3" and parse_s3_url(listed).endpoint != parse_s3_url(archive_url).endpoint:
+    if outer.scheme in _PLACES and _PLACES[outer.scheme](listed) != _PLACES[outer.scheme](archive_url):
         return False
     return f"{inner.path.rstrip('/')}/".startswith(f"{outer.path.rstrip('/')}/")

@@ -26,7 +26,8 @@ Target = Annotated[
         "-t",
         envvar="LEDGERMQ_TARGET",
         metavar="HOST:PORT,…|ROOT",
-        help="Brokers, or a root (a folder, file:///…, s3://…, hdfs://…, memory://) for a broker inside this process.",
+        help="Brokers, or a root (a folder, file:///…, s3://…, az://…, hdfs://…, memory://) for a broker inside"
+        " this process.",
     ),
 ]
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How to print the result.")]

@@ -11,7 +11,9 @@ and handed to other processes, so it holds no secrets.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from ledgermq.errors import InvalidConfig
@@ -24,6 +26,16 @@ _KMS_KEY = re.compile(r"[A-Za-z0-9:/_.-]{1,2048}\Z")
 _SETTINGS = ("endpoint", "region", "path_style", "sse", "kms_key")
 SSE = ("AES256", "aws:kms")
 _DIRECTORY_BUCKET = "--x-s3"
+
+
+class Location(Protocol):
+    """Where a root lies. `url`: without secrets; `prefix` has no "/" at its ends."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def prefix(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,50 +76,67 @@ def parse_s3_url(url: str) -> S3Location:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise InvalidConfig(f"root URL {_shown(url)!r}: {error}") from error
+        raise InvalidConfig(f"root URL {shown(url)!r}: {error}") from error
     if "@" in parts.netloc:
         raise InvalidConfig(
             "credentials do not belong in a root URL: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
         )
     if not _BUCKET.match(parts.netloc):
-        raise InvalidConfig(f"root URL {_shown(url)!r}: {parts.netloc!r} is not a valid bucket name")
+        raise InvalidConfig(f"root URL {shown(url)!r}: {parts.netloc!r} is not a valid bucket name")
     if parts.netloc.endswith(_DIRECTORY_BUCKET):
         raise InvalidConfig(
-            f"root URL {_shown(url)!r}: directory buckets list keys in no order; use a general-purpose bucket"
+            f"root URL {shown(url)!r}: directory buckets list keys in no order; use a general-purpose bucket"
         )
-    prefix = unquote(parts.path).strip("/")
-    if len(prefix) > PREFIX_LENGTH_MAX or not _PREFIX.match(prefix) or {".", ".."} & set(prefix.split("/")):
-        raise InvalidConfig(
-            f"root URL {_shown(url)!r}: a prefix has up to {PREFIX_LENGTH_MAX} letters, digits, '.', '_', '=', '-' and"
-            " single '/'"
-        )
+    prefix = prefix_of(url, parts.path)
     settings = _settings(url, parts.query)
-    endpoint = settings.get("endpoint")
-    if endpoint is not None and not _is_endpoint(endpoint):
-        raise InvalidConfig(f"root URL {_shown(url)!r}: the endpoint has to be http://host:port or https://host:port")
+    endpoint = endpoint_of(url, settings.get("endpoint"))
     region = settings.get("region")
     if region is not None and not _REGION.match(region):
-        raise InvalidConfig(f"root URL {_shown(url)!r}: a region has a name like eu-central-1")
+        raise InvalidConfig(f"root URL {shown(url)!r}: a region has a name like eu-central-1")
     sse, kms_key = settings.get("sse"), settings.get("kms_key")
     if sse is not None and sse not in SSE:
-        raise InvalidConfig(f"root URL {_shown(url)!r}: sse has to be one of {', '.join(SSE)}")
+        raise InvalidConfig(f"root URL {shown(url)!r}: sse has to be one of {', '.join(SSE)}")
     if kms_key is not None and (sse != "aws:kms" or not _KMS_KEY.match(kms_key)):
-        raise InvalidConfig(f"root URL {_shown(url)!r}: kms_key is the id of a key, and goes with sse=aws:kms")
+        raise InvalidConfig(f"root URL {shown(url)!r}: kms_key is the id of a key, and goes with sse=aws:kms")
     return S3Location(parts.netloc, prefix, endpoint, region, _truth(url, settings.get("path_style")), sse, kms_key)
+
+
+def prefix_of(url: str, path: str) -> str:
+    """Return the prefix in a root URL's path. Raises InvalidConfig."""
+    prefix = unquote(path).strip("/")
+    if len(prefix) > PREFIX_LENGTH_MAX or not _PREFIX.match(prefix) or {".", ".."} & set(prefix.split("/")):
+        raise InvalidConfig(
+            f"root URL {shown(url)!r}: a prefix has up to {PREFIX_LENGTH_MAX} letters, digits, '.', '_', '=', '-' and"
+            " single '/'"
+        )
+    return prefix
+
+
+def endpoint_of(url: str, endpoint: str | None) -> str | None:
+    """Return the endpoint that a root URL names. Raises InvalidConfig."""
+    if endpoint is not None and not _is_endpoint(endpoint):
+        raise InvalidConfig(f"root URL {shown(url)!r}: the endpoint has to be http://host:port or https://host:port")
+    return endpoint
+
+
+def settings_of(url: str, query: str, known: Sequence[str]) -> dict[str, str]:
+    """Return the parameters of a root URL. Raises InvalidConfig for one that is not known."""
+    settings = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(set(settings) - set(known))
+    if unknown:
+        raise InvalidConfig(
+            f"root URL {shown(url)!r}: unknown parameter {', '.join(unknown)}; known are {', '.join(known)}"
+        )
+    return settings
 
 
 def _settings(url: str, query: str) -> dict[str, str]:
     settings = dict(parse_qsl(query, keep_blank_values=True))
     if "client" in settings:
         raise InvalidConfig(
-            f"root URL {_shown(url)!r}: the parameter client no longer exists; leave it out, obstore sends the requests"
+            f"root URL {shown(url)!r}: the parameter client no longer exists; leave it out, obstore sends the requests"
         )
-    unknown = sorted(set(settings) - set(_SETTINGS))
-    if unknown:
-        raise InvalidConfig(
-            f"root URL {_shown(url)!r}: unknown parameter {', '.join(unknown)}; known are {', '.join(_SETTINGS)}"
-        )
-    return settings
+    return settings_of(url, query, _SETTINGS)
 
 
 def _is_endpoint(text: str) -> bool:
@@ -129,9 +158,9 @@ def _is_endpoint(text: str) -> bool:
 
 def _truth(url: str, text: str | None) -> bool | None:
     if text not in (None, "true", "false"):
-        raise InvalidConfig(f"root URL {_shown(url)!r}: path_style has to be true or false")
+        raise InvalidConfig(f"root URL {shown(url)!r}: path_style has to be true or false")
     return None if text is None else text == "true"
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     return url.partition("?")[0]

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
@@ -27,7 +28,8 @@ from obstore.store import S3Store
 from ledgermq.errors import LedgerMQError, StoreUnusable
 from ledgermq_ledger.object_store.contract import Buffer
 from ledgermq_ledger.object_store.s3 import wire as s3_wire
-from ledgermq_ledger.object_store.s3.signed_wire import UNTRUSTED, S3Client, SignedWire
+from ledgermq_ledger.object_store.s3.sending import UNTRUSTED
+from ledgermq_ledger.object_store.s3.signed_wire import S3Client, SignedWire
 from ledgermq_ledger.object_store.s3.wire import (
     CONNECT_S_MAX,
     READERS_MAX,
@@ -38,11 +40,15 @@ from ledgermq_ledger.object_store.s3.wire import (
     S3Refused,
     S3Silent,
     S3Wire,
+    Signing,
     ahead_ms,
     is_skewed,
     put_s_max,
     refused,
 )
+
+if TYPE_CHECKING:  # obstore has them for type checkers alone
+    from obstore.store import ClientConfig, ObjectStore
 
 CREDENTIALS_KEPT = timedelta(minutes=10)
 """How long obstore keeps credentials: botocore renews those that expire earlier, and obstore asks
@@ -54,15 +60,17 @@ _ENCRYPTION = {"ServerSideEncryption": "aws_server_side_encryption", "SSEKMSKeyI
 """obstore's names of botocore's parameters."""
 _ANSWER = re.compile(r" - Server returned non-2xx status code: ([0-9]{3})[^\n:]*: (.*?)\n\nDebug source:\n", re.DOTALL)
 _REASON = re.compile(r"HTTP error: ([a-z ]{1,60})")
+_BEYOND = re.compile(r"\bsource: StartTooLarge\b")
 _NOT_A_PART = re.compile(r"\bsource: (NotPartial|NoContentRange|ParseContentRange)\b")
 
 
 class ObstoreWire(S3Wire):
-    def __init__(self, client: S3Client, signed: SignedWire) -> None:
+    def __init__(self, open_: Callable[[ClientConfig], ObjectStore], signed: Signing, via: Connections) -> None:
+        """`open_` opens a store of obstore with these options of its client."""
         self._signed = signed
-        self._reads = _open(client, READERS_MAX, silence_s=s3_wire.SILENCE_S_MAX)
-        self._puts = _open(
-            client, WRITERS_MAX, silence_s=None
+        self._reads = open_(client_options(via, READERS_MAX, silence_s=s3_wire.SILENCE_S_MAX))
+        self._puts = open_(
+            client_options(via, WRITERS_MAX, silence_s=None)
         )  # its clock would start with the body, not after the body was sent
 
     async def put(self, name: str, buffers: Sequence[Buffer], *, only_if_absent: bool) -> None:
@@ -136,14 +144,19 @@ class ObstoreWire(S3Wire):
             raise
 
 
-def _open(client: S3Client, connections_max: int, silence_s: float | None) -> S3Store:
-    """Open obstore's store, with every value that it would otherwise take from the environment by
-    its own rules.
-    """
-    path = urlsplit(client.presign("head_object", Key="x"))
-    endpoint, in_path = f"{path.scheme}://{path.netloc}", path.path == f"/{client.bucket}/x"
-    options: Any = {
-        "allow_http": path.scheme == "http",
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """How a store is reached. `ca_bundle`: a file with the certificates that are trusted; None: the usual ones."""
+
+    endpoint: str
+    proxy: str | None = None
+    ca_bundle: str | None = None
+
+
+def client_options(via: Connections, connections_max: int, silence_s: float | None) -> ClientConfig:
+    """Return every option that obstore would otherwise take from the environment by its own rules."""
+    options: ClientConfig = {
+        "allow_http": urlsplit(via.endpoint).scheme == "http",
         "connect_timeout": timedelta(seconds=CONNECT_S_MAX),
         "timeout": timedelta(seconds=REQUEST_S_MAX),
         "pool_max_idle_per_host": str(connections_max),
@@ -151,10 +164,22 @@ def _open(client: S3Client, connections_max: int, silence_s: float | None) -> S3
     }
     if silence_s is not None:
         options["read_timeout"] = timedelta(seconds=silence_s)
-    if client.proxy:
-        options["proxy_url"] = client.proxy
-    if client.ca_bundle:
-        options["root_certificate"] = Path(client.ca_bundle).read_bytes()
+    if via.proxy:
+        options["proxy_url"] = via.proxy
+    if via.ca_bundle:
+        options["root_certificate"] = Path(via.ca_bundle).read_bytes()
+    return options
+
+
+def s3_obstore_wire(client: S3Client, signed: SignedWire) -> ObstoreWire:
+    """Return the wire for a bucket of S3."""
+    path = urlsplit(client.presign("head_object", Key="x"))
+    endpoint, in_path = f"{path.scheme}://{path.netloc}", path.path == f"/{client.bucket}/x"
+    via = Connections(endpoint, client.proxy, client.ca_bundle)
+    return ObstoreWire(lambda options: _open(client, endpoint, in_path, options), signed, via)
+
+
+def _open(client: S3Client, endpoint: str, in_path: bool, options: ClientConfig) -> S3Store:
     encryption: Any = {_ENCRYPTION[name]: value for name, value in client.encryption.parameters.items()}
     return S3Store(
         client.bucket,
@@ -201,6 +226,8 @@ def _obstore_errors() -> Iterator[None]:
 def _error_from(text: str) -> Exception:
     if (answer := _ANSWER.search(text)) is not None:
         return refused(int(answer[1]), {}, answer[2].encode())
+    if _BEYOND.search(text):  # Azurite sends an empty part of what begins where the object ends
+        return S3Refused(416, "InvalidRange", "the part begins at the object's end")
     if _NOT_A_PART.search(text):
         return S3RangesIgnored()
     if "invalid peer certificate" in text:

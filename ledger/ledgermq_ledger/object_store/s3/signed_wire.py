@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import botocore.session
-import urllib3
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -39,41 +38,32 @@ from ledgermq.errors import InvalidConfig, StoreUnusable, Unauthorized
 from ledgermq_ledger.object_store.contract import Buffer
 from ledgermq_ledger.object_store.s3 import wire as s3_wire
 from ledgermq_ledger.object_store.s3.location import S3Location
+from ledgermq_ledger.object_store.s3.sending import UNTRUSTED, Sender, expect
 from ledgermq_ledger.object_store.s3.wire import (
     CONNECT_S_MAX,
-    PIECE_BYTES,
     READERS_MAX,
     WRITERS_MAX,
+    Answer,
     S3Object,
     S3RangesIgnored,
     S3Refused,
     S3Silent,
     S3Wire,
+    Signing,
     ahead_ms,
     date_ms,
     is_skewed,
-    refused,
     retry_after_ms,
 )
 
 URL_LIFE_S = 900
 """Life of URLs for requests that are not fenced."""
-UNTRUSTED = "the object store's TLS certificate is not trusted; set AWS_CA_BUNDLE to a file with its CA certificate"
 NO_CREDENTIALS = "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 
 
 ONLY_IF_ABSENT = {"If-None-Match": "*"}
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """`headers` are case-insensitive."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class S3Client:
@@ -101,7 +91,7 @@ class S3Client:
         self.proxy = get_environ_proxies(self._botocore.meta.endpoint_url).get(
             urlsplit(self._botocore.meta.endpoint_url).scheme
         )
-        self._http = _pool(self.proxy, self.ca_bundle, connections_max)
+        self._sender = Sender(self.proxy, self.ca_bundle or get_cert_path(True), connections_max)
 
     def presign(self, operation: str, life_s: int = URL_LIFE_S, **parameters: str) -> str:
         """Return a presigned URL. `operation` as botocore names it: get_object, put_object,
@@ -121,30 +111,7 @@ class S3Client:
         body: Sequence[Buffer] | None = None,
         seconds_max: float | None = None,
     ) -> Answer:
-        """Send one request and return its answer, whatever its status. `seconds_max` bounds the
-        sending of the body.
-
-        Raises S3Silent, StoreUnusable (the certificate is not trusted).
-        """
-        headers = dict(headers or {})
-        silence_s = s3_wire.SILENCE_S_MAX if seconds_max is None else min(s3_wire.SILENCE_S_MAX, seconds_max)
-        if body is not None:
-            headers["Content-Length"] = str(sum(memoryview(buffer).nbytes for buffer in body))
-        try:
-            response = self._http.request(
-                method,
-                url,
-                headers=headers,
-                body=None if body is None else _pieces(body, seconds_max),
-                retries=False,
-                redirect=False,
-                timeout=urllib3.Timeout(connect=CONNECT_S_MAX, read=silence_s),
-            )
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            if "CERTIFICATE_VERIFY_FAILED" in str(error):
-                raise StoreUnusable(UNTRUSTED) from error
-            raise S3Silent(type(error).__name__) from error
-        return Answer(response.status, response.headers, response.data)
+        return self._sender.send(method, url, headers, body, seconds_max)
 
     def list_page(self, prefix: str, start_after: str, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
         """Return up to 1,000 entries (Key, Size, ETag, LastModified) and the token of the next
@@ -164,7 +131,7 @@ class S3Client:
         raise_failed(answer.get("Errors", []))
 
     def close(self) -> None:
-        self._http.clear()
+        self._sender.close()
         self._botocore.close()
 
 
@@ -190,7 +157,7 @@ def encryption_of(location: S3Location) -> Encryption:
     )
 
 
-class SignedWire(S3Wire):
+class SignedWire(S3Wire, Signing):
     """The requests of an `S3Client`, in threads."""
 
     def __init__(self, client: S3Client) -> None:
@@ -232,9 +199,13 @@ class SignedWire(S3Wire):
         """Return a URL that allows its holder to read the object for `life_s`."""
         return await self._read(partial(self._client.presign, "get_object", life_s, Key=name))
 
+    def signed_ms(self, url: str, life_ms: int) -> int:
+        signed = parse_qs(urlsplit(url).query)["X-Amz-Date"][0]
+        return int(datetime.strptime(signed, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()) * 1000
+
     async def put_signed(self, url: str, buffers: Sequence[Buffer], seconds_max: float) -> None:
         headers = {**ONLY_IF_ABSENT, **self._client.encryption.headers}
-        await self._write(lambda: _expect(self._client.send("PUT", url, headers, buffers, seconds_max), 200))
+        await self._write(lambda: expect(self._client.send("PUT", url, headers, buffers, seconds_max), 200))
 
     async def clock(self) -> Answer:
         """Return an answer that shows the store's time in its `Date`, whatever its status."""
@@ -262,7 +233,7 @@ class SignedWire(S3Wire):
             else self._client.presign("put_object", URL_LIFE_S, Key=name, **encryption.parameters)
         )
         headers = {**(ONLY_IF_ABSENT if only_if_absent else {}), **encryption.headers}
-        _expect(self._client.send("PUT", url, headers, buffers), 200)
+        expect(self._client.send("PUT", url, headers, buffers), 200)
 
     def _get(self, name: str, wanted: str | None) -> bytes:
         answer = self._client.send(
@@ -270,24 +241,18 @@ class SignedWire(S3Wire):
         )
         if wanted and answer.status == 200 and answer.body:
             raise S3RangesIgnored
-        return _expect(answer, 200, 206).body
+        return expect(answer, 200, 206).body
 
     def _head(self, name: str) -> S3Object:
-        headers = _expect(self._client.send("HEAD", self._client.presign("head_object", Key=name)), 200).headers
+        headers = expect(self._client.send("HEAD", self._client.presign("head_object", Key=name)), 200).headers
         return S3Object(int(headers["Content-Length"]), headers["ETag"].strip('"'), date_ms(headers["Last-Modified"]))
 
     def _delete_one(self, name: str) -> None:
-        _expect(self._client.send("DELETE", self._client.presign("delete_object", Key=name)), 200, 204)
+        expect(self._client.send("DELETE", self._client.presign("delete_object", Key=name)), 200, 204)
 
     def _sign_create(self, name: str, life_s: int = URL_LIFE_S) -> str:
         parameters = self._client.encryption.parameters
         return self._client.presign("put_object", life_s, Key=name, IfNoneMatch="*", **parameters)
-
-
-def _expect(answer: Answer, *statuses: int) -> Answer:
-    if answer.status not in statuses:
-        raise refused(answer.status, answer.headers, answer.body)
-    return answer
 
 
 @cache
@@ -315,25 +280,6 @@ def configuration(location: S3Location, connections_max: int) -> dict[str, Any]:
 
 def region_of(location: S3Location, session: Any) -> str:
     return str(location.region or session.get_config_variable("region") or os.environ.get("AWS_REGION") or "us-east-1")
-
-
-def _pool(proxy: str | None, ca_bundle: str | None, connections_max: int) -> urllib3.PoolManager:
-    settings: dict[str, Any] = {"maxsize": connections_max, "ca_certs": ca_bundle or get_cert_path(True)}
-    return urllib3.ProxyManager(proxy, **settings) if proxy else urllib3.PoolManager(**settings)
-
-
-def _pieces(body: Sequence[Buffer], seconds_max: float | None) -> Iterator[Any]:
-    """Yield the body without a copy.
-
-    An upload that takes too long is aborted; the store then keeps nothing of it.
-    """
-    begun = time.monotonic()
-    for buffer in body:
-        view = memoryview(buffer).cast("B")
-        for at in range(0, len(view), PIECE_BYTES):
-            if seconds_max is not None and time.monotonic() - begun > seconds_max:
-                raise S3Silent(f"the upload took longer than {seconds_max} s")
-            yield view[at : at + PIECE_BYTES]
 
 
 def _no_credentials(why: str = "") -> Unauthorized:

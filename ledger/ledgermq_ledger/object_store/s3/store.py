@@ -19,9 +19,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
-from urllib.parse import parse_qs, urlsplit
 
 from ledgermq.errors import InvalidConfig, StoreUnusable
 from ledgermq_ledger.object_store.contract import (
@@ -35,7 +33,7 @@ from ledgermq_ledger.object_store.contract import (
     StoreUncertain,
 )
 from ledgermq_ledger.object_store.names import check_fence, check_key, check_prefix, is_shown
-from ledgermq_ledger.object_store.s3.location import S3Location, parse_s3_url
+from ledgermq_ledger.object_store.s3.location import Location, S3Location, parse_s3_url
 from ledgermq_ledger.object_store.s3.signed_wire import S3Client, SignedWire
 from ledgermq_ledger.object_store.s3.wire import (
     READERS_MAX,
@@ -43,6 +41,7 @@ from ledgermq_ledger.object_store.s3.wire import (
     Part,
     S3Refused,
     S3Wire,
+    Signing,
     contract_errors,
     date_ms,
     error_of,
@@ -80,23 +79,23 @@ async def store_of(location: S3Location, client: S3Client, library: str = CLIENT
     """Return the store on this library. Raises ImportError if it is not installed."""
     signed = SignedWire(client)
     if library == "botocore":
-        return S3Store(location, signed)
+        return S3Store(location, signed, signed)
     from ledgermq_ledger.object_store.s3.obstore_wire import (
-        ObstoreWire,
+        s3_obstore_wire,
     )  # late, because obstore need not be installed for the other library
 
-    return S3Store(location, signed, await asyncio.to_thread(ObstoreWire, client, signed))
+    return S3Store(location, signed, await asyncio.to_thread(s3_obstore_wire, client, signed))
 
 
 class S3Store(ObjectStore):
     fences_close_at_once = False
 
-    def __init__(self, location: S3Location, signed: SignedWire, wire: S3Wire | None = None) -> None:
-        """`wire` sends the requests for which `signed` is not needed; None: `signed` sends all."""
+    def __init__(self, location: Location, signed: Signing, wire: S3Wire) -> None:
+        """`wire` sends the requests for which `signed` is not needed."""
         self.url = location.url
         self._root = f"{location.prefix}/" if location.prefix else ""
         self._signed = signed
-        self._wire = wire or signed
+        self._wire = wire
 
     async def put_if_absent(self, key: str, buffers: Sequence[Buffer]) -> None:
         with contract_errors(key, puts=True):
@@ -176,7 +175,7 @@ class S3Store(ObjectStore):
         urls = dict(zip(keys, signed, strict=True))
         date = await self.store_time_ms()
         for url in urls.values():
-            apart_ms = abs(signed_ms(url) - date)
+            apart_ms = abs(self._signed.signed_ms(url, url_life_ms) - date)
             if apart_ms * CLOCKS_APART_PARTS > url_life_ms:
                 raise StoreUncertain(
                     f"this machine's clock and the object store's are {apart_ms} ms apart, too far for URLs that live "
@@ -190,15 +189,14 @@ class S3Store(ObjectStore):
     async def list_fences(self) -> Sequence[str]:
         return []
 
-    async def share(self, key: str, life_ms: int) -> str:
+    async def share(self, key: str, life_ms: int) -> str | None:
         with contract_errors(key):
             return await self._signed.sign_get(self._name(key), life_ms // 1000)
 
     async def close(self) -> None:
         """Close the store, without waiting for cancelled requests."""
-        if self._wire is not self._signed:
-            await self._wire.close()
-        await self._signed.close()
+        await self._wire.close()
+        await self._signed.close()  # it may be the same one
 
     async def put_presigned(self, key: str, url: str, buffers: Sequence[Buffer], seconds_max: float) -> None:
         with contract_errors(key, puts=True):
@@ -221,9 +219,3 @@ class S3Store(ObjectStore):
                 if answer.status != 416:
                     raise
                 return b""
-
-
-def signed_ms(url: str) -> int:
-    """When a presigned URL was signed: what the store counts its life from, to the second."""
-    signed = parse_qs(urlsplit(url).query)["X-Amz-Date"][0]
-    return int(datetime.strptime(signed, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()) * 1000

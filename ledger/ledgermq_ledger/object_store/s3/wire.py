@@ -108,6 +108,43 @@ class S3Wire(Protocol):
     async def close(self) -> None: ...
 
 
+class Signing(Protocol):
+    """What obstore does not do: URLs, pages of lists, deletions, the clock. Raises as `S3Wire` does."""
+
+    async def list_page(
+        self, prefix: str, start_after: str, token: str | None
+    ) -> tuple[list[dict[str, Any]], str | None]: ...
+
+    async def delete(self, names: Sequence[str]) -> None: ...
+
+    async def sign_creates(self, names: Sequence[str], life_s: int) -> list[str]:
+        """Return URLs that create these objects, each if it is absent, and that the store refuses
+        after `life_s`.
+        """
+
+    async def sign_get(self, name: str, life_s: int) -> str | None:
+        """Return a URL that allows its holder to read the object for `life_s`; None: it would cost a request."""
+
+    def signed_ms(self, url: str, life_ms: int) -> int:
+        """Return the time from which the store counts the life of a URL of `sign_creates`, to the second."""
+
+    async def put_signed(self, url: str, buffers: Sequence[Buffer], seconds_max: float) -> None: ...
+
+    async def clock(self) -> Answer:
+        """Return an answer that shows the store's time in its `Date`, whatever its status."""
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`headers` are case-insensitive."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
 def put_s_max(size_bytes: int) -> float:
     """Return the time limit of a whole PUT, for clients that do not bound its steps: as long as all
     steps together may take.
@@ -138,17 +175,23 @@ _SKEWED_SIGNED = re.compile(r"not valid yet|not yet valid|has expired", re.IGNOR
 Ours are made a moment before they are used.
 """
 _FULL = frozenset({"XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "StorageFull"})
-_NO_OBJECT = frozenset({"", "NoSuchKey"})
+_NO_OBJECT = frozenset({"", "NoSuchKey", "BlobNotFound"})
+_EXISTS = frozenset({"BlobAlreadyExists"})
+"""Azure's answer to `If-None-Match: *`, with status 409."""
+_HELD = frozenset({"BlobImmutableDueToPolicy", "BlobImmutableDueToLegalHold", "ContainerDisabled"})
 _FOREIGN = "(not in S3's language)"
 _SECONDS = re.compile(r"[0-9]{1,9}\Z")
 _CODE = re.compile(rb"<Code>([^<]{1,100})</Code>")
 _SERVER_TIME = re.compile(rb"<ServerTime>([^<]{1,40})</ServerTime>")
+_DETAIL = re.compile(rb"<AuthenticationErrorDetail>([^<]{1,500})</AuthenticationErrorDetail>")
 _MESSAGE = re.compile(rb"<Message>([^<]{1,500})</Message>")
 
 
 def refused(status: int, headers: Mapping[str, str], body: bytes) -> S3Refused:
     """`headers` have to be case-insensitive; `body` is S3's XML, or anything."""
     code, message = _first(_CODE, body), _first(_MESSAGE, body)
+    if detail := _first(_DETAIL, body):
+        message = f"{message} ({detail})"
     if body and not code:
         code = _FOREIGN
     answer = S3Refused(status, code, message, retry_after_ms(headers.get("Retry-After", "")))
@@ -227,7 +270,7 @@ def error_of(key: str, answer: S3Refused) -> LedgerMQError:
         return StoreFull(f"no space is left: {said}", object_key=key)
     if status == 404 and code in _NO_OBJECT:
         return ObjectMissing(f"no object {key}", object_key=key)
-    if status == 412:
+    if status == 412 or code in _EXISTS:
         return AlreadyExists(f"object {key} exists", object_key=key)
     if is_skewed(answer):
         return Unauthorized(
@@ -236,6 +279,8 @@ def error_of(key: str, answer: S3Refused) -> LedgerMQError:
         )
     if status in (401, 403) or code in _CREDENTIALS:
         return Unauthorized(f"wrong or insufficient credentials: {said}", object_key=key)
+    if code in _HELD:
+        return StoreUnusable(said, object_key=key)
     if code in _TIMED_OUT or status in (307, 408, 409) or (status >= 500 and status != 501):
         return StoreUncertain(said, object_key=key)
     return StoreUnusable(said, object_key=key)
@@ -250,8 +295,9 @@ def _clock_is(ahead: int | None) -> str:
 
 
 def is_expired(answer: S3Refused) -> bool:
-    """Whether the store refuses a presigned URL because its life is over."""
-    return answer.status in (400, 403) and "expired" in f"{answer.code} {answer.message}".lower()
+    """Whether the store refuses a presigned URL because its life is over. Azure says so in its own words."""
+    text = f"{answer.code} {answer.message}".lower()
+    return answer.status in (400, 403) and ("expired" in text or "not valid in the specified time frame" in text)
 
 
 def _first(pattern: re.Pattern[bytes], body: bytes) -> str:

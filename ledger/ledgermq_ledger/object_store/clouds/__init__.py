@@ -1,0 +1,1 @@
+"""Objects in Azure Blob Storage, behind the same store as S3."""

@@ -1,0 +1,21 @@
+"""Open the store of a container in Azure Blob Storage.
+
+It is `S3Store` over other wires: obstore sends single objects, Microsoft's own library lists, deletes and
+signs. A put creates by `If-None-Match: *`. Fences close by age, as on S3: Azure refuses a signed URL that has
+expired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ledgermq_ledger.object_store.clouds.location import CloudLocation, parse_cloud_url
+from ledgermq_ledger.object_store.s3.store import S3Store
+
+
+async def open_azure(url: str) -> S3Store:
+    """Open an az:// URL; it sends nothing yet. Raises InvalidConfig, Unauthorized (no credentials), ImportError."""
+    from ledgermq_ledger.object_store.clouds.azure import azure_wires  # late: its packages are an extra
+
+    location: CloudLocation = parse_cloud_url(url)
+    return S3Store(location, *await asyncio.to_thread(azure_wires, location))
