@@ -1,4 +1,4 @@
-"""Bugs in Delta tables over the files of topics (design Z1 to Z9)."""
+"""Bugs in Delta tables over the files of topics (design Z1 to Z9), and in their typed values (design R8)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import ledgermq_broker.metadata.topic_changes as topic_changes
+from ledgermq.errors import Unavailable
 from ledgermq_ledger.delta import latest, names, versions
 from ledgermq_ledger.delta.actions import Add, Txn
 from ledgermq_ledger.delta.checkpoint import encode_log_checkpoint
@@ -27,8 +29,10 @@ from ledgermq_ledger.tables.table_log import Committed, TableLog
 from ledgermq_ledger.topics import tables
 from ledgermq_ledger.topics.settings import TopicSettings
 from ledgermq_ledger.topics.tables import bundle_before
+from ledgermq_ledger.typed.children import Decoders
+from ledgermq_ledger.typed.chunk import Work
 from tests.simulation.mutants import mutant
-from tests.simulation.tables_plan import is_keyed, is_silent, tables_plan_of
+from tests.simulation.tables_plan import is_keyed, is_silent, is_typed, tables_plan_of
 
 LOADED = True
 Patch = pytest.MonkeyPatch
@@ -234,3 +238,30 @@ def keyed_version_is_shown_in_two_steps(patch: Patch) -> None:
 def keyed_files_kept_by_the_hour_alone(patch: Patch) -> None:
     """A replaced version goes when it is old enough, whatever versions of the table show it."""
     patch.setattr(Gate, "_why_tables_keep_version", lambda self, version: "")
+
+
+@mutant("tables", likely=is_typed)
+def a_dead_decoder_stops_its_round(patch: Patch) -> None:
+    """A value that ends its decoder is an error of the round: the same value waits in the next one."""
+
+    def into(self: Decoders, work: Work, values: pa.Array, parts: list[pa.RecordBatch]) -> None:
+        found = self._tried(work, values)
+        if isinstance(found, str):
+            raise Unavailable(found)
+        parts.append(found)
+
+    patch.setattr(Decoders, "_into", into)
+
+
+@mutant("tables", likely=is_typed)
+def a_dead_decoder_takes_its_neighbours_along(patch: Patch) -> None:
+    """All values that were decoded beside a value that ends the decoder have its error."""
+
+    def into(self: Decoders, work: Work, values: pa.Array, parts: list[pa.RecordBatch]) -> None:
+        found = self._tried(work, values)
+        if isinstance(found, str):
+            columns = [pa.nulls(len(values), work.wanted), pa.array([found] * len(values), pa.string())]
+            found = pa.RecordBatch.from_arrays(columns, schema=work.answer)
+        parts.append(found)
+
+    patch.setattr(Decoders, "_into", into)

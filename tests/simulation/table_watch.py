@@ -192,9 +192,9 @@ class TableWatch:
         for kind, said in actions:
             match kind:
                 case "metaData":
-                    begins = True
                     said = said["configuration"]
                     shown.generation = int(said["ledgermq.topic.id"]), int(said["ledgermq.generation"])
+                    begins = shown.generation != before.generation  # otherwise it has more columns
                 case "txn":
                     shown.txns[said["appId"]] = said["version"]
                 case "remove":

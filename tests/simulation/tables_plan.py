@@ -21,6 +21,8 @@ class TablesPlan:
 
     is_keyed: bool
     """The topic keeps the latest record of each key, and the table is over its versions."""
+    is_typed: bool
+    """The topic's values have schemas, and its files columns of them."""
     registrars: int
     keep_ms: int
     hold_max_bytes: int
@@ -54,10 +56,15 @@ def is_keyed(seed: int) -> bool:
     return seed % 5 == 4
 
 
+def is_typed(seed: int) -> bool:
+    return seed % 10 == 7
+
+
 def tables_plan_of(seed: int) -> TablesPlan:
     r = random.Random(f"tables {seed}")
     return TablesPlan(
         is_keyed=is_keyed(seed),
+        is_typed=is_typed(seed),
         registrars=r.randint(2, 3),
         keep_ms=r.choice((5000, 20_000)),
         hold_max_bytes=r.choice((-1, -1, 1, 10_000)),

@@ -38,6 +38,7 @@ from tests.simulation.history import Outcome
 from tests.simulation.rounds_plan import BUNDLES
 from tests.simulation.rounds_processes import PARTITIONS, Compactor, Owner, Worker, bundle_of, id_of, metadata_batch
 from tests.simulation.tables_plan import TablesPlan
+from tests.simulation.typed_lake import TYPED, registration, value_of
 from tests.worlds.ledgers import encode_values, ledger_of
 
 LAKE = "lake"
@@ -59,6 +60,9 @@ class LetGo:
 class LakeProducer(Owner):
     """Owns the bundles of the topic: it appends, and seals and opens partitions that move."""
 
+    tables: TablesPlan
+    deadly: list[int]
+    """One number for each value that shall still end its decoder."""
     _known: Catalog | None = None
     _values = 0
 
@@ -103,7 +107,7 @@ class LakeProducer(Owner):
         values = []
         for _ in range(self._random.choice((1, 1, 2, 5))):
             self._values += 1
-            values.append(f"{self.name}.{id_of(self)}.{self._values}")
+            values.append(self._value(f"{self.name}.{id_of(self)}.{self._values}"))
         data = self._encode(values) if topic.settings.keyed else encode_values([value.encode() for value in values])
         now_us = self._sources.now_ms() * 1000
         batch = Batch(topic.id, partition, len(values), crc32c(data), now_us, now_us, data)
@@ -117,6 +121,16 @@ class LakeProducer(Owner):
             self._world.judge_error(error)
         else:
             self._world.history.end_produce(op, Outcome.OK, offset)
+
+    def _value(self, text: str) -> str:
+        if not self.tables.is_typed:
+            return text
+        assert self._known is not None
+        is_deadly = bool(self.deadly) and self._random.random() < 0.05
+        if is_deadly:
+            self.deadly.pop()
+            self._world.coverage.saw("a value was sent that ends its decoder")
+        return value_of(text, self._values, self._random, self._known, deadly=is_deadly)
 
     def _encode(self, values: list[str]) -> bytes:
         """A few keys, again and again."""
@@ -137,6 +151,8 @@ class LakeController(Owner):
     async def step(self) -> None:
         topic = await self.settle()
         r, tables = self._random, self.tables
+        if tables.is_typed and r.random() < 0.1:
+            await self._register()
         if topic is None or not topic.living:
             await self._create_or_bring_back(topic)
         elif self.requests and r.random() < 0.5:
@@ -172,7 +188,14 @@ class LakeController(Owner):
             catalog = await self._catalog()
         return catalog.topics_by_name.get(LAKE)
 
+    async def _register(self) -> None:
+        if (batch := registration(await self._catalog())) is not None:
+            await self.append(keys.METADATA_BUNDLE, batch)
+            self._world.coverage.saw("a version of a schema was registered")
+
     async def create(self) -> None:
+        if self.tables.is_typed:
+            await self._register()
         catalog = await self._catalog()
         raw = {
             "parquet.target.bytes": "4096",
@@ -182,6 +205,7 @@ class LakeController(Owner):
         }
         raw |= KEYED if self.tables.is_keyed else {"retention.ms": str(self._plan.retention_ms)}
         raw |= DELTA if self._random.random() < 0.8 else {}
+        raw |= TYPED if self.tables.is_typed else {}
         raw, settings = with_generation(raw, parse_stored_settings(raw), TopicSettings(), catalog.offset)
         topic = Topic(0, LAKE, tuple(bundle_of(p) for p in range(PARTITIONS)), raw, settings)
         await self.append(keys.METADATA_BUNDLE, metadata_batch(LAKE, encode_topic_record(topic, creation=True)))

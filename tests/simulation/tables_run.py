@@ -15,6 +15,8 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from ledgermq.errors import LedgerMQError
@@ -25,6 +27,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_ledger.topics.topic import METADATA, Topic, encode_topic_record
+from ledgermq_ledger.typed.shape import VALUE_ERROR, VALUE_TYPED
 from tests.judges.violation import Violation
 from tests.simulation.checker import check
 from tests.simulation.history import FinalLog, LogStart, Partition
@@ -45,6 +48,7 @@ from tests.simulation.tables_processes import (
     LetGo,
     SlowRegistrar,
 )
+from tests.simulation.typed_lake import is_right, let_values_end_decoders
 from tests.simulation.watch import ledger_log
 
 FOLDER = keys.parquet_topic(LAKE)
@@ -57,6 +61,7 @@ class TablesRun(RoundsRun):
         super().__init__(loop, seed, lines_kept)
         self.plan, self.rounds, self.tables = lake_disturbances_of(seed), lake_rounds_of(seed), tables_plan_of(seed)
         self._requests: list[LetGo] = []
+        self._deadly = [1, 1]
         self._topic: Topic | None = None
         """As it is at the end."""
         self._random = random.Random(f"end of tables {seed}")
@@ -65,6 +70,8 @@ class TablesRun(RoundsRun):
         self._watches: dict[str, TableWatch] = {}
         """By folder: a keyed topic has one of its own, and takes it along."""
         self.world.store.on_table = lambda key: self._watch_of(key.partition("_delta_log/")[0]).on_table(key)
+        if self.tables.is_typed:
+            let_values_end_decoders()
         if self.tables.is_keyed:
             self.world.store.on_keyed = self._on_keyed
             self.world.judged_elsewhere.add(LAKE)
@@ -95,8 +102,10 @@ class TablesRun(RoundsRun):
     def _start(self, name: str) -> None:
         super()._start(name)
         worker = self.workers[name]
-        if isinstance(worker, (LakeController, Keeper, SlowRegistrar, LakeCompactor)):
+        if isinstance(worker, (LakeController, Keeper, SlowRegistrar, LakeCompactor, LakeProducer)):
             worker.tables = self.tables
+        if isinstance(worker, LakeProducer):
+            worker.deadly = self._deadly
         if isinstance(worker, (LakeController, Keeper)):
             worker.requests = self._requests
 
@@ -107,6 +116,8 @@ class TablesRun(RoundsRun):
 
     def _on_parquet(self, changed: keys.ParquetName) -> None:
         super()._on_parquet(changed)
+        if self.tables.is_typed and self.world.store.has(changed.key):
+            self._judge_typed(pq.ParquetFile(self.world.store.reader(changed.key)).read(use_threads=False))
         if not self.tables.is_keyed:
             self._watch_of(FOLDER).on_parquet(changed)
 
@@ -267,7 +278,12 @@ class TablesRun(RoundsRun):
 
     def _judge_rows(self, table: DeltaTable, topic_id: int, logs: dict[Partition, FinalLog], *, is_whole: bool) -> None:
         columns = ["partition", "offset", "value", "key"]
-        rows = table.to_pyarrow_table(columns=columns)
+        there = {field.name for field in table.schema().fields}
+        rows = table.to_pyarrow_table(
+            columns=[*columns, *(name for name in (VALUE_TYPED, VALUE_ERROR) if name in there)]
+        )
+        if self.tables.is_typed:
+            self._judge_typed(rows)
         found: defaultdict[int, dict[int, str]] = defaultdict(dict)
         seen = set[tuple[int, bytes]]()
         for partition, offset, value, key in zip(*(rows[name].to_pylist() for name in columns), strict=True):
@@ -286,6 +302,17 @@ class TablesRun(RoundsRun):
             if missing:
                 self._differs(f"partition {partition}: {missing[0]} is missing of {len(missing)}")
             self.world.coverage.saw("delta-rs read rows", len(here))
+
+    def _judge_typed(self, rows: pa.Table) -> None:
+        """Rows of a file, or of the table. They have no struct before the subject has a schema."""
+        if VALUE_ERROR not in rows.column_names:
+            return
+        structs = rows[VALUE_TYPED].to_pylist() if VALUE_TYPED in rows.column_names else [None] * len(rows)
+        for value, typed, error in zip(rows["value"].to_pylist(), structs, rows[VALUE_ERROR].to_pylist(), strict=True):
+            self.world.coverage.saw("a typed value was read" if typed else "a value without its columns was read")
+            if not is_right(value.decode(), typed, error):
+                text = f"value {value!r} is typed as {typed}, {error}"
+                self.world.violations.append(Violation("a value is typed otherwise", text))
 
     def _differs(self, text: str) -> None:
         self.world.violations.append(Violation("delta-rs reads otherwise", text))
