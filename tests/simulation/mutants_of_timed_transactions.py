@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ledgermq_broker.timed.partition import TimerPartition
 from ledgermq_broker.timed.taking_in.intake import Blocks, Intake
 from ledgermq_broker.timed.taking_in.room import Sizes
 from ledgermq_broker.transactions.partition import TransactionPartition
@@ -23,6 +24,12 @@ Patch = pytest.MonkeyPatch
 
 def _together(seed: int) -> bool:
     return timers_plan_of(seed).transactors > 0
+
+
+@mutant("timers", _together)
+def recalls_before_the_message_is_read(patch: Patch) -> None:
+    """A message behind those of a transaction is recalled for its sender's time, and may be due later."""
+    patch.setattr(TimerPartition, "_check_is_read", lambda self, message: None)
 
 
 @mutant("timers", _together)

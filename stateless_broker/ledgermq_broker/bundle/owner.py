@@ -364,6 +364,8 @@ class BundleOwner(Reads):
     def _check_writable(self) -> None:
         self._check_term()
         self._context.write_gate.check(self.bundle)
+        if (refusal := self._writer.refusal) is not None:  # the gate may be open before all refused puts have ended
+            raise for_producer(refusal)
         check_parked(self._ledger.view, self._context, self._writer.durable)
 
 

@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 READ_BYTES = 1024 * 1024
 """Of one read of blocks, about."""
+BATCH_BYTES = 512
+"""What a stored batch takes beside its block, about."""
 
 InFlight = dict["asyncio.Future[Any]", int]
 """Appends to the intake that have no outcome yet, and when the first of their rows is due. Those of
@@ -135,13 +137,20 @@ class Held:
             self.restoring -= 1
 
     async def restore(self, missing: Iterable[Source]) -> None:
-        """Read the bodies of these blocks again, in their order. Raises as `HiddenLogs.read`."""
+        """Read the bodies of these blocks again, in their order. Raises as `HiddenLogs.read`.
+
+        A read takes about the bytes of the blocks that are wanted: what follows a single one is not read with it.
+        """
         wanted = deque(missing)
         while wanted:
             source = wanted[0]
             end = self.logs.durable_end(source.range_id)
-            only = {each.offset for each in wanted if each.range_id == source.range_id}
-            for read, block in await self.logs.read(source.range_id, source.offset, end, READ_BYTES, only):
+            here = [each for each in wanted if each.range_id == source.range_id]
+            only = {each.offset for each in here}
+            size_bytes = 1 if len(here) == 1 else self.waiting.bytes_of(here) + BATCH_BYTES * len(here)
+            for read, block in await self.logs.read(
+                source.range_id, source.offset, end, min(READ_BYTES, size_bytes), only
+            ):
                 if wanted and read == wanted[0]:
                     wanted.popleft()
                     self.waiting.restore(read, block)

@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from weakref import WeakKeyDictionary
 
-from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidRequest, LedgerMQError, ResourceExhausted
+from ledgermq.errors import (
+    DataDamaged,
+    FormatNotSupported,
+    InvalidRequest,
+    LedgerMQError,
+    ResourceExhausted,
+    Unavailable,
+)
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.backoff import Backoff
 from ledgermq.sources import Sources
@@ -42,6 +49,7 @@ from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.topic import Topic
 
 RETRY_FIRST_S, RETRY_S_MAX = 0.1, 5.0
+NOT_READ_RETRY_MS = 100
 DAMAGE = DataDamaged, FormatNotSupported
 
 Work = Callable[[], Awaitable[None]]
@@ -154,7 +162,8 @@ class TimerPartition:
         the principal that calls; 0: not known. `has_moved`: its partition was in another bundle before. From there
         only messages can be meant that were delivered, and here other ones may have their ids.
 
-        Raises InvalidRequest: there was no such message; ResourceExhausted, NotOwner.
+        Raises InvalidRequest: there was no such message; ResourceExhausted, NotOwner; Unavailable: the message is not
+        in memory yet.
         """
         now_us = await self._parts.clock.read()
         if has_moved and due_us <= now_us:
@@ -165,6 +174,7 @@ class TimerPartition:
             await asyncio.wait([self._loading])
         while True:
             held.state.check_room()
+            self._check_is_read(message)
             issued = held.timers.watermark
             effective_us = held.waiting.due_of(message)  # later than `due_us` if the message came late
             known_us = due_us if effective_us is None else effective_us
@@ -187,6 +197,17 @@ class TimerPartition:
             raise InvalidRequest(
                 f"bundle {self.bundle} has had {end} batches of timed messages, so none has number {message.offset};"
                 " check the handle, and whether its topic is the same"
+            )
+
+    def _check_is_read(self, message: Id) -> None:
+        """Raise Unavailable if the message is durable and not in memory yet: it may be due later than its sender
+        said, and then its tombstone would go before it is delivered.
+        """
+        if message.offset >= self._intake.next_offset:
+            raise Unavailable(
+                f"message {message.offset}, row {message.row} is on its way into the memory of bundle {self.bundle};"
+                " retry",
+                retry_after_ms=NOT_READ_RETRY_MS,
             )
 
     async def list(self, topic_id: int | None, partition: int | None, messages_max: int) -> pb.ListDelayedResponse:

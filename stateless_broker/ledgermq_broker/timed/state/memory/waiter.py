@@ -10,11 +10,23 @@ from ledgermq_broker.timed.state.sizes import BLOCK_BYTES, Size
 
 
 class Waiter:
-    """A block with rows in memory: [at, stop) of its index. `size`: what it takes; its stored bytes count here only
-    if it is in the intake, because ranges count theirs themselves.
+    """A block with rows in memory: [at, stop) of its index. `block_bytes`: of the block as it is stored. `size`: what
+    it takes; its stored bytes count there only if it is in the intake, because ranges count theirs themselves.
     """
 
-    __slots__ = ("at", "block", "body_bytes", "index", "number", "principal", "size", "source", "stop", "topic_id")
+    __slots__ = (
+        "at",
+        "block",
+        "block_bytes",
+        "body_bytes",
+        "index",
+        "number",
+        "principal",
+        "size",
+        "source",
+        "stop",
+        "topic_id",
+    )
 
     def __init__(self, number: int, source: Source, index: Index, block: Block) -> None:
         self.number = number
@@ -26,8 +38,8 @@ class Waiter:
         self.body_bytes = body_bytes(block)
         self.topic_id = block.topic_id
         self.principal = block.principal
-        stored_bytes = block.size_bytes if source.range_id is None else 0
-        self.size = Size(stored_bytes, index.size_bytes + BLOCK_BYTES)
+        self.block_bytes = block.size_bytes
+        self.size = Size(self.block_bytes if source.range_id is None else 0, index.size_bytes + BLOCK_BYTES)
 
     @property
     def head(self) -> Key:

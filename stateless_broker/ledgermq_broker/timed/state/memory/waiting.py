@@ -25,6 +25,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right, insort
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -149,6 +150,10 @@ class Waiting:
             return None
         at = pc.index(waiter.index.rows, pa.scalar(message.row, pa.uint32())).as_py()
         return waiter.index.dues[at] if waiter.at <= at < waiter.stop else None
+
+    def bytes_of(self, sources: Iterable[Source]) -> int:
+        """Return the bytes of these blocks as they are stored, of those that are in memory."""
+        return sum(self._waiters[source].block_bytes for source in sources if source in self._waiters)
 
     def restore(self, source: Source, block: Block) -> None:
         """Take the body of a block again, if any of its rows is in memory."""
