@@ -122,7 +122,7 @@ powercut: $(STAMP) ## The power cut after every step of the file store's runs; P
 	LEDGERMQ_POWER_CUTS=$(POWER_CUTS) $(PYTHON) -m pytest -q --timeout 3600 tests/powercut
 
 # Simulated clusters: LEVEL=models (the protocols alone, with their mutants), ledger (one ledger, fast), ids, moves, queries, rounds, keyed, damage, sinks, tables, cluster
-# (everything), groups, transactions, timers, queues, access, exclusive, kafka or all; TRACE=--trace prints every line of a run.
+# (everything), groups, transactions, timers, queues, access, exclusive, kafka, cuts or all; TRACE=--trace prints every line of a run.
 LEVEL ?= all
 SEEDS ?= 200
 FIRST_SEED ?= 0

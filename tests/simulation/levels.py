@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.simulation import demands_on_clusters, demands_on_kafka, demands_on_ledgers
+from tests.simulation import demands_on_clusters, demands_on_cuts, demands_on_kafka, demands_on_ledgers
 from tests.simulation.access_run import AccessRun
 from tests.simulation.cluster_run import ClusterRun
+from tests.simulation.cuts_run import CutsRun
 from tests.simulation.damage_run import DamageRun
 from tests.simulation.exclusive_run import ExclusiveRun
 from tests.simulation.groups_run import GroupsRun
@@ -40,10 +41,16 @@ LEVELS: dict[str, Make] = {
     "access": AccessRun,
     "exclusive": ExclusiveRun,
     "kafka": KafkaRun,
+    "cuts": CutsRun,
 }
 
-MUST_HAPPEN = {**demands_on_ledgers.MUST_HAPPEN, **demands_on_clusters.MUST_HAPPEN, **demands_on_kafka.MUST_HAPPEN}
-RARE = {**demands_on_ledgers.RARE, **demands_on_clusters.RARE, **demands_on_kafka.RARE}
+MUST_HAPPEN = {
+    **demands_on_ledgers.MUST_HAPPEN,
+    **demands_on_clusters.MUST_HAPPEN,
+    **demands_on_cuts.MUST_HAPPEN,
+    **demands_on_kafka.MUST_HAPPEN,
+}
+RARE = {**demands_on_ledgers.RARE, **demands_on_clusters.RARE, **demands_on_cuts.RARE, **demands_on_kafka.RARE}
 
 SEEDS_FOR_COMMON = 60
 """CI runs as many. What a third of the seeds reach they miss once in 10**10 runs; should it be a

@@ -33,6 +33,7 @@ EXCLUSIVE_SEEDS = (*range(4), 18, 117, 119)
 """The last two once failed: a change of the holder ended with its caller, and a lease was renewed that was over."""
 
 KAFKA_SEEDS = range(4)
+CUTS_SEEDS = range(4)
 
 
 def judge(level: str, seeds: range) -> None:
@@ -123,6 +124,12 @@ def test_kafka_clients_on_a_cluster(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", CUTS_SEEDS)
+def test_cuts_of_a_cluster(seed: int) -> None:
+    judge("cuts", range(seed, seed + 1))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ACCESS_SEEDS)
 def test_access_rules_on_a_cluster(seed: int) -> None:
     judge("access", range(seed, seed + 1))
@@ -178,6 +185,7 @@ def test_a_seed_that_once_failed(level: str, seed: int) -> None:
         ("access", 1),
         ("exclusive", 1),
         ("kafka", 2),
+        ("cuts", 3),
     ],
 )
 @pytest.mark.timeout(900)

@@ -53,6 +53,8 @@ class Changes:
         self._changes: set[asyncio.Task[Any]] = set()
         self.taking: set[int] = set()
         """The ids of the cuts that this controller takes at the moment."""
+        self._pinned: set[int] = set()
+        """The ids of cuts that are known to have their pins in this root."""
 
     def _bundles(self) -> int:
         """Return the number of bundles in force, by the catalog on which the change builds."""

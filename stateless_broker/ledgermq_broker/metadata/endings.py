@@ -14,6 +14,7 @@ from ledgermq_broker.metadata.topic_changes import (
     grace_ended,
     move_ended,
 )
+from ledgermq_ledger import keys
 from ledgermq_ledger.cuts.record import abandoned, cuts_in, dropped, due, encode, key_of
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import cuts as garbage_cuts
@@ -102,6 +103,8 @@ class Endings(Changes):
             now_ms = min(self._sources.now_ms(), await self._compaction.store.store_time_ms())
             for record in due(catalog, now_ms):
                 await self._put_cut(partial(_dropped_if_due, record=record, now_ms=now_ms))
+        await self._drop_foreign_cuts()
+        catalog = self._metadata.catalog
         over = [record for record in cuts_in(catalog).values() if record.state in (fmt.ABANDONED, fmt.DROPPED)]
         if not over:
             return False
@@ -113,6 +116,18 @@ class Endings(Changes):
         for record in over:
             await self._forget_cut(record)
         return True
+
+    async def _drop_foreign_cuts(self) -> None:
+        """Drop cuts of the root that this one was copied from: they are in the catalog, but have no pin here."""
+        catalog = self._metadata.catalog
+        taken = [record for record in cuts_in(catalog).values() if record.state == fmt.TAKEN]
+        if all(record.id in self._pinned for record in taken):
+            return
+        checkpoint = await newest_checkpoint(self._compaction.store, keys.METADATA_BUNDLE)
+        self._pinned = {pin.cut for pin in checkpoint.pins}
+        for record in taken:
+            if record.id not in self._pinned and not record.holders:
+                await self._put_cut(partial(_dropped_if_there, record=record))
 
     async def _put_cut(self, decide: Callable[[Catalog], fmt.CutRecord | None]) -> None:
         async with self._lock:
@@ -155,6 +170,12 @@ class Endings(Changes):
 
     def _removed(self) -> list[Topic]:
         return list(self._metadata.catalog.removed.values())
+
+
+def _dropped_if_there(catalog: Catalog, *, record: fmt.CutRecord) -> fmt.CutRecord | None:
+    """Return the record that drops a cut, if it is still this one."""
+    held = cuts_in(catalog).get(record.name)
+    return dropped(catalog, record.name) if held is not None and held.id == record.id else None
 
 
 def _dropped_if_due(catalog: Catalog, *, record: fmt.CutRecord, now_ms: int) -> fmt.CutRecord | None:

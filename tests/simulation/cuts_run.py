@@ -1,0 +1,154 @@
+"""Run the level *cuts*: transfers over all bundles, and operators who take, read and drop cuts, while brokers die,
+rounds, retention and moves go on.
+
+At the end everything heals. Each cut that is left is read from the store alone, before and after more rounds; then all
+are dropped, and nothing of them may be left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ledgermq.client.client import Client
+from ledgermq.errors import LedgerMQError
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import read_cluster
+from ledgermq_ledger.cuts import names
+from ledgermq_ledger.cuts.reading.root import open_named
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
+from tests.judges.violation import Violation
+from tests.simulation.cluster_clients import Reader, Sender
+from tests.simulation.cluster_end import HEALING_S
+from tests.simulation.cluster_run import ClusterRun
+from tests.simulation.cuts_clients import EXPIRING, LASTING, TOPICS, Book, Operator, Transfers, judge_cut
+from tests.simulation.history import FinalLog, Partition
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.roaming import Roaming, roams, with_moves
+from tests.simulation.transactions_plan import transactions_plan_of
+from tests.worlds.reading import read_to_end
+
+SECONDS = 25.0
+ROUNDS = 4
+"""After all has healed, each as far from the one before as Parquet files have to be old before they go."""
+
+
+class CutsRun(ClusterRun):
+    def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
+        super().__init__(loop, seed, lines_kept)
+        own = self._own = transactions_plan_of(seed)
+        settings = self.cluster.topic_settings
+        self.cluster = replace(
+            self.cluster,
+            seconds=SECONDS,
+            topic_settings=settings | {LASTING: settings["main"], EXPIRING: settings["brief"]},
+            constants=replace(self.cluster.constants, limits=(own.limits,), carry_slots=own.carry_slots),
+        )
+        if roams(seed):
+            self.cluster = with_moves(self.cluster)
+            self._roaming = Roaming(self.world, self.brokers, self.bundles, LASTING)
+        self._book = Book()
+
+    def _start_clients(self) -> list[asyncio.Task[None]]:
+        world, network, plan = self.world, self.network, self.cluster
+        self._clients = [
+            Sender(world, network, plan, "idem", ["main", "brief"]),
+            Reader(world, network, plan, "reader", ["main"]),
+            *(Transfers(world, network, plan, self._own, name, self._book) for name in ("t0", "t1")),
+            *(Operator(world, network, plan, name, self._book) for name in ("o0", "o1")),
+        ]
+        return [client.start() for client in self._clients]
+
+    def _final_logs(self) -> dict[Partition, FinalLog]:
+        return {
+            partition: log for partition, log in super()._final_logs().items() if not keys.is_internal(partition[0])
+        }
+
+    async def _compact_all(self) -> None:
+        client = self._plain_client("cuts at the end")
+        listed = {cut.name: cut.state for cut in await self._insist(client.cuts.list)}
+        for name in self._book.cuts.keys() - {name for name, state in listed.items() if state == "taken"}:
+            self._report("a cut is lost", f"cut {name} was taken, and nobody dropped it; it is {listed.get(name)}")
+        taken = sorted(name for name, state in listed.items() if state == "taken" and name in self._book.cuts)
+        before = {name: await self._judged(name) for name in taken}
+        await super()._compact_all()
+        await self._more_rounds()
+        if taken and [info async for info in self.world.line("last").list(names.HELD)]:
+            self.world.coverage.saw("a file was handed over to cuts")
+        for dropped in (sorted(listed.keys() - set(taken)), taken[:1], taken[1:]):
+            for name in taken:
+                if name in self._book.cuts and await self._judged(name) != before[name]:
+                    self._report("a cut has changed", f"cut {name} is not what it was before the last rounds")
+            for name in dropped:
+                self._book.cuts.pop(name, None)
+            await self._drop(client, dropped)
+        await client.close()
+        await self._more_rounds()
+        await self._find_what_is_left()
+
+    def _report(self, kind: str, text: str) -> None:
+        self.world.violations.append(Violation(kind, text))
+
+    async def _more_rounds(self) -> None:
+        sources = self.world.sources("rounds beside cuts")
+        for _ in range(ROUNDS):
+            await compact_root(self.world.line("last"), sources, LocalEngine(sources, run_inline))
+            await asyncio.sleep(self.cluster.constants.parquet_min_age_ms / 1000 + 1)
+
+    async def _judged(self, name: str) -> dict[Partition, dict[int, bytes]]:
+        """Return what a cut has of the topics of transfers, by offset."""
+        try:
+            found = await self._read(name)
+        except LedgerMQError as error:
+            self._report("a cut is not whole", f"cut {name}: {type(error).__name__} {error.message}")
+            return {}
+        parts = [{value.decode() for value in rows.values()} for (topic, _), rows in found.items() if topic == LASTING]
+        self.world.violations += judge_cut(name, parts, self._book.cuts.get(name))
+        whole = set.union(*parts)
+        for (topic, number), rows in found.items():
+            if alone := {value.decode() for value in rows.values()} - whole:
+                self._report("torn transaction", f"cut {name} has {sorted(alone)[:5]} only in {topic}/{number}")
+        self.world.coverage.saw("a cut was read from the store alone")
+        return found
+
+    async def _read(self, name: str) -> dict[Partition, dict[int, bytes]]:
+        store = self.world.line("last")
+        at = await open_named(store, await read_cluster(store), name)
+        found: dict[Partition, dict[int, bytes]] = {}
+        for topic in (at.catalog.topics_by_name[each] for each in TOPICS):
+            for number, bundle in enumerate(topic.bundles):
+                key = PartitionId(topic.id, number)
+                ref = LedgerRef(at.store, bundle, at.cluster, self.world.sources("reader of cuts"))
+                ledger = FollowedLedger(ref, run_blocking=run_inline)
+                await ledger.open()
+                start = (await at.partition(key)).start
+                has_some = ledger.reader.end(key) > start
+                found[topic.name, number] = await read_to_end(ledger.reader, key, start) if has_some else {}
+        return found
+
+    async def _drop(self, client: Client, names: Sequence[str]) -> None:
+        """Drop cuts, and wait until all of them are gone."""
+        for cut in await self._insist(client.cuts.list):
+            if cut.name in names and cut.state == "taken":
+                await self._insist(lambda name=cut.name: client.cuts.drop(name))  # type: ignore[misc]
+        end_s = asyncio.get_running_loop().time() + HEALING_S
+        while left := [cut for cut in await self._insist(client.cuts.list) if cut.name in names]:
+            if asyncio.get_running_loop().time() > end_s:
+                self._report("stuck", f"cuts are left after {HEALING_S:.0f} s of health: {left}")
+                return
+            await asyncio.sleep(1.0)
+
+    async def _find_what_is_left(self) -> None:
+        store = self.world.line("last")
+        left = [info.key for prefix in (names.HELD, names.CUTS) async for info in store.list(prefix)]
+        for bundle in range(self.bundles()):
+            left += [f"pin of {pin.cut} in {bundle}" for pin in (await newest_checkpoint(store, bundle)).pins]
+        if left:
+            self._report("left of cuts", f"no cut is left, but {left[:5]}")

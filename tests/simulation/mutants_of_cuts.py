@@ -1,0 +1,136 @@
+"""Bugs in cuts: how they are taken, and what pins keep (docs/design.md, Cuts)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.cuts.taking import Places, Taking
+from ledgermq_broker.transactions.coordinating.term import Coordinating
+from ledgermq_ledger.cuts import pins
+from ledgermq_ledger.cuts.pinned import Pinned
+from ledgermq_ledger.cuts.record import pending_in
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.garbage import cuts as garbage_cuts
+from ledgermq_ledger.garbage.gate import Gate
+from ledgermq_ledger.log.chains import checkpoint as checkpoints
+from ledgermq_ledger.topics.catalog import Catalog
+from tests.simulation.mutants import mutant
+
+LOADED = True
+Patch = pytest.MonkeyPatch
+
+
+@mutant("cuts")
+def cut_placed_before_all_are_quiet(patch: Patch) -> None:
+    """Each bundle is placed as soon as it is quiet, and goes on."""
+
+    async def place_all(self: Taking, cut: int, bundles: Sequence[int]) -> Places:
+        places = Places()
+        for bundle in bundles:
+            for step in (pb.CUT_HOLD, pb.CUT_PLACE, pb.CUT_CONFIRM, pb.CUT_RELEASE):
+                await self._all(cut, [bundle], step, places)
+        return places
+
+    patch.setattr(Taking, "_place_all", place_all)
+
+
+@mutant("cuts")
+def cut_quiet_without_drain(patch: Patch) -> None:
+    """A bundle counts as quiet while decided transactions are not complete."""
+    patch.setattr(Coordinating, "is_quiet", True)
+
+
+@mutant("cuts")
+def cut_placed_below_the_acknowledged(patch: Patch) -> None:
+    """The place is the slot of the base, not the last one that is durable."""
+
+    async def pin(self: BundleOwner, cut_id: int) -> int:
+        base = await real(self, cut_id)
+        pinned_at[self.bundle, cut_id] = self.durable_slot
+        last[self.bundle] = cut_id
+        return base
+
+    def durable_slot(self: BundleOwner) -> int:
+        self._check_term()
+        here = self._writer.durable.slot
+        return pinned_at.get((self.bundle, last.get(self.bundle, -1)), here)
+
+    real, pinned_at, last = BundleOwner.pin, dict[tuple[int, int], int](), dict[int, int]()
+    patch.setattr(BundleOwner, "pin", pin)
+    patch.setattr(BundleOwner, "durable_slot", property(durable_slot))
+
+
+@mutant("cuts")
+def cut_base_deleted(patch: Patch) -> None:
+    """Older checkpoints go, bases of cuts too."""
+    real = Pinned.keeps
+
+    def keeps(self: Pinned, key: str) -> int | None:
+        return None if "/checkpoints/" in key else real(self, key)
+
+    patch.setattr(Pinned, "keeps", keeps)
+
+
+@mutant("cuts")
+def cut_slots_deleted(patch: Patch) -> None:
+    """Segments that a cut names go when their records are in Parquet."""
+    real = Pinned.keeps
+
+    def keeps(self: Pinned, key: str) -> int | None:
+        return None if "/segments/" in key else real(self, key)
+
+    patch.setattr(Pinned, "keeps", keeps)
+
+
+@mutant("cuts")
+def cut_files_not_handed_over(patch: Patch) -> None:
+    """Retention deletes Parquet files without a copy for cuts."""
+    patch.setattr(Gate, "is_handed_over", lambda self, key: False)
+
+
+@mutant("cuts")
+def cut_held_files_collected(patch: Patch) -> None:
+    """Files that were handed over go, whatever pins name them."""
+    real = garbage_cuts._unnamed
+    patch.setattr(garbage_cuts, "_unnamed", lambda listed, pinned: real(listed, Pinned()))
+
+
+@mutant("cuts")
+def cut_pin_lost_in_a_commit(patch: Patch) -> None:
+    """The next checkpoint does not carry the pins of the one before."""
+    real = checkpoints.draft_next
+
+    def draft_next(base: fmt.Checkpoint, *rest: object) -> fmt.Checkpoint:
+        draft: fmt.Checkpoint = real(base, *rest)  # type: ignore[arg-type]
+        del draft.pins[:]
+        return draft
+
+    patch.setattr("ledgermq_ledger.log.recovery.draft_next", draft_next)
+
+
+@mutant("cuts")
+def cut_pending_pin_collected(patch: Patch) -> None:
+    """The pin of a cut that is being taken goes, as if that were over."""
+    real = garbage_cuts.over_in
+
+    def over_in(catalog: Catalog, cut_id: int) -> bool:
+        return real(catalog, cut_id) or any(record.id == cut_id for record in pending_in(catalog))
+
+    patch.setattr(garbage_cuts, "over_in", over_in)
+
+
+@mutant("cuts")
+def cut_base_read_before_the_pin(patch: Patch) -> None:
+    """The base is the checkpoint before the pin, which collectors let go."""
+
+    async def pin_for_cut(ledger: pins.LedgerRef, cut_id: int, durable: object = None) -> int:
+        before = (await pins.newest_checkpoint(ledger.store, ledger.bundle)).number
+        base = await real(ledger, cut_id, durable)  # type: ignore[arg-type]
+        return before or base
+
+    real = pins.pin_for_cut
+    patch.setattr("ledgermq_broker.bundle.owner.pin_for_cut", pin_for_cut)
