@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -61,7 +62,11 @@ def hunt_one(seeds: int, what: tuple[str, Record | None]) -> Told:
     name, record = what
     mutant = MUTANTS[name]
     begun_s = time.process_time()
-    hunted = hunt_with_record(mutant, LEVELS[mutant.level], range(seeds), record, time.process_time)
+    try:
+        hunted = hunt_with_record(mutant, LEVELS[mutant.level], range(seeds), record, time.process_time)
+    except Exception as error:  # a bug of the simulation: the other mutants are hunted all the same
+        lines = [f"{name:50} could not be hunted: {error!r}", traceback.format_exc()]
+        return Told(lines, True, None, False, time.process_time() - begun_s, name, mutant.level)
     return told(hunted, time.process_time() - begun_s)
 
 

@@ -124,3 +124,26 @@ def test_a_timer_never_rings_early() -> None:
         return looks
 
     assert run_simulated(main) == 1
+
+
+def test_a_run_that_is_cut_off_as_its_main_task_ends_leaves_nothing_behind() -> None:
+    """The end of the main task stops the loop, and may be on its way when an error comes first."""
+    ended = list[str]()
+
+    async def other() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            ended.append("other")
+
+    async def main(loop: SimulatedLoop) -> None:
+        def fail() -> None:
+            raise KeyboardInterrupt
+
+        loop.create_task(other())
+        await asyncio.sleep(1)
+        loop.call_soon(fail)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_simulated(main)
+    assert ended == ["other"]
