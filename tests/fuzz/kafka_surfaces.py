@@ -6,7 +6,9 @@ import random
 import struct
 import tracemalloc
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+
+from scramp import ScramClient, ScramMechanism
 
 from ledgermq.errors import CorruptFrame, LedgerMQError, Unauthenticated
 from ledgermq_broker.kafka.handlers.security.bindings import ALLOW, Acl, acls_of, is_included, rule_of
@@ -143,8 +145,27 @@ def check_sasl(data: bytes) -> None:
         raise Untyped(f"{found} is no claim")
 
 
+@cache
+def keys_of_ann(mechanism: str) -> Keys:
+    salt, stored_key, server_key, iterations = ScramMechanism(mechanism).make_auth_info(
+        "secret", iteration_count=4096, salt=b"s" * 16
+    )
+    return Keys(salt, iterations, stored_key, server_key)
+
+
+@cache
+def proof(mechanism: str) -> tuple[bytes, bytes]:
+    """Return the first and the final message of the only client that knows the password."""
+    client = ScramClient([mechanism], "ann", "secret", c_nonce="abc")
+    first = client.get_client_first()
+    exchange = Exchange(mechanism, lambda user: keys_of_ann(mechanism), "server")
+    client.set_server_first(exchange.first(first.encode()).decode())
+    return first.encode(), client.get_client_final().encode()
+
+
 def scram_seeds() -> list[bytes]:
     """The mechanism in a byte, then the client's first and final message with a NUL between."""
+    proofs = [bytes([number]) + b"\0".join(proof(mechanism)) for number, mechanism in enumerate(SCRAM)]
     firsts = [
         b"n,,n=ann,r=abc",
         b"y,,n=a=2Cb,r=abc",
@@ -157,7 +178,9 @@ def scram_seeds() -> list[bytes]:
         b"c=biws,r=abc,p=AAAA",
         b"c=,p=",
     ]
-    return [bytes([number]) + first + b"\0" + final for number in range(2) for first in firsts for final in finals]
+    return proofs + [
+        bytes([number]) + first + b"\0" + final for number in range(2) for first in firsts for final in finals
+    ]
 
 
 def check_scram(data: bytes) -> None:
@@ -166,12 +189,14 @@ def check_scram(data: bytes) -> None:
         return
     mechanism = SCRAM[data[0] % 2]
     first, _, final = data[1:].partition(b"\0")
-    exchange = Exchange(mechanism, lambda user: Keys(b"s" * 16, 4096, b"k" * 32, b"k" * 32), "server")
+    exchange = Exchange(mechanism, lambda user: keys_of_ann(mechanism), "server")
     try:
         challenge = exchange.first(first)
         if not exchange.user or b"server" not in challenge:
             raise Untyped(f"{challenge!r} challenges nobody")
-        raise Untyped(f"{exchange.final(final)!r} was proved by chance")
+        answer = exchange.final(final)
+        if (first, final) != proof(mechanism):
+            raise Untyped(f"{answer!r} was proved by chance")
     except Unauthenticated as error:
         if len(error.message) > 1000:
             raise Untyped("a refusal repeats what was sent") from None

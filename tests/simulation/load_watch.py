@@ -2,6 +2,7 @@
 runs of level cluster.
 Where brokers make rounds, an operator evens out the bundles then (`evenness_watch`).
 
+load forgotten       a busy bundle looks idle at its next owner
 load not shared      brokers announce loads that ask for a move, long after the load became steady
 placement restless   a bundle changes its owner or its term, though the loads are steady and nothing else happens
 """
@@ -24,7 +25,7 @@ from tests.judges.violation import Violation
 from tests.simulation.cluster_broker import ClusterBroker
 from tests.simulation.cluster_clients import Sender, fate_of
 from tests.simulation.cluster_plan import ClusterPlan
-from tests.simulation.evenness_watch import EvennessWatch
+from tests.simulation.evenness_watch import LEFT_MIN, QUIET, EvennessWatch
 from tests.simulation.history import Outcome
 from tests.simulation.world import World
 
@@ -32,6 +33,8 @@ TOPIC = "loaded"
 MORE_BUNDLES, PARTITIONS = 4, 8
 SHARED_S, STILL_S, EVERY_S = 100.0, 60.0, 1.0
 """A busy partition gets a record each second, each in its own request."""
+KNOWN_S = 5.0
+"""After this time all brokers have read what an owner announces."""
 
 
 def loaded(seed: int) -> bool:
@@ -84,14 +87,30 @@ class LoadWatch:
             return []
         self._sender.take(partitions)
         task = self._sender.start()
-        await asyncio.sleep(SHARED_S)
-        violations = await self._restless() or self._not_shared()[:1]
+        violations = await self._forgotten() or await self._restless() or self._not_shared()[:1]
         if client is not None and not violations:
             violations = await EvennessWatch(self._world, client, {(TOPIC, each) for each in partitions}).watch()
         self._sender.stopped.set()
         await task
         self._world.coverage.saw("a steady load was shared")
         return violations
+
+    async def _forgotten(self) -> list[Violation]:
+        """Look at each bundle that gets another owner while loads are shared."""
+        now, announced = asyncio.get_running_loop().time, dict[int, tuple[str, int, float]]()
+        end_s = now() + SHARED_S
+        while now() < end_s:
+            await asyncio.sleep(0.1)
+            for broker in self._running():
+                for bundle, load in _announced(broker).items():
+                    before, known, since_s = announced.get(bundle, (broker.broker_id, 0, now()))
+                    if before != broker.broker_id:
+                        if now() - since_s >= KNOWN_S and load < LEFT_MIN * known:
+                            text = f"{broker.broker_id} took bundle {bundle} from {before} with {load} of {known}"
+                            return [Violation("load forgotten", text)]
+                        since_s = now()
+                    announced[bundle] = broker.broker_id, load, since_s if load >= QUIET else now()
+        return []
 
     def _of_one_broker(self, topic: TopicDescription) -> list[int]:
         """Return the partitions in all bundles of the broker that has most of them; none if that is one bundle."""
@@ -132,3 +151,9 @@ class LoadWatch:
             if (found := self._terms()) != terms:
                 return [Violation("placement restless", f"{terms} became {found} under a steady load")]
         return []
+
+
+def _announced(broker: Broker) -> dict[int, int]:
+    """Return the load that a broker announces of each bundle that it owns, 0 of those that look idle."""
+    known = broker.ownership._loads._bundles
+    return {bundle: known[bundle].announced for bundle in broker.ownership.opened if bundle in known}

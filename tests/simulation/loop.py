@@ -28,7 +28,7 @@ from tests.virtual_time import AllTasksWait
 
 T = TypeVar("T")
 CLOSING_ROUNDS = 50
-TURNS_MAX = 1_000_000
+TURNS_MAX = 3_000_000
 LOOK_EVERY = 1000
 """Turns between two looks whether a run may end early."""
 CANCELLED_TIMERS_MAX = 1000

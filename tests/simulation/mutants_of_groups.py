@@ -106,7 +106,7 @@ def rebalance_gives_one_partition_to_two_members(patch: Patch) -> None:
     patch.setattr(Group, "withdraw", withdraw)
 
 
-@mutant("groups")
+@mutant("groups", hangs=True)
 def members_begin_anew_under_the_old_epoch(patch: Patch) -> None:
     """A member that takes itself for put out joins again, counts its commits from 1, and they are
     taken for delayed ones.
