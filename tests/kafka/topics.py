@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -27,13 +28,25 @@ def write(bootstrap: str, topic: str, values: Sequence[str]) -> None:
 
 
 def ends(bootstrap: str, topic: str, partitions: int = 2) -> int:
-    """Return the sum of the partitions' end offsets."""
-    from confluent_kafka import Consumer, TopicPartition
+    """Return the sum of the partitions' end offsets. A partition may have no leader yet, as after the kill of a broker:
+    librdkafka then fails at once, with an error that says that the partition is unknown.
+    """
+    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-ends"})
+    end_s = time.monotonic() + SECONDS_MAX
+
+    def end(place: TopicPartition) -> int:
+        while True:
+            try:
+                return int(consumer.get_watermark_offsets(place, SECONDS_MAX)[1])
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or time.monotonic() > end_s:
+                    raise
+                time.sleep(0.05)
+
     try:
-        places = [TopicPartition(topic, number) for number in range(partitions)]
-        return sum(consumer.get_watermark_offsets(place, SECONDS_MAX)[1] for place in places)
+        return sum(end(TopicPartition(topic, number)) for number in range(partitions))
     finally:
         consumer.close()
 
