@@ -1,5 +1,9 @@
 """Programs that read as members of a group which the broker assigns (KIP-848), and write and commit their offsets in
 transactions: each record is copied once, while members and brokers are killed.
+
+A call of librdkafka that adds offsets to a transaction waits without end, whatever its time limit, if the group's
+coordinator that it knows has gone for good (its issues 5456 and 5511). So the program for librdkafka restarts itself when
+it has stood still for a while, as docs/kafka.md advises.
 """
 
 from __future__ import annotations
@@ -24,9 +28,18 @@ PARTITIONS = 4
 DEADLINE_S = 240.0
 
 COPIES_BY_LIBRDKAFKA = """
-import sys
+import os, sys, threading, time
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 bootstrap, group, source, target, name = sys.argv[1:]
+last_turn_s = None
+
+def restart_when_standing_still():
+    while last_turn_s is None or time.monotonic() - last_turn_s < 30:
+        time.sleep(1)
+    print("restarts", flush=True)
+    os.execv(sys.executable, sys.orig_argv)
+
+threading.Thread(target=restart_when_standing_still, daemon=True).start()
 consumer = Consumer({
     "bootstrap.servers": bootstrap, "group.id": group, "group.protocol": "consumer", "enable.auto.commit": False,
     "auto.offset.reset": "earliest", "isolation.level": "read_committed",
@@ -41,6 +54,7 @@ def back():
         consumer.seek(TopicPartition(place.topic, place.partition, max(0, place.offset)))
 
 while True:
+    last_turn_s = time.monotonic()
     messages = [message for message in consumer.consume(7, 0.2) if not message.error()]
     if not messages:
         continue

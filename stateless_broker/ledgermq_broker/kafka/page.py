@@ -262,6 +262,12 @@ beside them, or expect offsets of control records, which there are none of here.
   end it, `AddPartitionsToTxn` may begin it, and `TxnOffsetCommit` may put its older offsets in
   place of newer ones. Where a partition has moved to another bundle, the next batch of a producer
   that goes on in the same epoch gets `UNKNOWN_PRODUCER_ID`: abort, and initialize again.
+- **librdkafka may wait without end** in `send_offsets_to_transaction`, whatever its time limit, when
+  the broker that coordinated the group has gone for good (its issues 5456 and 5511, open in
+  2.16). With Kafka that happens when a broker is removed; here each broker that starts again counts
+  as a new one. So restart a program in which this call takes much longer than its time limit:
+  `init_transactions` aborts what it left open, and `max.poll.interval.ms` says how long its group
+  waits for it.
 - **Kafka Streams** restores its counts and tables from a topic when it takes a task over, and goes
   on at the group's offsets. So `ListOffsets` of the end, asked with `read_uncommitted` as Streams
   does, waits for a transaction that is committed and becomes visible a moment later, and for an
