@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ledgermq
+from ledgermq_gateway.clock import ClusterClock
 from ledgermq_gateway.gateway import Gateway
 from ledgermq_gateway.settings import GatewaySettings
 
@@ -51,7 +52,7 @@ async def spans_of_a_request(root: str) -> list[ReadableSpan]:
         stop = asyncio.Event()
         running = asyncio.create_task(client.run_handlers(stop=stop))
         settings = GatewaySettings(port=0, tracing="on", trusted_proxies="127.0.0.1", drain_ms=0, streams_end_ms=0)
-        gateway = Gateway(settings, client.as_caller, client.as_caller)
+        gateway = Gateway(settings, ClusterClock(), client.as_caller, client.as_caller)
         async with gateway.running(), httpx.AsyncClient(base_url=f"http://127.0.0.1:{gateway.port}") as http:
             for _ in range(WARM + 1):
                 billed.clear()

@@ -27,6 +27,7 @@ class Watched(Protocol):
 
     @property
     def why_not_ready(self) -> str: ...
+    def notes(self) -> list[str]: ...
 
 
 @asynccontextmanager
@@ -45,7 +46,7 @@ async def admin_port(gateway: Watched) -> AsyncIterator[int | None]:
             return web.Response(text="ok\n")
         if request.path == "/readyz":
             why = gateway.why_not_ready
-            text = json.dumps({"ready": not why, "why": why}) + "\n"
+            text = json.dumps({"ready": not why, "why": why, "notes": gateway.notes()}) + "\n"
             return web.Response(status=503 if why else 200, text=text, content_type="application/json")
         if request.path == "/metrics":
             return web.Response(body=gateway.metrics.render(), headers={"Content-Type": METRICS_TYPE})

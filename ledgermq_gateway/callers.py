@@ -27,6 +27,7 @@ from ledgermq.errors import LedgerMQError, Unauthenticated
 from ledgermq.runtime.ports.turns import Turns
 from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.tasks import end, shared
+from ledgermq_gateway.clock import ClusterClock
 from ledgermq_gateway.http.problems import Problem
 from ledgermq_gateway.settings import GatewaySettings
 
@@ -115,10 +116,11 @@ class Caller:
 class Callers:
     """Admits callers, and closes those that no call has used for a while."""
 
-    def __init__(self, connect: Connect, examine: Connect, settings: GatewaySettings) -> None:
+    def __init__(self, connect: Connect, examine: Connect, settings: GatewaySettings, clock: ClusterClock) -> None:
         self._connect = connect
         self._examine = examine
         self._settings = settings
+        self._clock = clock
         self._callers: OrderedDict[bytes, Caller] = OrderedDict()
         """By the digest of the credential; the last one was used most recently. Several may be the shared one."""
         self._refused: OrderedDict[bytes, tuple[float, LedgerMQError]] = OrderedDict()
@@ -140,6 +142,7 @@ class Callers:
             self._callers.move_to_end(digest)
         caller.begin()
         try:
+            await self._clock.refresh(caller.client)
             yield caller
         except Unauthenticated:
             self._forget(caller)
@@ -180,6 +183,7 @@ class Callers:
         async with self._turns.one(host, ADMISSION_S_MAX):
             async with self._examine(token or NO_TOKEN) as examined:
                 decision = await examined.access.test("cluster")
+                await self._clock.refresh(examined)
             self.answered_s = asyncio.get_running_loop().time()
             if decision.principal == OPEN:
                 caller = self._shared_caller()

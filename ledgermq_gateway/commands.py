@@ -32,6 +32,7 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
 from ledgermq.telemetry.exporting import exporting
 from ledgermq_gateway.admin_port import admin_port
+from ledgermq_gateway.clock import ClusterClock
 from ledgermq_gateway.gateway import Gateway
 from ledgermq_gateway.settings import GatewaySettings, words
 
@@ -66,9 +67,10 @@ async def _run(target: str, settings: GatewaySettings) -> None:
         is_traced = settings.tracing == "on"
         if is_traced:
             stack.enter_context(exporting("ledgermq-gateway"))
-        client = await stack.enter_async_context(cluster_client(target, tracing=is_traced))
-        stranger = await stack.enter_async_context(cluster_client(target))
-        made = Gateway(settings, client.as_caller, stranger.as_caller)
+        clock = ClusterClock()
+        client = await stack.enter_async_context(cluster_client(target, clock.sources, tracing=is_traced))
+        stranger = await stack.enter_async_context(cluster_client(target, clock.sources))
+        made = Gateway(settings, clock, client.as_caller, stranger.as_caller)
         admin = await stack.enter_async_context(admin_port(made))
         await stack.enter_async_context(made.running(tls_context(settings)))
         scheme = "https" if settings.http_cert_file else "http"
@@ -87,14 +89,14 @@ def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
     stopping.set()
 
 
-def cluster_client(target: str, *, tracing: bool = False) -> ledgermq.Client:
+def cluster_client(target: str, sources: Sources, *, tracing: bool = False) -> ledgermq.Client:
     """Return the client of which each caller gets a view. It has no credential: the gateway's own (LEDGERMQ_TOKEN, a
     token file) are not looked for.
     """
     connector = GrpcConnector(request_timeout_s=ATTEMPT_TIMEOUT_S, tls=chosen_tls(given_tls()), client_id=CLIENT_ID)
     settings = ClientSettings(timeout_s=TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S, tracing=tracing)
     threads = ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding")
-    return ledgermq.Client(connector, parse_addresses(target), settings, Sources(), threads, owns_threads=True)
+    return ledgermq.Client(connector, parse_addresses(target), settings, sources, threads, owns_threads=True)
 
 
 def tls_context(settings: GatewaySettings) -> ssl.SSLContext | None:

@@ -13,6 +13,7 @@ from ledgermq.sources import Sources
 from ledgermq_gateway.api.route import Routes
 from ledgermq_gateway.api.table import table
 from ledgermq_gateway.callers import Callers, Connect
+from ledgermq_gateway.clock import ClusterClock
 from ledgermq_gateway.console.cookies import Cookies, key_of
 from ledgermq_gateway.console.door import ConsoleDoor
 from ledgermq_gateway.console.pages import Console
@@ -35,17 +36,16 @@ def _console_of(settings: GatewaySettings, sources: Sources) -> Console:
 
 
 class Gateway:
-    """`connect`, `examine`: return views of the cluster, on different connections; see `Callers`. `service`, `metrics`,
-    `routes`, `callers`, `server`: its parts.
+    """`clock`: its `sources` are those of the clients, too. `connect`, `examine`: return views of the cluster, on
+    different connections; see `Callers`. `service`, `metrics`, `routes`, `callers`, `server`: its parts.
     """
 
-    def __init__(
-        self, settings: GatewaySettings, connect: Connect, examine: Connect, sources: Sources | None = None
-    ) -> None:
+    def __init__(self, settings: GatewaySettings, clock: ClusterClock, connect: Connect, examine: Connect) -> None:
         self.settings = settings
-        self.service: Service = make_service(settings, sources or Sources())
+        self.clock = clock
+        self.service: Service = make_service(settings, clock.sources)
         self.metrics = Metrics()
-        self.callers = Callers(connect, examine, settings)
+        self.callers = Callers(connect, examine, settings, clock)
         self.console = _console_of(settings, self.service.sources)
         pages = () if self.console.door.cookies is None else self.console.routes()
         self.routes = Routes((*table(lambda: self.is_ready, version("ledgermq")), *pages))
@@ -61,6 +61,11 @@ class Gateway:
             "ledgermq_gateway_waiting_calls", "Requests that wait for their turn", lambda: service.turns.waiting
         )
         self.metrics.gauge("ledgermq_gateway_streams", "Event streams and waiting reads", lambda: service.streams.count)
+        self.metrics.gauge(
+            "ledgermq_gateway_clock_ahead_seconds",
+            "By how much this machine's clock is ahead of the brokers' time",
+            lambda: clock.ahead_s,
+        )
         self.metrics.gauge("ledgermq_gateway_callers", "Credentials that are served", lambda: len(callers))
 
     @property
@@ -75,6 +80,10 @@ class Gateway:
         if asyncio.get_running_loop().time() - self.callers.answered_s > READY_S:
             return f"no broker has answered for {READY_S:g} s"
         return ""
+
+    def notes(self) -> list[str]:
+        """Return problems of a gateway that is ready all the same."""
+        return self.clock.notes()
 
     @asynccontextmanager
     async def running(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:

@@ -46,7 +46,7 @@ def choice(query: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str
 
 
 def position(call: Call, name: str, default: str | None) -> Position:
-    """Return a place in a log. An age counts back from now, by this gateway's clock. Raises Problem (400)."""
+    """Return a place in a log. An age counts back from now, by the brokers' time. Raises Problem (400)."""
     text = call.query.get(name, default)
     if text is None:
         raise Problem("INVALID_REQUEST", f"the parameter {name} is missing: {POSITION_HELP}")

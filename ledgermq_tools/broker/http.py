@@ -14,10 +14,10 @@ import typer
 import ledgermq
 from ledgermq.client.connection.grpc_connection import GrpcConnector
 from ledgermq.client.settings.values import ClientSettings
-from ledgermq.sources import Sources
 from ledgermq_broker.embedded import OwnFirst
 from ledgermq_broker.node import Node
 from ledgermq_broker.ports.in_process import Network
+from ledgermq_gateway.clock import ClusterClock
 from ledgermq_gateway.gateway import Gateway
 from ledgermq_gateway.settings import LOOPBACK, GatewaySettings
 
@@ -40,8 +40,9 @@ def http_beside(port: int) -> Callable[[Node], AbstractAsyncContextManager[None]
             shutdown_ms=SHUTDOWN_MS,
         )
         connector = OwnFirst(network, GrpcConnector())
-        async with ledgermq.Client(connector, [node.address], ClientSettings(), Sources()) as client:
-            gateway = Gateway(settings, client.as_caller, client.as_caller)
+        clock = ClusterClock()
+        async with ledgermq.Client(connector, [node.address], ClientSettings(), clock.sources) as client:
+            gateway = Gateway(settings, clock, client.as_caller, client.as_caller)
             async with gateway.running():
                 typer.echo(_text(gateway.port))
                 yield

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from datetime import timedelta
 
 import grpc
 import pytest
 
 from ledgermq.client.messages.descriptions import TopicPartition
-from ledgermq.errors import InvalidRequest, Unauthorized
+from ledgermq.client.messages.record import datetime_of
+from ledgermq.errors import InvalidRequest, Unauthenticated, Unauthorized
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.status import error_from_status
@@ -17,6 +19,7 @@ from ledgermq_broker.groups.lags import GroupLag
 from tests.broker.access import RULES, change, token
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import Outsider
+from tests.virtual_time import EPOCH_US
 
 NAMES = ["a.1", "a.2", "b.1", "b.2", "b.3", "c.1"]
 
@@ -129,6 +132,19 @@ async def test_lags_name_only_groups_and_topics_that_the_caller_may_see(cluster:
             await alice.describe_brokers()
         with pytest.raises(Unauthorized):
             await alice.list_connections()
+
+
+@in_cluster("a:1", **RULES)
+async def test_the_time_of_the_cluster_needs_a_token_and_no_right(cluster: Cluster) -> None:
+    """It is the store's, which is also the one that delays count by."""
+    async with cluster.client((await token(cluster, "alice")).text) as alice:
+        found = await alice.cluster_time()
+        assert found is not None
+        store_us = EPOCH_US + round(asyncio.get_running_loop().time() * 1e6)
+        assert abs(found - datetime_of(store_us)) < timedelta(seconds=2)
+    async with cluster.client("wrong") as stranger:
+        with pytest.raises(Unauthenticated):
+            await stranger.cluster_time()
 
 
 @in_cluster("a:1", "b:1")

@@ -10,6 +10,7 @@ import pytest
 
 import ledgermq
 from ledgermq.client.producing.producer import Producer
+from ledgermq.sources import Sources
 from ledgermq_gateway import callers, commands
 from ledgermq_gateway.callers import NO_TOKEN, Caller, Callers
 from tests.broker.access import token
@@ -114,7 +115,7 @@ async def test_a_gateway_sends_the_callers_token_alone(monkeypatch: pytest.Monke
     for the owner of the certificate.
     """
     monkeypatch.setenv("LEDGERMQ_TOKEN", "the-gateways-own")
-    async with commands.cluster_client("127.0.0.1:1") as client:
+    async with commands.cluster_client("127.0.0.1:1", Sources()) as client:
         for secret in ("of-alice", NO_TOKEN):
             async with client.as_caller(secret) as view:
                 assert view._connections.at("127.0.0.1:1").credential() == f"Bearer {secret}"

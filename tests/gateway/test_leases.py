@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from ledgermq.client.queues.leases.handles import handle_of_lease, lease_of_handle
+from ledgermq_gateway.clock import ClusterClock
 from ledgermq_gateway.gateway import Gateway
 from ledgermq_gateway.settings import GatewaySettings
 from tests.gateway.world import QUICK, World, get, world
@@ -48,7 +49,7 @@ async def say(http: httpx.AsyncClient, leased: list[dict[str, Any]], who: Header
 async def second_gateway(at: World) -> AsyncIterator[httpx.AsyncClient]:
     """Another gateway at the same brokers."""
     async with at.client() as base:
-        gateway = Gateway(GatewaySettings(port=0, **QUICK), base.as_caller, base.as_caller)  # type: ignore[arg-type]
+        gateway = Gateway(GatewaySettings(port=0, **QUICK), ClusterClock(), base.as_caller, base.as_caller)  # type: ignore[arg-type]
         async with (
             gateway.running(None),
             httpx.AsyncClient(base_url=f"http://127.0.0.1:{gateway.port}", timeout=60) as http,

@@ -17,6 +17,7 @@ from ledgermq.protocol.naming.tokens import bearer
 from ledgermq.sources import Sources
 from ledgermq_broker.ports.in_process import InProcessConnector
 from ledgermq_broker.settings.processes import load_settings
+from ledgermq_gateway.clock import ClusterClock
 from ledgermq_gateway.gateway import Gateway
 from ledgermq_gateway.settings import GatewaySettings
 from ledgermq_ledger.object_store.memory import MemoryStore
@@ -68,10 +69,11 @@ async def world(
     cluster: Any = None,
     tls: ssl.SSLContext | None = None,
     client_tracing: bool = False,
+    machine: Sources | None = None,
     **settings: Any,
 ) -> AsyncIterator[World]:
-    """`rules`: brokers want tokens. `tls`: of the HTTP port. `client_tracing`: of the gateway's client. `settings`: of
-    the gateway.
+    """`rules`: brokers want tokens. `tls`: of the HTTP port. `client_tracing`: of the gateway's client. `machine`:
+    clock of the gateway's machine. `settings`: of the gateway.
     """
     made = VirtualCluster(
         MemoryStore("", seeded_sources()), load_settings(None, **CLUSTER, **(RULES if rules else {}), **(cluster or {}))
@@ -80,8 +82,9 @@ async def world(
         await made.start(f"broker-{number}:1")
     await made.settled()
     chosen = ClientSettings(timeout_s=20, tracing=client_tracing)
-    base = ledgermq.Client(InProcessConnector(made.network), list(made.brokers), chosen, Sources())
-    gateway = Gateway(GatewaySettings(**({"port": 0} | QUICK | settings)), base.as_caller, base.as_caller)
+    clock = ClusterClock(machine)
+    base = ledgermq.Client(InProcessConnector(made.network), list(made.brokers), chosen, clock.sources)
+    gateway = Gateway(GatewaySettings(**({"port": 0} | QUICK | settings)), clock, base.as_caller, base.as_caller)
     try:
         async with (
             gateway.running(tls),

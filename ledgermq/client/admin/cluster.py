@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from ledgermq.client.admin.brokers.reports import BrokerReport, Brokers, ConnectionDescription
 from ledgermq.client.admin.rebalancing import MEASURED_S, Answers, RebalanceResult, rebalance
 from ledgermq.client.admin.topics import Admin
@@ -18,6 +20,12 @@ class ClusterAdmin:
 
     async def describe_cluster(self) -> ClusterDescription:
         return await self._admin.describe_cluster()
+
+    async def cluster_time(self) -> datetime | None:
+        """Return the cluster's time, by which delays count: a broker's estimate of the store's clock. None: the
+        broker has no estimate yet. It needs no right. Raises Unauthenticated, Unavailable.
+        """
+        return await self._admin.cluster_time()
 
     async def add_bundles(self, count: int, *, dry_run: bool = False) -> AddedBundles:
         """Let the cluster have so many bundles more: as many more brokers can share its work. New partitions

@@ -10,6 +10,7 @@ from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 
 from ledgermq.client.context import ClientContext
+from ledgermq.client.messages.broker_clock import reported_us
 from ledgermq.client.messages.descriptions import (
     AddedBundles,
     BundleLoads,
@@ -20,6 +21,7 @@ from ledgermq.client.messages.descriptions import (
     cluster_description,
     topic_description,
 )
+from ledgermq.client.messages.record import datetime_of
 from ledgermq.durations import find_duration_ms
 from ledgermq.errors import (
     DeadlineExceeded,
@@ -195,6 +197,10 @@ class Admin:
 
     async def describe_cluster(self) -> ClusterDescription:
         return cluster_description(await self._describe(self._connections.deadline()))
+
+    async def cluster_time(self) -> datetime | None:
+        reported = await self._connections.ask(reported_us, self._connections.deadline())
+        return datetime_of(reported) if reported > 0 else None
 
     async def add_bundles(self, count: int, *, dry_run: bool) -> AddedBundles:
         if type(count) is not int or count < 1:

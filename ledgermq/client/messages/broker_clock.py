@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi
 from ledgermq.sources import Sources
 
 OLD_S = 3600.0
@@ -89,3 +91,8 @@ class BrokerClock:
             return self.local_us()
         reported_us, at_s = self._known
         return reported_us + round((self._loop_s() - at_s) * _SECOND_US)
+
+
+async def reported_us(at: BrokerApi) -> int:
+    """Return the time that a broker reports, in microseconds since the epoch; 0: it has none."""
+    return (await at.open_producer(pb.OpenProducerRequest())).now_us

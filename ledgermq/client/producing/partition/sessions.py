@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from ledgermq.client.connection.routing import AtOwners
 from ledgermq.client.context import ClientContext
+from ledgermq.client.messages.broker_clock import reported_us
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -98,7 +99,7 @@ async def ask_time(context: ClientContext, deadline: float) -> None:
 
     async def ask(at: BrokerApi) -> None:
         asked_s = asyncio.get_running_loop().time()
-        context.clock.learn((await at.open_producer(pb.OpenProducerRequest())).now_us, asked_s)
+        context.clock.learn(await reported_us(at), asked_s)
 
     with suppress(LedgerMQError):
         await context.connections.ask(ask, deadline)
