@@ -48,10 +48,13 @@ class Connection(web.RequestHandler):
         problem = Problem("MALFORMED", _MALFORMED)
         if status >= 500:
             problem = Problem("INTERNAL", "the gateway has failed at this request")
-            _log.error("a request has failed: %s", type(exc).__name__)
+            # A connection that has ended is no failure, unless an answer was broken off, which is the cause.
+            if not isinstance(exc, ConnectionError) or exc.__cause__ is not None:
+                _log.error("a request has failed: %s", type(exc).__name__)
         elif isinstance(exc, LineTooLong):
             problem = Problem("HEADER_TOO_LARGE", f"a line of the header is longer than {FIELD_BYTES_MAX} bytes")
-        self.http.note_malformed(problem.code)
+        if status < 500:
+            self.http.note_malformed(problem.code)
         answer = web.Response(
             status=problem.status,
             body=problem.document(),

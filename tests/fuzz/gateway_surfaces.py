@@ -13,6 +13,7 @@ import logging
 import random
 from contextlib import AsyncExitStack, suppress
 
+import httpx
 import pyarrow as pa
 
 from ledgermq_gateway.api.route import Routes, check_query
@@ -29,9 +30,10 @@ from tests.worlds.batches import mutate
 NOW_US = 1_790_000_000_000_000
 RECORDS_MAX = 10_000
 INPUTS_A_GATEWAY = 2_000
-HEALTH_EVERY = 100
+HEALTH_EVERY, HEALTH_TRIES = 100, 5
 ANSWER_S = 120.0
 """An answer comes sooner on the slowest machine. Requests that lack their end are cut off by the gateway's settings."""
+ALONE = {"Connection": "close"}
 QUICK = {"header_timeout_ms": 100, "body_timeout_ms": 100, "keepalive_ms": 100, "wait_ms_max": 20, "streams_max": 50}
 
 RECORDS = (
@@ -234,7 +236,7 @@ class Requested:
         if self._at is None or self._served % INPUTS_A_GATEWAY == 0:
             await self._stack.aclose()
             self._at = await self._stack.enter_async_context(world(**QUICK))
-            made = await self._at.http.post("/v1/topics", json={"name": "kept", "partitions": 2})
+            made = await self._at.http.post("/v1/topics", json={"name": "kept", "partitions": 2}, headers=ALONE)
             assert made.status_code == 201, made.text
             logging.getLogger("ledgermq.gateway").addHandler(self._errors)
         self._served += 1
@@ -261,13 +263,26 @@ class Requested:
             writer.transport.abort()
 
     async def _check_health(self, at: World) -> None:
-        """The next client is served."""
+        """The next client is served. It comes on connections of its own: the gateway ends those that rest, and those
+        that need a tenth of a second for their header, which a busy machine does.
+        """
+        for left in reversed(range(HEALTH_TRIES)):
+            try:
+                await self._check_client(at)
+                break
+            except httpx.TransportError:
+                if not left:
+                    raise
+
+    async def _check_client(self, at: World) -> None:
         value = f"healthy {self._served}"
-        stored = await at.http.post("/v1/topics/kept/records", json={"records": [{"value": value, "partition": 0}]})
+        records = {"records": [{"value": value, "partition": 0}]}
+        stored = await at.http.post("/v1/topics/kept/records", json=records, headers=ALONE)
         if stored.status_code != 200:
             raise Untyped(f"the next client was not served: {stored.status_code} {stored.text[:300]}")
         place = stored.json()["results"][0]["offset"]
-        page = await at.http.get(f"/v1/topics/kept/partitions/0/records?from={place}&limit=1&values=text")
+        path = f"/v1/topics/kept/partitions/0/records?from={place}&limit=1&values=text"
+        page = await at.http.get(path, headers=ALONE)
         if [record["value"] for record in page.json()["records"]] != [value]:
             raise Untyped("a record that was acknowledged is not read back")
         if at.gateway.service.streams.count > 5:

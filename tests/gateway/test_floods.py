@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -10,8 +11,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
+import pytest
+from aiohttp import web
 
 from ledgermq_gateway.admin_port import admin_port
+from ledgermq_gateway.http.server import HttpServer
 from tests.certificates import Authority
 from tests.gateway.world import World, get, raw, status_of, world
 from tests.waiting import until
@@ -137,3 +141,25 @@ async def test_a_look_up_answers_no_more_than_a_page() -> None:
         left = sum(rest["end"] - rest["start"] for rest in found.json()["rest"])
         assert len(records) + left == 12, "what is not answered is told"
         await until(lambda: at.gateway.service.memory.held_bytes == 0)
+
+
+async def test_a_connection_that_ends_before_its_answer_is_sent_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A reader that leaves at that instant, or a bound of the connection, was logged as an error of the gateway."""
+    sent = HttpServer._sent
+
+    async def aborted(self: HttpServer, request: web.BaseRequest, response: web.StreamResponse) -> None:
+        assert request.transport is not None
+        if response.status == 200:
+            request.transport.abort()
+        await sent(self, request, response)
+
+    monkeypatch.setattr(HttpServer, "_sent", aborted)
+    async with world() as at:
+        await at.http.post("/v1/topics", json={"name": "t", "partitions": 1})
+        with pytest.raises(httpx.TransportError):
+            await at.http.get("/v1/topics")
+        monkeypatch.undo()
+        assert (await at.http.get("/v1/topics")).json()["topics"][0]["name"] == "t"
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
