@@ -16,7 +16,7 @@ from ledgermq.protocol.limits import check_nonce, with_nonce
 from ledgermq.protocol.methods import METHODS
 from ledgermq_broker.admission.connections import Connections
 from ledgermq_broker.admission.operator_path import OperatorPath, ProcessNumbers
-from ledgermq_broker.admission.queries import side_by_side
+from ledgermq_broker.admission.queries import known_first, side_by_side
 from ledgermq_broker.cluster.directory import Directory
 from ledgermq_broker.cluster.heartbeat import Heartbeat
 from ledgermq_broker.cluster.membership import Membership
@@ -96,13 +96,29 @@ class OffsetPath:
         lookup = self._metadata.lookup()
         settled_by_s = asyncio.get_running_loop().time() + SETTLE_S_MAX
         return pb.ListOffsetsResponse(
-            results=await side_by_side(lambda query: self._offset(lookup, query, settled_by_s), request.queries)
+            results=await known_first(
+                self._known, lambda query: self._offset(lookup, query, settled_by_s), request.queries
+            )
         )
 
     async def open_producer(self, request: pb.OpenProducerRequest) -> pb.OpenProducerResponse:
         lookup = self._metadata.lookup()
         opened = await side_by_side(lambda wanted: self._opened(lookup, wanted, request), request.partitions)
         return pb.OpenProducerResponse(partitions=opened, now_us=self._now_us())
+
+    def _known(self, query: pb.OffsetQuery) -> pb.OffsetResult | None:
+        """Return a durable end where this broker has the bundle open; None where `_offset` waits, asks or refuses."""
+        topic = self._metadata.catalog.topics_by_name.get(query.topic)
+        if topic is None or not topic.living or query.partition >= topic.partitions or not query.durable:
+            return None
+        owner = self._ownership.opened.get(topic.bundles[query.partition])
+        if owner is None or owner.lost is not None:
+            return None
+        try:
+            refuse_unreadable(topic)
+            return pb.OffsetResult(offset=owner.durable_end(topic, query.partition))
+        except LedgerMQError:
+            return None
 
     async def _offset(self, lookup: Lookup, query: pb.OffsetQuery, settled_by_s: float) -> pb.OffsetResult:
         bundle = None

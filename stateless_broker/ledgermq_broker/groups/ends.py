@@ -73,11 +73,17 @@ class PartitionEnds:
         it.
         """
         by_broker: dict[str, tuple[BrokerApi, list[EndWanted]]] = {}
+        lists: dict[tuple[int, str], list[EndWanted]] = {}
+        topics = self._catalog().topics_by_id
         for end in wanted:
-            topic = self._catalog().topics_by_id.get(end.topic_id)
-            if topic is not None and topic.living and end.partition < topic.partitions:
-                address, broker = self._broker(topic.bundles[end.partition], owners.get(_key(end), ""))
-                by_broker.setdefault(address, (broker, []))[1].append(end)
+            topic = topics.get(end.topic_id)
+            if topic is None or not topic.living or end.partition >= topic.partitions:
+                continue
+            place = (topic.bundles[end.partition], owners.get(_key(end), "") if owners else "")
+            if place not in lists:
+                address, broker = self._broker(*place)
+                lists[place] = by_broker.setdefault(address, (broker, []))[1]
+            lists[place].append(end)
         await asyncio.gather(
             *(self._ask_one(broker, ends, latest, found, owners) for broker, ends in by_broker.values())
         )

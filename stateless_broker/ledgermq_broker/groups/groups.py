@@ -35,6 +35,7 @@ from ledgermq_offsets.classic.values import ClassicLimits
 from ledgermq_offsets.limits import GroupLimits
 from ledgermq_offsets.names import check_group_name
 from ledgermq_offsets.served_offsets import EndWanted
+from ledgermq_offsets.state.group import Group
 
 A = TypeVar("A")
 R = TypeVar(
@@ -49,6 +50,9 @@ LAGS_AGE_S = 1.0
 """Requests within this time get the same lags."""
 LAGS_PAUSES = 10
 """So many times as long as a look at lags takes, no other one begins: requests cannot make it a load."""
+
+ENTRIES_A_TURN = 1000
+"""Committed offsets that a look reads before other work has its turn: about two milliseconds."""
 
 GroupKind = CoreKind[BothKinds, PartitionCoordinator]
 
@@ -222,11 +226,17 @@ class Groups(Serving[PartitionCoordinator]):
         At most `partitions_max` committed partitions count. Removed topics, and partitions whose
         owner does not answer, are left out.
         """
-        coordinators = self._terms.ready(self._kind)
-        entries = list(islice((entry for found in coordinators for entry in found.committed_now()), partitions_max))
+        entries: list[tuple[Group, EndWanted, int]] = []
+        for coordinator in self._terms.ready(self._kind):
+            before = len(entries)
+            entries += islice(coordinator.committed_now(), partitions_max - before)
+            if len(entries) // ENTRIES_A_TURN > before // ENTRIES_A_TURN:
+                await asyncio.sleep(0)
         ends = await self._ends.known([*{wanted for _, wanted, _ in entries}])
         rows: dict[tuple[str, str], GroupLag] = {}
-        for group, wanted, offset in entries:
+        for at, (group, wanted, offset) in enumerate(entries, 1):
+            if at % ENTRIES_A_TURN == 0:
+                await asyncio.sleep(0)
             end = ends.get(PartitionId(wanted.topic_id, wanted.partition))
             if end is not None:
                 row = rows.setdefault(

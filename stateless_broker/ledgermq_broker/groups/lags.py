@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.admission.queries import QUERIES_MAX
 
-PARTITIONS_MAX = 5000
-"""Partitions that one look counts, at most."""
+PARTITIONS_MAX = QUERIES_MAX
+"""Partitions that one look counts, at most: one request to each owner."""
 
 
 @dataclass(slots=True)

@@ -85,7 +85,7 @@ class GroupAdmin:
         """Return how far all groups are behind, by group and topic.
 
         That is one call of each broker, however many groups there are. Coordinators answer by what they have seen a
-        second ago, or ten times as long ago as a look takes. Of each broker 5,000 partitions count.
+        second ago, or ten times as long ago as a look takes. Of each broker 10,000 partitions count.
 
         `topic`, `group`: only these. `limit`: a page of so many groups, 0 for all; `after`: the group with which the
         page before ended. Raises Unavailable while a broker does not answer, and InvalidRequest if a broker of an
