@@ -49,6 +49,8 @@ UNBOUND = {
     "X3": "compared with the same principal alone",
     "X4": "processor time of the broker's own code",
     "X5": "processor time of the client's own code",
+    **dict.fromkeys((f"G{number}" for number in range(1, 8)), "processor time of gateway and client, on shared cores"),
+    "G8": "processor time of broker, gateway and browser",
 }
 """Rows whose values no limit of the machine bounds, and why."""
 

@@ -11,15 +11,17 @@ import sys
 import textwrap
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console as Terminal
 from rich.table import Table
 
 from bench import (
     afar,
     attacks,
     backlog,
+    console,
     distances,
     fairness,
+    gateway,
     group_commit,
     growing,
     keyed,
@@ -77,6 +79,8 @@ MEASURES = (
     afar,
     many_topics,
     row,
+    gateway,
+    console,
 )
 """Their docstrings begin with the names of their rows, and are part of the page."""
 HEAD = """\
@@ -90,7 +94,7 @@ the time goes in rows that miss their targets.
 
 def write(results: Results, *, page: bool) -> None:
     """Write to the terminal; with `page`, write the page and its plots, too."""
-    console = Console(width=None if sys.stdout.isatty() else FILE_CHARS)
+    terminal = Terminal(width=None if sys.stdout.isatty() else FILE_CHARS)
     table = Table(
         "row",
         "measure",
@@ -104,11 +108,11 @@ def write(results: Results, *, page: bool) -> None:
         table.add_row(
             measure.row, measure.what, measure.subject, _number(measure.median), _spread(measure), measure.unit
         )
-    console.print(table)
+    terminal.print(table)
     targets = Table("row", "measure", "value", "target", "met", title="Targets")
     for found in reached(results, TARGETS):
         targets.add_row(found.target.row, found.target.name(), found.value, found.bound, "yes" if found.met else "no")
-    console.print(targets)
+    terminal.print(targets)
     if page:
         PAGE.write_text(markdown(results, plots.draw(results, PLOTS)))
 

@@ -24,6 +24,7 @@ from bench import limits
 from bench.afar import Afar
 from bench.attacks import Attacked
 from bench.backlog import Backlog
+from bench.console import Console
 from bench.fairness import Fair
 from bench.gateway import ROWS as GATEWAY_ROWS
 from bench.gateway import Rounds
@@ -90,6 +91,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "X3": Attacked(results, rounds, scale).run,
         "X4": Turned(results, rounds, scale).run,
         "X5": Traced(results, rounds, scale).run,
+        "G8": Console(results, rounds, scale).run,
         **{row: partial(Rounds(results, rounds, scale).run, row) for row in GATEWAY_ROWS},
     }
 

@@ -22,6 +22,11 @@ SECONDS_MAX = 600
 
 def main() -> None:
     """Install what is missing, and print the variables of the tests' environment."""
+    print(" ".join(f"{name}={value}" for name, value in provided().items()))
+
+
+def provided() -> dict[str, str]:
+    """Install what is missing, and return the variables of the tests' environment. Exits where that is not possible."""
     if not CHROMIUM.exists():
         debian.install("chromium")
     if not CHROMIUM.exists():
@@ -37,7 +42,7 @@ def main() -> None:
     for name in ("package.json", "package-lock.json"):
         shutil.copyfile(CLONE / "console" / name, modules / name)
     _run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"], modules)
-    print(f"PYTHONPATH={packages} CONSOLE_AXE={modules}/node_modules/axe-core/axe.min.js")
+    return {"PYTHONPATH": str(packages), "CONSOLE_AXE": f"{modules}/node_modules/axe-core/axe.min.js"}
 
 
 def _run(command: list[str], folder: Path) -> None:
