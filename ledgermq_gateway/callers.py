@@ -27,7 +27,7 @@ from ledgermq.errors import LedgerMQError, Unauthenticated
 from ledgermq.runtime.ports.turns import Turns
 from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.tasks import end, shared
-from ledgermq_gateway.clock import ClusterClock
+from ledgermq_gateway.cluster.clock import ClusterClock
 from ledgermq_gateway.http.problems import Problem
 from ledgermq_gateway.settings import GatewaySettings
 

@@ -23,7 +23,8 @@ import ledgermq
 from ledgermq.cli.arguments.options import DEFAULT_TARGET, Debug, Target, option_of_setting, with_options
 from ledgermq.cli.arguments.tls_options import given_tls
 from ledgermq.cli.output.reporting import command
-from ledgermq.client.connection.grpc_connection import GrpcConnector
+from ledgermq.client.connection.credentials import credential_of
+from ledgermq.client.connection.grpc_connection import GrpcConnector, MoreMetadata
 from ledgermq.client.connection.target import is_root_url, parse_addresses
 from ledgermq.client.settings.tls import chosen_tls
 from ledgermq.client.settings.values import ClientSettings
@@ -32,7 +33,8 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
 from ledgermq.telemetry.exporting import exporting
 from ledgermq_gateway.admin_port import admin_port
-from ledgermq_gateway.clock import ClusterClock
+from ledgermq_gateway.cluster.clock import ClusterClock
+from ledgermq_gateway.cluster.origins import said_by
 from ledgermq_gateway.gateway import Gateway
 from ledgermq_gateway.settings import GatewaySettings, words
 
@@ -68,8 +70,9 @@ async def _run(target: str, settings: GatewaySettings) -> None:
         if is_traced:
             stack.enter_context(exporting("ledgermq-gateway"))
         clock = ClusterClock()
-        client = await stack.enter_async_context(cluster_client(target, clock.sources, tracing=is_traced))
-        stranger = await stack.enter_async_context(cluster_client(target, clock.sources))
+        said = said_by(credential_of("", settings.delegate_token_file, {}) if settings.delegate_token_file else None)
+        client = await stack.enter_async_context(cluster_client(target, clock.sources, said, tracing=is_traced))
+        stranger = await stack.enter_async_context(cluster_client(target, clock.sources, said))
         made = Gateway(settings, clock, client.as_caller, stranger.as_caller)
         admin = await stack.enter_async_context(admin_port(made))
         await stack.enter_async_context(made.running(tls_context(settings)))
@@ -89,11 +92,14 @@ def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
     stopping.set()
 
 
-def cluster_client(target: str, sources: Sources, *, tracing: bool = False) -> ledgermq.Client:
+def cluster_client(
+    target: str, sources: Sources, said: MoreMetadata | None = None, *, tracing: bool = False
+) -> ledgermq.Client:
     """Return the client of which each caller gets a view. It has no credential: the gateway's own (LEDGERMQ_TOKEN, a
-    token file) are not looked for.
+    token file) are not looked for. `said`: what its calls say of where they come from.
     """
-    connector = GrpcConnector(request_timeout_s=ATTEMPT_TIMEOUT_S, tls=chosen_tls(given_tls()), client_id=CLIENT_ID)
+    tls = chosen_tls(given_tls())
+    connector = GrpcConnector(request_timeout_s=ATTEMPT_TIMEOUT_S, tls=tls, client_id=CLIENT_ID, more=said)
     settings = ClientSettings(timeout_s=TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S, tracing=tracing)
     threads = ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding")
     return ledgermq.Client(connector, parse_addresses(target), settings, sources, threads, owns_threads=True)

@@ -13,7 +13,7 @@ from ledgermq.sources import Sources
 from ledgermq_gateway.api.route import Routes
 from ledgermq_gateway.api.table import table
 from ledgermq_gateway.callers import Callers, Connect
-from ledgermq_gateway.clock import ClusterClock
+from ledgermq_gateway.cluster.clock import ClusterClock
 from ledgermq_gateway.console.cookies import Cookies, key_of
 from ledgermq_gateway.console.door import ConsoleDoor
 from ledgermq_gateway.console.pages import Console

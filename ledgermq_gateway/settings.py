@@ -112,9 +112,15 @@ class GatewaySettings:
     )
     trusted_proxies: str = _text(
         "",
-        "Addresses or networks of the proxies in front, like 10.0.0.0/8, with commas between. Requests from there"
-        " continue the trace that they name; those from elsewhere begin another one, with a link.",
+        "Addresses or networks of the proxies in front, like 10.0.0.0/8, with commas between. Their X-Forwarded-For"
+        " says where a request comes from, and their requests continue the trace that they name; those from elsewhere"
+        " begin another one, with a link.",
         _check_networks,
+    )
+    delegate_token_file: str = _text(
+        "",
+        "File with a token of this gateway, which lets brokers believe it where a call comes from (their setting"
+        " delegates). No call is made by its rights. Not set: the gateway's certificate counts, if it has one.",
     )
     memory_bytes: int = _number(
         512 * MIB, "Memory for bodies, decoded records, pages and streams; beyond it calls get 503.", MIB

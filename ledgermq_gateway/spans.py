@@ -6,9 +6,8 @@ which links to the one that it names. `baggage` is not read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from ipaddress import ip_address, ip_network
 from types import TracebackType
 from typing import Any
 
@@ -55,11 +54,11 @@ NO_SPAN = RequestSpan()
 
 
 class RequestSpans:
-    """`trusted`: addresses and networks of trusted proxies. Raises InvalidConfig if OpenTelemetry is not installed."""
+    """`trusted`: hosts of trusted proxies. Raises InvalidConfig if OpenTelemetry is not installed."""
 
-    def __init__(self, is_on: bool, trusted: Sequence[str], now_us: Callable[[], int]) -> None:
+    def __init__(self, is_on: bool, trusted: Container[str], now_us: Callable[[], int]) -> None:
         self._tracing = make_tracing(is_on, "local", now_us)
-        self._trusted = [ip_network(each) for each in trusted]
+        self._trusted = trusted
 
     def begin(self, method: str, headers: Mapping[str, str], host: str) -> RequestSpan:
         """Return the span of a request that comes from this address."""
@@ -69,15 +68,8 @@ class RequestSpans:
         if given is None or not given.is_recorded:
             return NO_SPAN
         known = method if method in METHODS else "HTTP"
-        span = self._tracing.request_span(known, given, is_trusted=self._is_trusted(host))
+        span = self._tracing.request_span(known, given, is_trusted=host in self._trusted)
         if span is None:
             return NO_SPAN
         span.set_attribute("http.request.method", method if method in METHODS else "_OTHER")
         return RequestSpan(self._tracing, span, known)
-
-    def _is_trusted(self, host: str) -> bool:
-        try:
-            address = ip_address(host)
-        except ValueError:
-            return False
-        return any(address in network for network in self._trusted)

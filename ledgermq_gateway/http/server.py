@@ -29,6 +29,7 @@ from ledgermq.runtime.ports.turns import Place
 from ledgermq.runtime.process.log import get_log
 from ledgermq_gateway.api.route import Route, Routes, check_query, check_type
 from ledgermq_gateway.callers import Callers
+from ledgermq_gateway.cluster.origins import calls_for
 from ledgermq_gateway.connections import SAFE, STREAM_BUFFER_BYTES, Connections, Pieces, bounds_of
 from ledgermq_gateway.http import problems
 from ledgermq_gateway.http.bodies import read_body, too_large
@@ -176,7 +177,7 @@ class HttpServer:
                 "request",
                 extra={
                     "id": seen.request_id,
-                    "client": request.remote,
+                    "client": self._client(request),
                     "principal": seen.principal,
                     "method": request.method if seen.route is not None else "",
                     "route": route,
@@ -237,6 +238,7 @@ class HttpServer:
         check_type(seen.route, content_type, has_body)
         caller = None
         if not seen.route.public:
+            stack.enter_context(calls_for(self._client(request), seen.request_id))
             caller = await stack.enter_async_context(self._callers.of(self._token(headers, seen.route), _host(request)))
             seen.principal = caller.principal
         sharer = "" if caller is None or caller.is_shared else caller.principal
@@ -269,6 +271,10 @@ class HttpServer:
             await self._sent(request, response)
             return response
         return await self._streamed(request, seen, answer)
+
+    def _client(self, request: web.BaseRequest) -> str:
+        """Return the address of the request's client."""
+        return self.service.proxies.client_of(request.remote or "", request.headers.getall("X-Forwarded-For", ()))
 
     async def _changed(self, held: AsyncExitStack, route: Route, call: Call) -> Answer:
         async with held:

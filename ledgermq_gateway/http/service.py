@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ledgermq.runtime.ports.turns import Turns
 from ledgermq.sources import Sources
+from ledgermq_gateway.cluster.origins import Proxies
 from ledgermq_gateway.http.limits import KeyRates, Memory, Streams
 from ledgermq_gateway.settings import GatewaySettings, words
 from ledgermq_gateway.spans import RequestSpans
@@ -24,10 +25,12 @@ class Service:
     key_rates: KeyRates
     transaction_rates: KeyRates
     spans: RequestSpans
+    proxies: Proxies
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 def make_service(settings: GatewaySettings, sources: Sources) -> Service:
+    proxies = Proxies(words(settings.trusted_proxies))
     return Service(
         settings,
         sources,
@@ -36,5 +39,6 @@ def make_service(settings: GatewaySettings, sources: Sources) -> Service:
         Streams(settings.streams_max, settings.streams_per_principal_max),
         KeyRates(settings.keys_per_second_max, "records with an idempotency key", "TOO_MANY_KEYS"),
         KeyRates(settings.transactions_per_second_max, "transactions", "TOO_MANY_TRANSACTIONS"),
-        RequestSpans(settings.tracing == "on", words(settings.trusted_proxies), sources.now_us),
+        RequestSpans(settings.tracing == "on", proxies, sources.now_us),
+        proxies,
     )

@@ -17,7 +17,7 @@ from ledgermq.client.settings.values import ClientSettings
 from ledgermq_broker.embedded import OwnFirst
 from ledgermq_broker.node import Node
 from ledgermq_broker.ports.in_process import Network
-from ledgermq_gateway.clock import ClusterClock
+from ledgermq_gateway.cluster.clock import ClusterClock
 from ledgermq_gateway.gateway import Gateway
 from ledgermq_gateway.settings import LOOPBACK, GatewaySettings
 

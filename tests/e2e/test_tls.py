@@ -113,13 +113,13 @@ async def test_a_call_shows_the_names_in_the_client_s_certificate(
     from ledgermq_broker.ports import grpc_server
 
     seen: list[dict[str, list[bytes]]] = []
-    real = grpc_server._certified
+    real = grpc_server.certified_names
 
     def seeing(context: grpc.aio.ServicerContext[bytes, bytes]) -> list[str]:
         seen.append(dict(context.auth_context()))
         return real(context)
 
-    monkeypatch.setattr(grpc_server, "_certified", seeing)
+    monkeypatch.setattr(grpc_server, "certified_names", seeing)
     settings = {"tls_client_ca_file": str(authority.ca), "tls_client_auth": "required"}
     program = authority.issue("program", "billing.example")
     async with (

@@ -38,7 +38,7 @@ from ledgermq_broker.access.state.records import (
     token_key,
 )
 from ledgermq_broker.access.state.rules import Operation, Principal, Rule
-from ledgermq_broker.ports.grpc_server import _metadata_of
+from ledgermq_broker.ports.call_metadata import call_metadata
 from ledgermq_ledger.format.versioned import Unreadable
 from tests.broker.access import RULES, token
 from tests.broker.cluster import Cluster, cluster_of
@@ -105,9 +105,10 @@ class Doors:
         """
         door = await self._door()
         pairs = [_pair(line, self._good) for line in data.split(b"\n")]
-        credential, client_id, _ = _metadata_of(_Call(tuple(pair for pair in pairs if pair[0] != "certified")))  # type: ignore[arg-type]
+        said = call_metadata(_Call(tuple(pair for pair in pairs if pair[0] != "certified")))  # type: ignore[arg-type]
         certified = [str(value) for key, value in pairs if key == "certified"]
-        await self._admit(door, credential, certified, client_id)
+        await self._admit(door, said.credential, certified, said.client_id)
+        assert not await door.delegate(said.delegate, certified), "no delegates are set"
 
     async def _check_forwarded(self, data: bytes) -> None:
         """A call as only brokers make it, by a client that may do everything else."""

@@ -13,9 +13,9 @@ import pytest
 
 from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
-from ledgermq_gateway import clock as clocks
 from ledgermq_gateway.admin_port import admin_port
-from ledgermq_gateway.clock import ClusterClock
+from ledgermq_gateway.cluster import clock as clocks
+from ledgermq_gateway.cluster.clock import ClusterClock
 from tests.gateway.test_events import listening, next_data
 from tests.gateway.world import World, world
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from ledgermq.client.queues.leases.handles import handle_of_lease, lease_of_handle
-from ledgermq_gateway.clock import ClusterClock
+from ledgermq_gateway.cluster.clock import ClusterClock
 from ledgermq_gateway.gateway import Gateway
 from ledgermq_gateway.settings import GatewaySettings
 from tests.gateway.world import QUICK, World, get, world

@@ -17,7 +17,7 @@ from ledgermq.protocol.naming.tokens import bearer
 from ledgermq.sources import Sources
 from ledgermq_broker.ports.in_process import InProcessConnector
 from ledgermq_broker.settings.processes import load_settings
-from ledgermq_gateway.clock import ClusterClock
+from ledgermq_gateway.cluster.clock import ClusterClock
 from ledgermq_gateway.gateway import Gateway
 from ledgermq_gateway.settings import GatewaySettings
 from ledgermq_ledger.object_store.memory import MemoryStore

@@ -39,6 +39,7 @@ PROCESS: dict[str, Any] = {
     "rack": NOT_SET,
     "security": "auto",
     "super_principals": NOT_SET,
+    "delegates": NOT_SET,
     "jwt_issuer": NOT_SET,
     "jwt_audience": NOT_SET,
     "jwt_keys_url": NOT_SET,

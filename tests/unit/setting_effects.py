@@ -35,6 +35,7 @@ PROCESS = {
     "rack": "broker/test_groups.py::test_members_get_the_partitions_of_the_brokers_in_their_rack",
     "security": "broker/test_access_enforced.py::test_a_broker_that_is_not_told_does_as_the_others",
     "super_principals": "broker/test_access_changes.py::test_super_principals_change_while_a_broker_runs",
+    "delegates": "broker/test_delegates.py::test_delegates_change_while_a_broker_runs",
     "jwt_issuer": "unit/security/test_jwt.py::test_settings_name_the_provider",
     "jwt_audience": "unit/security/test_jwt.py::test_settings_name_the_provider",
     "jwt_keys_url": "unit/security/test_jwt.py::test_settings_name_the_provider",

@@ -83,6 +83,7 @@ GOOD_TEXT = {
     "cluster_id": "0" * 32,
     "broker_id": "b.1",
     "super_principals": "user:root, cert:a.b",
+    "delegates": "user:gateway, cert:gateway.example",
     "archive_urls": "s3://vault/old",
 }
 

@@ -47,6 +47,10 @@ _CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
 _RETIRED_S_MAX = 3600.0
 """How long calls may go on over a channel whose certificate files were replaced."""
 
+Metadata = tuple[tuple[str, str], ...]
+MoreMetadata = Callable[[str], Metadata]
+"""Returns metadata of a call to an address."""
+
 _first_use: list[Home] = []
 """Home of the first connection of this process; empty before it."""
 _guarded: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
@@ -62,7 +66,8 @@ class GrpcConnector:
     """`request_timeout_s`: deadline of each unary call; a long poll gets its waiting time in
     addition. `tls`: None for plain connections. `credential(address)`: what calls to this address carry
     as `authorization`, "" for nothing; asked for each call, so that it may change. `client_id`: names
-    the program in quotas, "" for none. Raises InvalidConfig if files of `tls` cannot be used.
+    the program in quotas, "" for none. `more(address)`: further metadata of a call, asked for when it is made; streams
+    of requests, which may serve several callers, carry none. Raises InvalidConfig if files of `tls` cannot be used.
     """
 
     def __init__(
@@ -72,14 +77,18 @@ class GrpcConnector:
         tls: Tls | None = None,
         credential: Credential | None = None,
         client_id: str = "",
+        more: MoreMetadata | None = None,
     ) -> None:
         self._request_timeout_s = request_timeout_s
         self._credentials = None if tls is None else Credentials(tls)
         self._credential = credential
         self._client_id = client_id
+        self._more = more
 
     def connect(self, address: str) -> GrpcConnection:
-        return GrpcConnection(address, self._request_timeout_s, self._credentials, self._credential, self._client_id)
+        return GrpcConnection(
+            address, self._request_timeout_s, self._credentials, self._credential, self._client_id, self._more
+        )
 
     def proving(self, credential: Credential) -> GrpcConnector:
         """See `Connector.proving`."""
@@ -101,6 +110,7 @@ class GrpcConnection(Calls):
         credentials: Credentials | None = None,
         credential: Credential | None = None,
         client_id: str = "",
+        more: MoreMetadata | None = None,
     ) -> None:
         refuse_after_fork()
         if not _first_use:
@@ -110,6 +120,7 @@ class GrpcConnection(Calls):
         self._timeout_s = request_timeout_s
         self._credential = credential
         self._named = ((CLIENT_ID, client_id),) if client_id else ()
+        self._more = more
         self._credentials = credentials
         self._version = 0 if credentials is None else credentials.version
         self._retired: dict[grpc.aio.Channel, asyncio.Task[None]] = {}
@@ -156,7 +167,7 @@ class GrpcConnection(Calls):
             with self._typed_errors():
                 call = self._call(method)
                 answer = await call(
-                    method.encode_request(request), timeout=timeout_s, metadata=self._metadata(credential)
+                    method.encode_request(request), timeout=timeout_s, metadata=self._metadata(credential, method)
                 )
         except Unavailable as error:
             raise await self._explained(error) from error.__cause__
@@ -173,11 +184,14 @@ class GrpcConnection(Calls):
     def apart(self, credential: str) -> GrpcConnection:
         """Return a separate connection to the same broker, whose calls carry this credential. Close it at the end."""
         made = GrpcConnection(self.address, self._timeout_s, self._credentials, lambda address: credential)
-        made._named = self._named
+        made._named, made._more = self._named, self._more
         return made
 
-    def _metadata(self, credential: str) -> tuple[tuple[str, str], ...] | None:
-        return ((AUTHORIZATION, credential), *self._named) if credential else self._named or None
+    def _metadata(self, credential: str, method: Method) -> Metadata | None:
+        found = ((AUTHORIZATION, credential), *self._named) if credential else self._named
+        if self._more is not None and method.kind is not Kind.BIDI_STREAM:
+            found += tuple(self._more(self.address))
+        return found or None
 
     async def _explained(self, error: Unavailable) -> Unavailable:
         """Return TlsFailed if TLS is why no connection was made, otherwise the error itself."""
@@ -209,7 +223,7 @@ class GrpcConnection(Calls):
 
     async def _stream(self, credential: str, method: Method, request: Any) -> AsyncIterator[Any]:
         with self._typed_errors():
-            call = self._call(method)(request, metadata=self._metadata(credential))
+            call = self._call(method)(request, metadata=self._metadata(credential, method))
         try:
             with self._typed_errors():
                 async for data in call:

@@ -1,8 +1,18 @@
-"""Name the program behind a call: the client id, which each call carries and quotas may name."""
+"""Name who is behind a call, in its metadata: the program by its client id, which quotas may name, and the client that
+a program such as a gateway passes the call on for. Brokers believe the latter only from the principals of their
+setting `delegates`: any other program could name any address.
+
+    ledgermq-client-id        id of the program
+    ledgermq-delegate         credential of the program that passes a client's calls on, `Bearer TOKEN`; without it,
+                              its certificate says which principal it is
+    ledgermq-client-address   IP address of the client
+    ledgermq-client-request   id of the client's request, 1 to 64 letters, digits and hyphens
+"""
 
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 
 from ledgermq.errors import InvalidConfig
 
@@ -10,6 +20,12 @@ CLIENT_ID = "ledgermq-client-id"
 """The key of a client id in the metadata of a call."""
 CLIENT_ID_CHARS_MAX = 249
 
+DELEGATE = "ledgermq-delegate"
+CLIENT_ADDRESS = "ledgermq-client-address"
+CLIENT_REQUEST = "ledgermq-client-request"
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
+_ADDRESS_CHARS_MAX = 64
 _SENDABLE = re.compile(rf"[\x21-\x7e]{{1,{CLIENT_ID_CHARS_MAX}}}\Z")
 
 
@@ -21,3 +37,20 @@ def check_client_id(text: str) -> str:
             " spaces, and not only an asterisk"
         )
     return text
+
+
+def found_address(text: str) -> str:
+    """Return an IP address as it is usually written; "" for a text that is none."""
+    if len(text) > _ADDRESS_CHARS_MAX:
+        return ""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return ""
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
+
+
+def found_request_id(text: str) -> str:
+    """Return the id of a request; "" for a text that is none."""
+    return text if _REQUEST_ID.match(text) else ""

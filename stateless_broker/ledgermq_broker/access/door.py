@@ -106,6 +106,18 @@ class Door:
             self._admitted.popitem(last=False)
         return found
 
+    async def delegate(self, credential: str, certified: Sequence[str] = ()) -> str:
+        """Return the principal that has passed a call on, if it is believed what it says of the caller (setting
+        `delegates`); "" if not. It decides nothing about the call. `credential`, `certified`: what proves it.
+        """
+        if not self._in_force.enforced or not self._in_force.delegates:
+            return ""
+        try:
+            principal = await self._principal(credential, "" if credential else next(iter(certified), ""))
+        except (Unauthenticated, Unavailable):
+            return ""
+        return principal.name if principal.name in self._in_force.delegates and not principal.is_broker else ""
+
     def _for(self, principal: Principal, client_id: str) -> Admitted:
         api, account, throttled = self._service, None, None
         if not principal.is_broker:

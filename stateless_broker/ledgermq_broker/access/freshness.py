@@ -53,20 +53,30 @@ log = get_logger(__name__)
 
 class RulesInForce:
     """`rules`: what this broker judges by. `supers`: principals that may do everything but the calls
-    between brokers. `signed`: recognizes tokens of an identity provider; None: there is none.
-    `generation` differs after every change of these, and `changed` is set then. `usages`: what callers use
-    here, bound by the quotas that this broker knows.
+    between brokers. `delegates`: those that are believed when they say where a call comes from. `signed`:
+    recognizes tokens of an identity provider; None: there is none. `generation` differs after every change
+    of these, and `changed` is set then. `usages`: what callers use here, bound by the quotas that this
+    broker knows.
 
     With `enforced` False no call is judged here, and no proofs are made.
     """
 
-    def __init__(self, metadata: Metadata, membership: Membership, supers: frozenset[str], *, enforced: bool) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        membership: Membership,
+        supers: frozenset[str],
+        delegates: frozenset[str],
+        *,
+        enforced: bool,
+    ) -> None:
         self.rules = RuleSet()
         self.generation = 0
         self.enforced = enforced
         self.undecided = False
         """Whether they are enforced only because nothing says yet whether they should be."""
         self.supers = supers
+        self.delegates = delegates
         self.signed: SignedTokens | None = None
         self.changed = asyncio.Event()
         """Of this generation: a change sets it, and puts a new one in its place."""

@@ -29,7 +29,6 @@ from ledgermq.errors import (
     InvalidRequest,
     LedgerMQError,
     TlsFailed,
-    Unauthenticated,
     Unavailable,
 )
 from ledgermq.protocol.api import BrokerApi
@@ -40,8 +39,6 @@ from ledgermq.protocol.methods import (
     Kind,
     Method,
 )
-from ledgermq.protocol.naming.client_ids import CLIENT_ID
-from ledgermq.protocol.naming.tokens import AUTHORIZATION
 from ledgermq.protocol.status import abort
 from ledgermq.runtime.ports.bounded_connections import at_most_half_of_files
 from ledgermq.runtime.ports.turns import Turns, work_in_turns
@@ -52,6 +49,7 @@ from ledgermq_broker.admission.calls import CallShares, Floods, host_of
 from ledgermq_broker.admission.connection_cut import ConnectionCut
 from ledgermq_broker.admission.connections import Connections
 from ledgermq_broker.logs import get_logger
+from ledgermq_broker.ports.call_metadata import call_metadata, certified_names
 from ledgermq_broker.ports.call_meter import CallMeter
 from ledgermq_broker.ports.metered_call import Context, MeteredCall
 from ledgermq_broker.ports.standard_services import HealthCalls, reflection_handler
@@ -79,7 +77,6 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 CONNECTIONS_MAX = 10_000
-USER_AGENT = "user-agent"
 
 CALLS_MAX = 2000
 """Calls and streams in service; `admission` divides them."""
@@ -91,9 +88,6 @@ FREE_PER_S = 50
 """So many calls of one principal, or host, in a second do not wait."""
 QUIET_TURNS = 5
 """gRPC hands over one call in some four turns of the event loop, in order: all leave its line, then one begins."""
-
-SUBJECT_ALTERNATIVE_NAME = "x509_subject_alternative_name"
-"""What gRPC calls the kind of identity by which a caller is known."""
 
 log = get_logger(__name__)
 _ending: set[asyncio.Task[None]] = set()
@@ -175,8 +169,10 @@ class GrpcServer:
             metered.begin_share(metered.connection)
             await self._turn(metered)
             return service
-        credential, client_id, client = _metadata_of(context)
-        admitted = await self._door.admit(credential, _certified(context), client_id)
+        said, certified = call_metadata(context), certified_names(context)
+        if said.address and (delegate := await self._door.delegate(said.delegate, certified)):
+            metered.follow(client=said.address, client_request=said.request_id, delegate=delegate)
+        admitted = await self._door.admit(said.credential, certified, said.client_id)
         principal = admitted.principal
         if self._door.closed:
             metered.follow(principal=principal.name)
@@ -184,7 +180,7 @@ class GrpcServer:
         is_own = self._door.closed or principal.is_broker
         metered.begin_share(principal.name if is_own else metered.connection, is_broker=principal.is_broker)
         if not principal.is_broker:
-            metered.list_in(self._connections, principal.name, client_id, client)
+            metered.list_in(self._connections, principal.name, said.client_id, said.library)
         if admitted.account is not None:
             metered.count_for(admitted.account)
         if not principal.is_broker:
@@ -338,34 +334,6 @@ def _end_slow_call(method: Method, context: Context) -> None:
 def request_bytes_max(method: Method) -> int:
     """Return the largest request of a unary method or of a server stream."""
     return MESSAGE_BYTES_MAX if method.sends_records else REQUEST_BYTES_MAX
-
-
-def _metadata_of(context: Context) -> tuple[str, str, str]:
-    """Return the credential of a call, its client id, and what says of its client's library; "" for what it does not
-    have. Raises Unauthenticated for more than one credential.
-    """
-    credentials: list[str | bytes] = []
-    client_id: str | bytes = ""
-    client: str | bytes = ""
-    for key, value in context.invocation_metadata() or ():
-        if key == AUTHORIZATION:
-            credentials.append(value)
-        elif key == CLIENT_ID:
-            client_id = value
-        elif key == USER_AGENT:
-            client = value
-    if len(credentials) > 1 or not all(isinstance(value, str) for value in credentials):
-        raise Unauthenticated("a call carries one credential at most")
-    return str(credentials[0]) if credentials else "", str(client_id), str(client)
-
-
-def _certified(context: Context) -> list[str]:
-    """Return the subject alternative names in the certificate that the transport has verified; none without
-    one. gRPC would take the common name instead of missing names, but authorities do not verify it.
-    """
-    if context.peer_identity_key() != SUBJECT_ALTERNATIVE_NAME:
-        return []
-    return [name.decode(errors="replace") for name in context.peer_identities() or ()]
 
 
 def _forget_frames(error: BaseException) -> None:

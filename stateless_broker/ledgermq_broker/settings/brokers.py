@@ -114,6 +114,13 @@ class BrokerSettings(ProcessSettings):
         " commas. Set one to be able to grant the first rules",
         pattern=r"^\s*((user|cert|jwt):[^\s,]+\s*(,\s*(user|cert|jwt):[^\s,]+\s*)*)?$",
     )
+    delegates: str = live(
+        "",
+        "Principals that pass on the calls of others, such as HTTP gateways: user:NAME, cert:NAME or jwt:SUBJECT,"
+        " separated by commas. Only they are believed when they name the address of a caller, which the audit log then"
+        " has besides theirs (docs/security.md). They get no right by it",
+        pattern=r"^\s*((user|cert|jwt):[^\s,]+\s*(,\s*(user|cert|jwt):[^\s,]+\s*)*)?$",
+    )
     jwt_issuer: str | None = setting(
         None,
         "Identity provider (OpenID Connect) whose signed tokens prove callers: the https:// URL that is their claim"
@@ -315,7 +322,11 @@ class BrokerSettings(ProcessSettings):
 
     def supers(self) -> frozenset[str]:
         """Return the super principals."""
-        return frozenset(name.strip() for name in self.super_principals.split(",") if name.strip())
+        return _names(self.super_principals)
+
+    def believed(self) -> frozenset[str]:
+        """Return the delegates."""
+        return _names(self.delegates)
 
     def heartbeat_interval_s(self, root_url: str) -> float:
         chosen = self.heartbeat_interval_ms
@@ -337,3 +348,7 @@ class BrokerSettings(ProcessSettings):
     def flush_spacing_s(self, root_url: str) -> float:
         chosen = self.flush_spacing_ms
         return spacing_s(root_url) if chosen is None else chosen / 1000
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(",") if name.strip())

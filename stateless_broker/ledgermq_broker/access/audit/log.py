@@ -112,8 +112,9 @@ def _write(decision: Decision, more: Sequence[str]) -> None:
 def _source_of(decision: Decision) -> str:
     if decision.principal != UNKNOWN:
         return decision.principal
-    connection: str = current_call().get("connection", "")
-    return connection.rpartition(":")[0] or UNKNOWN
+    call = current_call()
+    connection: str = call.get("connection", "")
+    return call.get("client") or connection.rpartition(":")[0] or UNKNOWN
 
 
 def _write_sum(source: str, sums: Sum) -> None:
