@@ -109,7 +109,7 @@ class Broker(Composition):
         self.controller.limits = from_settings(TopicLimits, settings)
         self._fetch_path.wait_s_max = settings.fetch_wait_ms_max / 1000
         self.rules.take_supers(settings.supers())
-        self.rules.delegates = settings.believed()
+        self.rules.delegates = settings.trusted()
 
     async def _main(self) -> None:
         try:

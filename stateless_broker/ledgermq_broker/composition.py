@@ -121,11 +121,7 @@ class Composition:
             lambda: not self.rules.enforced,
         )
         self.rules = RulesInForce(
-            self.metadata,
-            self.membership,
-            settings.supers(),
-            settings.believed(),
-            enforced=settings.security == "rules",
+            self.metadata, self.membership, settings.supers(), settings.trusted(), enforced=settings.security == "rules"
         )
         tracing = make_tracing(settings.tracing, "local", sources.now_us)
         self._spans = None if tracing is None else AppendSpans(tracing, self.broker_id)

@@ -324,8 +324,8 @@ class BrokerSettings(ProcessSettings):
         """Return the super principals."""
         return _names(self.super_principals)
 
-    def believed(self) -> frozenset[str]:
-        """Return the delegates."""
+    def trusted(self) -> frozenset[str]:
+        """Return the principals that are believed about addresses of callers (`delegates`)."""
         return _names(self.delegates)
 
     def heartbeat_interval_s(self, root_url: str) -> float:
