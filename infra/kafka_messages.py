@@ -47,6 +47,7 @@ APIS = (
     *("DescribeLogDirs", "DescribeAcls", "CreateAcls", "DeleteAcls", "DescribeClientQuotas", "AlterClientQuotas"),
     *("DescribeUserScramCredentials", "AlterUserScramCredentials"),
     *("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
+    *("ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge"),
 )
 """What the broker serves; add a name, then `--definitions`."""
 

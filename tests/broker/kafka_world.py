@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,8 +15,10 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from ledgermq.buffers import Buffer
 from ledgermq.runtime.ports.turns import Turns
+from ledgermq_broker.broker import Broker
 from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.connection import Connection
+from ledgermq_broker.kafka.handlers.groups.share_members import ShareMembers
 from ledgermq_broker.kafka.parts import ALL_ELEMENTS_MAX, AT_ONCE_MAX, FREE_PER_S, Parts
 from ledgermq_broker.kafka.wire.frames import FrameBuffer, read_response, request_frame
 from ledgermq_broker.kafka.wire.generated import fetch_request as f
@@ -48,6 +51,8 @@ class KafkaCluster(Cluster):
         super().__init__(*args, **settings)
         self.kafka = kafka
         self.clients: list[KafkaClient] = []
+        self.members = defaultdict[Broker, ShareMembers](ShareMembers)
+        """Of share groups, as each broker knows them."""
         self.turns = Turns(ALL_ELEMENTS_MAX, AT_ONCE_MAX, free_per_s=FREE_PER_S)
 
     def observers(self, address: str) -> dict[str, object]:
@@ -105,6 +110,7 @@ class KafkaClient:
             run_inline,
             lambda: BATCH_MEMORY_MAX,
             lambda: broker.settings,
+            members=cluster.members[broker],
             turns=cluster.turns,
         )
         self.connections = parts.connections

@@ -50,7 +50,7 @@ async def begun(cluster: KafkaCluster, partitions: int = 2, timeout_ms: int = 60
 async def test_the_protocol_is_offered_while_every_broker_speaks_it(cluster: KafkaCluster) -> None:
     """An older one would lose the epoch of a producer at a takeover, and fence it."""
     for version in (3, 4):
-        assert await offered(cluster, "a:1", version) == (1, [("transaction.version", 2)])
+        assert await offered(cluster, "a:1", version) == (1, [("transaction.version", 2), ("share.version", 1)])
     older = cluster.brokers["b:1"].membership
     features = tuple(each for each in older.me.features if each != KAFKA_RENEWALS)
     older.me = replace(older.me, features=features, release="0.0.9")
@@ -58,7 +58,7 @@ async def test_the_protocol_is_offered_while_every_broker_speaks_it(cluster: Kaf
     assert await offered(cluster, "a:1") == (-1, [])  # unknown: a client keeps the highest epoch that it has seen
     await cluster.stop("b:1")
     await until(lambda: not cluster.brokers["a:1"].membership.lacking(KAFKA_RENEWALS))
-    assert await offered(cluster, "a:1") == (1, [("transaction.version", 2)])
+    assert await offered(cluster, "a:1") == (1, [("transaction.version", 2), ("share.version", 1)])
 
 
 # One producer

@@ -27,6 +27,7 @@ PROCESS: dict[str, Any] = {
     "kafka_port": NOT_SET,
     "kafka_host": "127.0.0.1",
     "kafka_advertised_address": NOT_SET,
+    "kafka_share_auto_offset_reset": "latest",
     "kafka_connections_max": 5_000,
     "port": 9650,
     "advertised_address": NOT_SET,

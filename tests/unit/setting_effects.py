@@ -22,6 +22,8 @@ PROCESS = {
     "kafka_port": "broker/test_kafka_listener.py::test_the_port_is_where_it_was_set",
     "kafka_host": "broker/test_kafka_listener.py::test_the_port_is_where_it_was_set",
     "kafka_advertised_address": "broker/test_kafka_listener.py::test_the_port_is_where_it_was_set",
+    "kafka_share_auto_offset_reset": "broker/test_kafka_share_groups.py"
+    "::test_a_group_begins_at_the_end_unless_the_setting_says_otherwise",
     "kafka_connections_max": "broker/test_kafka_listener.py::test_connections_are_bounded",
     "tracing": "tracing/test_processes.py::test_a_broker_process_sends_its_spans_to_a_collector",
     "tls_client_auth": "e2e/test_tls.py::test_brokers_reach_each_other_by_tls_and_show_their_certificates",

@@ -48,6 +48,8 @@ KAFKA_TRANSACTIONS = "transactions of the Kafka protocol"
 """Reads what these store besides our own transactions, and counts what a bundle has staged of one."""
 KAFKA_RENEWALS = "transactions of the Kafka protocol with an epoch each"
 """Keeps the epoch with which a producer goes on after a transaction. Earlier releases lose it, and fence it."""
+KAFKA_SHARES = "share groups of the Kafka protocol"
+"""Leases messages to their members. Clients end with an error at a broker that does not know these requests."""
 SCRAM = "passwords by SCRAM"
 """Takes them on the Kafka port. Earlier releases refuse clients that offer one."""
 TABLES = "tables of topics"
@@ -68,6 +70,7 @@ COMMON = (
     KAFKA_MEMBERS,
     KAFKA_TRANSACTIONS,
     KAFKA_RENEWALS,
+    KAFKA_SHARES,
     SCRAM,
     TABLES,
     SCHEMAS,

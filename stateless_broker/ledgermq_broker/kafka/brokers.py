@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.cluster.directory import Directory
-from ledgermq_broker.cluster.heartbeat import KAFKA_RENEWALS
+from ledgermq_broker.cluster.heartbeat import KAFKA_RENEWALS, KAFKA_SHARES
 from ledgermq_broker.cluster.membership import Membership
 
 TERM_BITS = 20
@@ -31,6 +31,14 @@ class KafkaBroker:
     host: str
     port: int
     rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """`renewals`: the second protocol of transactions. `share_groups`: the requests of share groups."""
+
+    renewals: bool = False
+    share_groups: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +79,18 @@ class Brokers:
         return self._membership.me.kafka_node
 
     @property
-    def offers_renewals(self) -> bool:
-        """Return whether clients may speak the second protocol of transactions: every broker that is there does."""
-        return not self._membership.lacking(KAFKA_RENEWALS)
+    def offers(self) -> Offers:
+        """Return what clients may use: every broker that is there knows it."""
+        lacking = self._membership.lacking
+        return Offers(renewals=not lacking(KAFKA_RENEWALS), share_groups=not lacking(KAFKA_SHARES))
 
     def leads(self, partition: pb.PartitionInfo) -> bool:
         """Return whether this broker owns a partition."""
         return partition.owner == self._membership.me.address
+
+    def is_me(self, address: str) -> bool:
+        """Return whether this broker has this address among brokers."""
+        return address == self._membership.me.address
 
     def present(self) -> list[KafkaBroker]:
         """Return the brokers that clients reach, ascending by node."""

@@ -38,6 +38,7 @@ from ledgermq_broker.kafka.handlers.asked import Asked
 from ledgermq_broker.kafka.handlers.fetch import FetchHandler
 from ledgermq_broker.kafka.handlers.produce import Begun, EndConnection, ProduceHandler
 from ledgermq_broker.kafka.handlers.serving import handlers
+from ledgermq_broker.kafka.handlers.shares.fetching import ShareHandler
 from ledgermq_broker.kafka.identity import Identity, ListedClient, client_id_of
 from ledgermq_broker.kafka.parts import Parts
 from ledgermq_broker.kafka.table import Served, api_versions, served
@@ -128,7 +129,8 @@ class Connection:
         self._answers: asyncio.Queue[_Answer] = asyncio.Queue(BEGUN_MAX)
         self._caller: _Caller | None = None
         self._account: Account | None = None
-        self._handlers = handlers(parts.brokers, parts.sources, parts.settings)
+        self._shares = ShareHandler(parts.brokers, parts.run_blocking, parts.settings)
+        self._handlers = handlers(parts.brokers, parts.sources, parts.settings, self._shares, parts.members)
         self._host = host = peer.removeprefix("kafka:").rpartition(":")[0]
         self._shares_as = f"host {host_of((host, 0))}"
         self._listed = ListedClient(parts.connections, peer)
@@ -315,7 +317,7 @@ class Connection:
         version = request.head.version
         if api is API_VERSIONS:
             self._listed.introduce(message)
-            return cast(Message, api_versions(renews=self._parts.brokers.offers_renewals))
+            return cast(Message, api_versions(offers=self._parts.brokers.offers))
         if api is SASL_HANDSHAKE:
             return cast(Message, self._identity.handshake(message.mechanism))
         if api is SASL_AUTHENTICATE:
@@ -384,6 +386,7 @@ class Connection:
             await self._caller.produce.close()
         if self._account is not None:
             self._account.end_call(self._peer)
+        await self._shares.close()
 
     def _log(self, what: str, error: Exception) -> None:
         is_warning = isinstance(error, Unauthorized)

@@ -120,6 +120,7 @@ answered in version 0 with what is served.
 | members of groups, commits | yes | yes | yes | yes | yes | yes |
 | `group.protocol=consumer` (KIP-848) | yes | – | – | yes | – | – |
 | brokers leave | – | yes | – | – | killed | killed |
+| share groups (KIP-932), a member and a broker killed | – | – | – | yes | – | – |
 | transactions | yes | yes | – | yes | yes | – |
 | offsets of such members (KIP-848) in them | killed | – | – | killed | – | – |
 | each with its own epoch (KIP-890) | – | – | – | yes | yes | – |
@@ -136,6 +137,7 @@ answered in version 0 with what is served.
 | | `-console-producer`, `-console-consumer`, `-producer-perf-test`, `-consumer-perf-test` |
 | | `-verifiable-producer`, `-verifiable-consumer`, `-broker-api-versions`, `-cluster` |
 | | `-consumer-groups`, `-groups`, `-transactions` (list, describe, end by id), `-acls`, `-get-offsets` |
+| | `-console-share-consumer`, `-share-groups` (list, members; no offsets: `ledgermq queue describe`) |
 | | `-log-dirs`; not served: `-configs` for clients without users, and addresses |
 | Kafka Streams 4.1 | word count, `at_least_once` and `exactly_once_v2`; a restart restores it |
 | Kafka Connect 4.1 | source and sink of files, standalone |
@@ -163,6 +165,23 @@ beside them, or expect offsets of control records, which there are none of here.
   `STALE_MEMBER_EPOCH`, where Kafka takes the commit. A member that has left may say so again. A
   group without members is of the classic type. Members of our own clients are shown to tools like
   all others. A filter of our clients keeps other members out of the group.
+- **Share groups** (KIP-932, `KafkaShareConsumer` of Java 4.1) are [queue groups](queues.md), so
+  members of both protocols may share one: each message is leased to one of them. What a member
+  accepts or rejects is durable when it is answered; a release, or a lock that ends after 30
+  seconds, lets the message come again. Each member is given all partitions of its topics, and takes
+  from each what no other member holds. When a partition gets another owner, its locks end and its
+  messages come again at once. When a client's connection ends, so do the locks that it had. Each of
+  these deliveries counts, because the message may be what ended the program; one that a closing
+  client gives back does not. A message that was delivered five times is finished without a copy, as
+  in Kafka 4.1, and so is one that is rejected: it stays in its topic. A member of ours that shares
+  the group moves such a message to the [dead letters](queues.md#dead-letters) if it gets it first.
+  Of an acknowledgement for offsets that are only partly held, what is held counts, and the answer
+  is `INVALID_RECORD_STATE`. A group begins where `kafka_share_auto_offset_reset` says, at the end
+  by default; `ledgermq queue reset` lets it begin elsewhere, and `ledgermq queue describe` shows
+  its offsets, because Kafka's requests about offsets of share groups are not served. A filter of
+  our members keeps members of this protocol out. A member that asks for a group with the name of a
+  consumer group that has members gets `GROUP_ID_NOT_FOUND`; other checks of names there are none
+  ([why](decisions/0104-kafka-share-groups.md)).
 - **Commits** are fenced by the generation or the member's epoch, may go back, and may lie beyond
   the end, as in Kafka. They expire together, when the group has had neither members nor commits for
   `offsets_retention_ms`. A group id may be any text. `ledgermq group list` shows one with other

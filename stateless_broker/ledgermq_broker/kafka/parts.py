@@ -2,6 +2,7 @@
 
 turns       requests begin in turns of principals, or of hosts while the principal is not known or rules do not
             count; what a decoded request holds in memory is counted by its elements of arrays (`Turns.places`)
+members     of share groups that this broker coordinates
 endings     why connections end: a bounded number of lines a second in the log, for strangers make them end
 """
 
@@ -18,6 +19,7 @@ from ledgermq.sources import Sources
 from ledgermq_broker.access.door import Door
 from ledgermq_broker.admission.connections import Connections
 from ledgermq_broker.kafka.brokers import Brokers
+from ledgermq_broker.kafka.handlers.groups.share_members import ShareMembers
 from ledgermq_broker.kafka.handlers.produce import RunBlocking
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.ports.call_meter import CallMeter
@@ -70,4 +72,5 @@ class Parts:
     meter: CallMeter = field(default_factory=CallMeter)
     connections: Connections = field(default_factory=Connections)
     endings: Endings = field(default_factory=Endings)
+    members: ShareMembers = field(default_factory=ShareMembers)
     turns: Turns = field(default_factory=lambda: Turns(ALL_ELEMENTS_MAX, AT_ONCE_MAX, free_per_s=FREE_PER_S))

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ledgermq_broker.kafka.brokers import Offers
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import api_versions_response as answered
 from ledgermq_broker.kafka.wire.messages import (
@@ -52,6 +53,10 @@ from ledgermq_broker.kafka.wire.messages import (
     PRODUCE,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+    SHARE_GROUP_DESCRIBE,
+    SHARE_GROUP_HEARTBEAT,
     SYNC_GROUP,
     TXN_OFFSET_COMMIT,
     Api,
@@ -146,6 +151,27 @@ TABLE: Sequence[Served] = (
         0,
         1,
         "Members of LedgerMQ's own protocol are shown, too; a group without members is described by DescribeGroups",
+    ),
+    Served(
+        SHARE_GROUP_HEARTBEAT,
+        1,
+        1,
+        "KIP-932: members of queue groups. Each member is given all partitions of its topics",
+    ),
+    Served(SHARE_GROUP_DESCRIBE, 1, 1, "Groups that have members now; `ledgermq queue describe` shows offsets"),
+    Served(
+        SHARE_FETCH,
+        1,
+        1,
+        "`MaxRecords` is exact. A message that was delivered five times is finished without a copy. `BatchSize` and"
+        " `MinBytes` count for nothing",
+    ),
+    Served(
+        SHARE_ACKNOWLEDGE,
+        1,
+        1,
+        "Durable when it is answered. Of offsets that are only partly leased, those that are count, and the answer is"
+        " error 121",
     ),
     Served(
         CREATE_TOPICS,
@@ -251,27 +277,18 @@ def served(key: int, version: int) -> Served | None:
 
 
 TRANSACTION_VERSION, FIRST_PROTOCOL, SECOND_PROTOCOL = "transaction.version", 1, 2
+SHARE_VERSION, SHARE_GROUPS = "share.version", 1
 FEATURES_EPOCH = 1
 """Clients take the features of the answer with the highest epoch that they have seen: one that offers the second
 protocol is above those that offer none, whose epoch is −1, unknown. So a client that speaks it goes on to do so.
 """
+NOTHING_MORE = Offers()
+OF_SHARE_GROUPS = frozenset({SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE, SHARE_FETCH, SHARE_ACKNOWLEDGE})
 
 
-def api_versions(code: Code = Code.NONE, *, renews: bool = False) -> answered.ApiVersionsResponse:
-    """Return the answer to ApiVersions. `renews`: clients may speak the second protocol of transactions."""
-    answer = _api_versions(code)
-    if renews:
-        name = TRANSACTION_VERSION
-        answer.supported_features = [answered.SupportedFeatureKey(name, FIRST_PROTOCOL, SECOND_PROTOCOL)]
-        answer.finalized_features_epoch = FEATURES_EPOCH
-        answer.finalized_features = [
-            answered.FinalizedFeatureKey(name, max_version_level=SECOND_PROTOCOL, min_version_level=FIRST_PROTOCOL)
-        ]
-    return answer
-
-
-def _api_versions(code: Code) -> answered.ApiVersionsResponse:
-    return answered.ApiVersionsResponse(
+def api_versions(code: Code = Code.NONE, *, offers: Offers = NOTHING_MORE) -> answered.ApiVersionsResponse:
+    """Return the answer to ApiVersions. `offers`: what clients may use, as every broker knows it."""
+    answer = answered.ApiVersionsResponse(
         error_code=code,
         api_keys=[
             answered.ApiVersion(
@@ -280,5 +297,16 @@ def _api_versions(code: Code) -> answered.ApiVersionsResponse:
                 max_version=one.last,
             )
             for one in sorted(TABLE, key=lambda one: one.api.key)
+            if offers.share_groups or one.api not in OF_SHARE_GROUPS
         ],
     )
+    if offers.renewals:
+        levels = [(TRANSACTION_VERSION, FIRST_PROTOCOL, SECOND_PROTOCOL)]
+        levels += [(SHARE_VERSION, SHARE_GROUPS, SHARE_GROUPS)] if offers.share_groups else []
+        answer.supported_features = [answered.SupportedFeatureKey(name, low, high) for name, low, high in levels]
+        answer.finalized_features_epoch = FEATURES_EPOCH
+        answer.finalized_features = [
+            answered.FinalizedFeatureKey(name, max_version_level=high, min_version_level=low)
+            for name, low, high in levels
+        ]
+    return answer

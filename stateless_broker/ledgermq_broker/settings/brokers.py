@@ -59,6 +59,11 @@ class BrokerSettings(ProcessSettings):
         "host:port at which clients of the Kafka protocol reach this broker; not set: `kafka_host` and the port. Set it"
         " behind a proxy, and in containers",
     )
+    kafka_share_auto_offset_reset: Literal["latest", "earliest"] = setting(
+        "latest",
+        "Where a share group of the Kafka protocol begins in a partition that it has not read yet: latest, as in Kafka,"
+        " or earliest. Set it in all brokers alike",
+    )
     kafka_connections_max: int = setting(
         5_000,
         "Connections to the Kafka port, at most half of the files that the process may open. Java clients open three to"

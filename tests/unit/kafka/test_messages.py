@@ -19,6 +19,10 @@ from ledgermq_broker.kafka.wire.messages import (
     CONSUMER_GROUP_HEARTBEAT,
     METADATA,
     PRODUCE,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
+    SHARE_GROUP_DESCRIBE,
+    SHARE_GROUP_HEARTBEAT,
     Api,
     Message,
     api_of,
@@ -31,8 +35,16 @@ from tests.unit.kafka.drawn_messages import every_message, message
 ROUNDS = 5
 EVERY = [pytest.param(api, kind, version, id=f"{kind.__name__}-{version}") for api, kind, version in every_message()]
 
-OF_KAFKA_PYTHON = [each for each in EVERY if each.values[0] not in (CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE)]
-"""It has no KIP-848 yet."""
+OF_KIO_ALONE = (
+    CONSUMER_GROUP_HEARTBEAT,
+    CONSUMER_GROUP_DESCRIBE,
+    SHARE_GROUP_HEARTBEAT,
+    SHARE_GROUP_DESCRIBE,
+    SHARE_FETCH,
+    SHARE_ACKNOWLEDGE,
+)
+OF_KAFKA_PYTHON = [each for each in EVERY if each.values[0] not in OF_KIO_ALONE]
+"""It has no KIP-848 and no KIP-932 yet."""
 
 
 def _snake(name: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ledgermq.sources import Sources
 from ledgermq_broker.kafka.handlers.serving import handlers
+from ledgermq_broker.kafka.handlers.shares.fetching import ShareHandler
 from ledgermq_broker.kafka.table import TABLE
 from ledgermq_broker.kafka.wire.messages import API_VERSIONS, FETCH, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
@@ -14,7 +15,8 @@ def test_each_api_of_the_table_has_a_handler() -> None:
     unused: Any = None
     sources = Sources()
     of_connections = {API_VERSIONS, FETCH, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE}
-    assert handlers(unused, sources, unused).keys() | of_connections == {served.api for served in TABLE}
+    served = handlers(unused, sources, unused, ShareHandler(unused, unused, unused), unused).keys()
+    assert served | of_connections == {served.api for served in TABLE}
 
 
 def test_versions_of_the_table_are_described() -> None:

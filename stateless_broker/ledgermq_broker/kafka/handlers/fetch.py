@@ -81,7 +81,7 @@ class FetchHandler:
         wait_s = 0.0 if len(turns) > 1 else max(0.0, deadline_s - loop.time())
         while turns:
             for turn in turns:
-                _let_go()
+                let_go()
                 found |= await self._turn(turn, request, wait_s)
                 if any(part.records for part in found.values()):
                     return found
@@ -162,7 +162,7 @@ class FetchHandler:
                 self._ends[place] = end.offset, start.offset
 
 
-def _let_go() -> None:
+def let_go() -> None:
     """Give back the room of the turn before, which had no records: else the connection has no room for the next."""
     caller = CALLER.get(None)
     if caller is not None:

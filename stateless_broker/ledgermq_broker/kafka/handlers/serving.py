@@ -9,23 +9,35 @@ from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.handlers import log_dirs
 from ledgermq_broker.kafka.handlers.admin import alterations, configs, records, topics
 from ledgermq_broker.kafka.handlers.asked import Handler
-from ledgermq_broker.kafka.handlers.groups import committed, consumer, listing, membership
+from ledgermq_broker.kafka.handlers.groups import committed, consumer, listing, membership, share
+from ledgermq_broker.kafka.handlers.groups.share_members import ShareMembers
 from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
 from ledgermq_broker.kafka.handlers.offsets import OffsetsHandler
 from ledgermq_broker.kafka.handlers.security import acls, quotas, scram
+from ledgermq_broker.kafka.handlers.shares.fetching import ShareHandler
 from ledgermq_broker.kafka.handlers.transactions import operators, producers
 from ledgermq_broker.kafka.wire.messages import (
     DESCRIBE_CLUSTER,
     LIST_OFFSETS,
     METADATA,
     OFFSET_FOR_LEADER_EPOCH,
+    SHARE_ACKNOWLEDGE,
+    SHARE_FETCH,
     Api,
 )
 from ledgermq_broker.settings.brokers import BrokerSettings
 
 
-def handlers(brokers: Brokers, sources: Sources, settings: Callable[[], BrokerSettings]) -> Mapping[Api, Handler]:
-    """Return the handler of each API. `settings()`: of this broker, as they are now."""
+def handlers(
+    brokers: Brokers,
+    sources: Sources,
+    settings: Callable[[], BrokerSettings],
+    shares: ShareHandler,
+    members: ShareMembers,
+) -> Mapping[Api, Handler]:
+    """Return the handler of each API for one connection. `settings()`: of this broker, as they are now. `shares`: what
+    the connection holds. `members`: of share groups, which all connections share.
+    """
     metadata, offsets = MetadataHandler(brokers), OffsetsHandler()
 
     return {
@@ -38,7 +50,10 @@ def handlers(brokers: Brokers, sources: Sources, settings: Callable[[], BrokerSe
         **membership.answers(brokers),
         **consumer.answers(brokers, sources),
         **committed.answers(),
-        **listing.answers(),
+        SHARE_FETCH: shares.fetch,
+        SHARE_ACKNOWLEDGE: shares.acknowledge,
+        **share.answers(brokers, members),
+        **listing.answers(members),
         **records.answers(),
         **topics.answers(brokers, sources),
         **alterations.answers(sources),

@@ -177,10 +177,10 @@ def _runs(
     for batch, data in zip(part.batches, payload, strict=True):
         below = max(0, fetch_offset - batch.base_offset)
         if below < batch.record_count:
-            yield batch.base_offset + below, _decoded(part, batch, data).slice(below)
+            yield batch.base_offset + below, decoded(part, batch, data).slice(below)
 
 
-def _decoded(part: pb.FetchedPartition, batch: pb.FetchedBatch, data: Buffer) -> pa.RecordBatch:
+def decoded(part: pb.FetchedPartition | pb.LeasedPartition, batch: pb.FetchedBatch, data: Buffer) -> pa.RecordBatch:
     try:
         check_crc(data, batch.crc)
         records = decode_batch(data)

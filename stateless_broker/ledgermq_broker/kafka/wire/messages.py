@@ -92,6 +92,14 @@ from ledgermq_broker.kafka.wire.generated import (
     sasl_authenticate_response,
     sasl_handshake_request,
     sasl_handshake_response,
+    share_acknowledge_request,
+    share_acknowledge_response,
+    share_fetch_request,
+    share_fetch_response,
+    share_group_describe_request,
+    share_group_describe_response,
+    share_group_heartbeat_request,
+    share_group_heartbeat_response,
     sync_group_request,
     sync_group_response,
     txn_offset_commit_request,
@@ -160,6 +168,10 @@ DELETE_GROUPS = _api(delete_groups_request, delete_groups_response)
 OFFSET_DELETE = _api(offset_delete_request, offset_delete_response)
 CONSUMER_GROUP_HEARTBEAT = _api(consumer_group_heartbeat_request, consumer_group_heartbeat_response)
 CONSUMER_GROUP_DESCRIBE = _api(consumer_group_describe_request, consumer_group_describe_response)
+SHARE_GROUP_HEARTBEAT = _api(share_group_heartbeat_request, share_group_heartbeat_response)
+SHARE_GROUP_DESCRIBE = _api(share_group_describe_request, share_group_describe_response)
+SHARE_FETCH = _api(share_fetch_request, share_fetch_response)
+SHARE_ACKNOWLEDGE = _api(share_acknowledge_request, share_acknowledge_response)
 CREATE_TOPICS = _api(create_topics_request, create_topics_response)
 CREATE_PARTITIONS = _api(create_partitions_request, create_partitions_response)
 DELETE_TOPICS = _api(delete_topics_request, delete_topics_response)
@@ -208,6 +220,10 @@ APIS = (
     OFFSET_DELETE,
     CONSUMER_GROUP_HEARTBEAT,
     CONSUMER_GROUP_DESCRIBE,
+    SHARE_GROUP_HEARTBEAT,
+    SHARE_GROUP_DESCRIBE,
+    SHARE_FETCH,
+    SHARE_ACKNOWLEDGE,
     CREATE_TOPICS,
     DELETE_TOPICS,
     CREATE_PARTITIONS,

@@ -6,7 +6,8 @@ coordinates, and tools ask all brokers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Mapping
 
 from ledgermq.errors import LedgerMQError, NotOwner, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -14,6 +15,7 @@ from ledgermq.protocol.api import BrokerApi
 from ledgermq_broker.kafka.handlers.asked import Asked, Handler, all_here
 from ledgermq_broker.kafka.handlers.groups.membership import group_code
 from ledgermq_broker.kafka.handlers.groups.names import inside, outside
+from ledgermq_broker.kafka.handlers.groups.share_members import ShareMembers
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import delete_groups_response, describe_groups_response, list_groups_response
 from ledgermq_broker.kafka.wire.messages import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS, Api
@@ -24,11 +26,16 @@ NOT_FOUND_FROM = 6
 TYPES_FROM = 5
 """Version of ListGroups whose clients know types of groups, with their states."""
 STATES = {pb.EMPTY: "Empty", pb.STABLE: "Stable", pb.RECONCILING: "PreparingRebalance"}
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 
 
-def answers() -> Mapping[Api, Handler]:
-    return {DESCRIBE_GROUPS: describe, LIST_GROUPS: list_groups, DELETE_GROUPS: delete}
+def answers(members: ShareMembers) -> Mapping[Api, Handler]:
+    """Return the handlers. `members`: of share groups."""
+
+    def listed(asked: Asked) -> Awaitable[list_groups_response.ListGroupsResponse]:
+        return list_groups(asked, members)
+
+    return {DESCRIBE_GROUPS: describe, LIST_GROUPS: listed, DELETE_GROUPS: delete}
 
 
 async def describe(asked: Asked) -> describe_groups_response.DescribeGroupsResponse:
@@ -101,7 +108,7 @@ def _members(info: pb.GroupInfo) -> list[describe_groups_response.DescribedGroup
     return found
 
 
-async def list_groups(asked: Asked) -> list_groups_response.ListGroupsResponse:
+async def list_groups(asked: Asked, members: ShareMembers) -> list_groups_response.ListGroupsResponse:
     states = {state.lower() for state in asked.message.states_filter}
     types = {kind.lower() for kind in asked.message.types_filter}
     try:
@@ -117,6 +124,7 @@ async def list_groups(asked: Asked) -> list_groups_response.ListGroupsResponse:
         )
         for info in groups
     ]
+    listed += await _share_groups(asked.api, members)
     return list_groups_response.ListGroupsResponse(
         groups=[
             one
@@ -128,6 +136,22 @@ async def list_groups(asked: Asked) -> list_groups_response.ListGroupsResponse:
 
 def _kind(info: pb.GroupInfo) -> str:
     return CONSUMER if info.member_count and not info.HasField("classic") else CLASSIC
+
+
+async def _share_groups(api: BrokerApi, members: ShareMembers) -> list[list_groups_response.ListedGroup]:
+    """Return the share groups with members that this broker coordinates, and that the caller may see."""
+    found = []
+    for group in members.groups(asyncio.get_running_loop().time()):
+        try:
+            await api.find_coordinator(pb.FindCoordinatorRequest(group=inside(group)))
+        except LedgerMQError:
+            continue
+        found.append(
+            list_groups_response.ListedGroup(
+                group_id=group, protocol_type=SHARE, group_state=STATES[pb.STABLE], group_type=SHARE
+            )
+        )
+    return found
 
 
 async def _groups_of(api: BrokerApi, partition: int) -> list[pb.GroupInfo] | None:

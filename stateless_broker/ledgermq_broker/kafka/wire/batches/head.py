@@ -54,6 +54,12 @@ class BatchHead:
     crc: int
 
 
+def end_of(data: Buffer) -> int:
+    """Return the offset behind the last one of a batch that `write_batch` made; it may have gaps."""
+    base, _, _, _, _, _, last, *_ = HEAD.unpack_from(data)
+    return int(base) + int(last) + 1
+
+
 def read_head(data: Buffer) -> BatchHead:
     """Return the fixed part of exactly one batch, with no look at its records or its checksum.
 

@@ -1,0 +1,1 @@
+"""Share groups (KIP-932): members of queue groups that speak the Kafka protocol."""
