@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import resource
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -30,11 +31,25 @@ def rss_bytes_of(pid: int) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
 
 
+@contextmanager
+def open_files(most: int) -> Iterator[None]:
+    """Let processes that start within open so many files; 0: as many as this one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most or soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @asynccontextmanager
-async def gateway(tmp_path: Path, memory_bytes: int, *options: str) -> AsyncIterator[tuple[int, int, str]]:
+async def gateway(
+    tmp_path: Path, memory_bytes: int, *options: str, files_of_broker: int = 0
+) -> AsyncIterator[tuple[int, int, str]]:
     """Yield the process id and the port of a gateway, and its brokers."""
     with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri(), (*QUICK, "--constant-calls-max=10000")) as brokers:
-        await asyncio.to_thread(brokers.start_all, 1)
+        with open_files(files_of_broker):
+            await asyncio.to_thread(brokers.start_all, 1)
         given = ("--streams-max=4000", "--streams-per-principal-max=4000", "--connections-max=8000")
         memory = f"--memory-bytes={memory_bytes}"
         command = ("gateway", "--target", brokers.addresses, "--port", "0", memory, *given, *options)
@@ -106,6 +121,32 @@ async def test_listeners_that_take_nothing_or_vanish_leave_memory_and_others_alo
                             pass
                     ends = ends[:-1]
         await close(*opened)
+
+
+async def test_listeners_at_their_bound_leave_calls_and_connections_to_producers(tmp_path: Path) -> None:
+    """400 streams are what a gateway has by default. Then a new one is refused, and none that is open is closed. The
+    broker may open 1,024 files, the usual number, so it takes 512 connections.
+    """
+    bound = ("--streams-max=400", "--streams-per-principal-max=400")
+    async with gateway(tmp_path, 512 * MIB, *bound, files_of_broker=1024) as (_, port, target):
+        async with ledgermq.connect(target) as client:
+            await client.create_topic("t", 4)
+        ends: list[Ends] = []
+        for _ in range(8):
+            ends += await asyncio.gather(*(listen(port) for _ in range(50)))
+        await close(await listen(port, status=503))
+        heard = [asyncio.create_task(until_heard(reader, b"by a newcomer")) for reader, _ in ends]
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+            for number in range(100):
+                answer = await http.post("/v1/topics/t/records", json={"records": [{"value": str(number)}]})
+                assert answer.status_code == 200, answer.text
+        async with ledgermq.connect(target) as newcomer, newcomer.producer() as producer:
+            for number in range(100):
+                await producer.send("t", b"native", key=str(number))
+            await producer.send("t", b"by a newcomer")
+        async with asyncio.timeout(180):
+            await asyncio.gather(*heard)
+        await close(*ends)
 
 
 async def test_clients_that_send_a_byte_a_second_are_closed_and_others_served(tmp_path: Path) -> None:

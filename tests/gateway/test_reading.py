@@ -212,3 +212,45 @@ async def test_a_page_is_bounded_in_bytes() -> None:
         assert 2 <= len(page["records"]) <= 30
         assert not page["at_end"]
         assert at.gateway.service.memory.held_bytes == 0
+
+
+async def test_a_topic_of_many_partitions_is_read_by_those_that_are_named() -> None:
+    """However many there are: a cursor for all would be larger than a header may be."""
+    async with world(cluster={"partitions_max": 2_000}) as at:
+        made = await at.http.post("/v1/topics", json={"name": "t", "partitions": 2_000})
+        assert made.status_code == 201, made.text
+        records = [{"value": str(number), "partition": number} for number in range(0, 2_000, 500)]
+        assert (await at.http.post("/v1/topics/t/records", json={"records": records})).status_code == 200
+        for path in (
+            "records",
+            "records?order=newest",
+            "events",
+            f"records?partitions={','.join(map(str, range(257)))}",
+        ):
+            refused = await at.http.get(f"/v1/topics/t/{path}")
+            assert (refused.status_code, refused.json()["code"]) == (400, "INVALID_REQUEST"), path
+        named = ",".join(map(str, range(1_500, 1_756)))
+        page = (await at.http.get(f"/v1/topics/t/records?partitions={named}&order=newest")).json()
+        assert [record["value"] for record in page["records"]] == ["1500"]
+        assert len(page["next"]) <= 4_096
+        again = await at.http.get(f"/v1/topics/t/records?cursor={page['next']}&order=newest&partitions={named}")
+        assert (again.status_code, again.json()["records"]) == (200, [])
+
+
+async def test_a_record_of_the_year_9999_does_not_stay_on_top() -> None:
+    """Newest first goes by the time of records, where a time to come counts as now."""
+    async with world() as at:
+        settings = {"message.timestamp.after.max.ms": str(2**50)}
+        made = await at.http.post("/v1/topics", json={"name": "t", "partitions": 2, "settings": settings})
+        assert made.status_code == 201, made.text
+        future = {"value": "9999", "partition": 0, "timestamp": "9999-12-31T23:59:59Z"}
+        assert (await at.http.post("/v1/topics/t/records", json={"records": [future]})).status_code == 200
+        for number in range(3):
+            given = {"records": [{"value": str(number), "partition": number % 2}]}
+            assert (await at.http.post("/v1/topics/t/records", json=given)).status_code == 200
+        values, cursor = [], ""
+        for _ in range(6):
+            page = (await at.http.get(f"/v1/topics/t/records?order=newest&limit=1{cursor}")).json()
+            values += [record["value"] for record in page["records"]]
+            cursor = f"&cursor={page['next']}"
+        assert values == ["2", "1", "0", "9999"], "each once, behind the later ones of its partition"

@@ -6,7 +6,7 @@ Each check has a line in the table at the end. Exit status: 1 if one of them fai
 
     built twice         two clones of the last commit give the same bytes
     metadata            twine accepts both distributions, README included
-    contents            the wheel has its licence, and what it declares fits the pages
+    contents            the wheel has its licence, what it declares fits the pages, and its console is the repository's
     change log          CHANGELOG.md has this release, or changes/ has what will stand there
     golden root         the root that later releases have to read (docs/upgrades.md)
     parts               the list of all that an installation consists of (CycloneDX)
@@ -39,6 +39,8 @@ from tests.release.packages import CLONE, UV, build, environment, make_environme
 TWINE = "twine>=6.1,<7"
 STARTS_WITHIN_S = 60.0
 README = CLONE / "README.md"
+STATIC = "ledgermq_gateway/static/"
+"""The console, which `make test-console` proves to be what its sources build."""
 
 
 def version() -> str:
@@ -76,9 +78,13 @@ def contents(folder: Path) -> str:
     """Compare what the wheel declares with the project, and look for its licence."""
     with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
         names = wheel.namelist()
+        console = sorted(name for name in names if name.startswith(STATIC) and not name.endswith("/"))
+        assert console == sorted(str(path.relative_to(CLONE)) for path in (CLONE / STATIC).iterdir()), console
+        changed = [name for name in console if wheel.read(name) != (CLONE / name).read_bytes()]
         about = HeaderParser().parsestr(
             wheel.read(next(name for name in names if name.endswith(".dist-info/METADATA"))).decode()
         )
+    assert not changed, f"the wheel has other pages of the console than the repository: {changed}"
     assert about["Version"] == version(), f"the wheel is of version {about['Version']}"
     assert about["Requires-Python"] == f">={SUPPORTED[0]}", about["Requires-Python"]
     assert any(name.endswith("/licenses/LICENSE") for name in names), "the wheel has no licence"
