@@ -682,7 +682,7 @@ class BundleInfo(_message.Message):
     def __init__(self, bundle: _Optional[int] = ..., owner: _Optional[str] = ..., epoch: _Optional[int] = ..., trouble: _Optional[str] = ..., load: _Optional[int] = ...) -> None: ...
 
 class DescribeTopicsRequest(_message.Message):
-    __slots__ = ("topics", "auto_create", "fresh", "deleted", "prefix", "after", "limit")
+    __slots__ = ("topics", "auto_create", "fresh", "deleted", "prefix", "after", "limit", "names_only")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     AUTO_CREATE_FIELD_NUMBER: _ClassVar[int]
     FRESH_FIELD_NUMBER: _ClassVar[int]
@@ -690,6 +690,7 @@ class DescribeTopicsRequest(_message.Message):
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    NAMES_ONLY_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     auto_create: bool
     fresh: bool
@@ -697,7 +698,8 @@ class DescribeTopicsRequest(_message.Message):
     prefix: str
     after: str
     limit: int
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., auto_create: _Optional[bool] = ..., fresh: _Optional[bool] = ..., deleted: _Optional[bool] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    names_only: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., auto_create: _Optional[bool] = ..., fresh: _Optional[bool] = ..., deleted: _Optional[bool] = ..., prefix: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ..., names_only: _Optional[bool] = ...) -> None: ...
 
 class DescribeTopicsResponse(_message.Message):
     __slots__ = ("topics",)
@@ -1251,21 +1253,25 @@ class CommitForGenerationResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[CommitResult, _Mapping]]] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
-    __slots__ = ("partition",)
+    __slots__ = ("partition", "topic")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
     partition: int
-    def __init__(self, partition: _Optional[int] = ...) -> None: ...
+    topic: str
+    def __init__(self, partition: _Optional[int] = ..., topic: _Optional[str] = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
-    __slots__ = ("groups", "partitions")
+    __slots__ = ("groups", "partitions", "of_topic")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    OF_TOPIC_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[GroupInfo]
     partitions: int
-    def __init__(self, groups: _Optional[_Iterable[_Union[GroupInfo, _Mapping]]] = ..., partitions: _Optional[int] = ...) -> None: ...
+    of_topic: bool
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupInfo, _Mapping]]] = ..., partitions: _Optional[int] = ..., of_topic: _Optional[bool] = ...) -> None: ...
 
 class GroupInfo(_message.Message):
-    __slots__ = ("group", "state", "epoch", "assignor", "members", "committed", "member_count", "pending", "classic")
+    __slots__ = ("group", "state", "epoch", "assignor", "members", "committed", "member_count", "pending", "classic", "subscribed")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1275,6 +1281,7 @@ class GroupInfo(_message.Message):
     MEMBER_COUNT_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
     CLASSIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBED_FIELD_NUMBER: _ClassVar[int]
     group: str
     state: GroupState
     epoch: int
@@ -1284,7 +1291,8 @@ class GroupInfo(_message.Message):
     member_count: int
     pending: _containers.RepeatedCompositeFieldContainer[StagedOffset]
     classic: ClassicGroup
-    def __init__(self, group: _Optional[str] = ..., state: _Optional[_Union[GroupState, str]] = ..., epoch: _Optional[int] = ..., assignor: _Optional[str] = ..., members: _Optional[_Iterable[_Union[MemberInfo, _Mapping]]] = ..., committed: _Optional[_Iterable[_Union[CommittedPartition, _Mapping]]] = ..., member_count: _Optional[int] = ..., pending: _Optional[_Iterable[_Union[StagedOffset, _Mapping]]] = ..., classic: _Optional[_Union[ClassicGroup, _Mapping]] = ...) -> None: ...
+    subscribed: bool
+    def __init__(self, group: _Optional[str] = ..., state: _Optional[_Union[GroupState, str]] = ..., epoch: _Optional[int] = ..., assignor: _Optional[str] = ..., members: _Optional[_Iterable[_Union[MemberInfo, _Mapping]]] = ..., committed: _Optional[_Iterable[_Union[CommittedPartition, _Mapping]]] = ..., member_count: _Optional[int] = ..., pending: _Optional[_Iterable[_Union[StagedOffset, _Mapping]]] = ..., classic: _Optional[_Union[ClassicGroup, _Mapping]] = ..., subscribed: _Optional[bool] = ...) -> None: ...
 
 class ClassicGroup(_message.Message):
     __slots__ = ("state", "protocol_type", "protocol", "generation", "members")

@@ -43,6 +43,31 @@ class ServedGroups:
         """Return the groups without members and offsets, sorted by name."""
         return [describe.group_info(self.state.groups[name]) for name in sorted(self.state.groups)]
 
+    def readers(self, topic: str) -> list[pb.GroupInfo]:
+        """Return the groups that have offsets of a topic, or a member which names it, with these offsets, sorted by
+        name.
+        """
+        found = (self._reader(self.state.groups[name], topic) for name in sorted(self.state.groups))
+        return [info for info in found if info is not None]
+
+    def _reader(self, group: Group, topic: str) -> pb.GroupInfo | None:
+        subscribed = self._subscribes(group, topic)
+        stored = sorted(
+            PartitionId(topic_id, number)
+            for topic_id, partitions in group.offsets.items()
+            for number, value in partitions.items()
+            if value.topic == topic
+        )
+        if not stored and not subscribed:
+            return None
+        info = describe.group_info(group)
+        info.subscribed = subscribed
+        info.committed.extend(commits.committed(group, at, topic) for at in stored)
+        return info
+
+    def _subscribes(self, group: Group, topic: str) -> bool:
+        return any(topic in member.subscription.topics for member in group.members.values())
+
     def describe(self, group: str, now_s: float) -> pb.GroupInfo:
         """Describe a group. Raises InvalidGroupName, UnknownGroup."""
         return describe.group_details(self._existing(group), now_s)

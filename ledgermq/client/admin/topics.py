@@ -109,6 +109,14 @@ class Admin:
         chosen = [topic_description(info) for info in found if not info.HasField("error")]
         return [topic for topic in chosen if topic.name.startswith(prefix)][: limit or None]
 
+    async def topic_names(self) -> dict[str, int]:
+        """Return the names of all topics that the caller may see, with their ids. It costs a fraction of
+        `list_topics`. Raises Unavailable.
+        """
+        request = pb.DescribeTopicsRequest(names_only=True)
+        answer = await self._connections.ask(lambda at: at.describe_topics(request), self._connections.deadline())
+        return {info.name: info.topic_id for info in answer.topics if not info.HasField("error")}
+
     async def describe_topic(self, name: str) -> TopicDescription:
         deadline = self._connections.deadline()
         await self._routing.refresh(name, deadline)
@@ -259,7 +267,7 @@ class Admin:
         backoff = self._connections.backoff()
         while True:
             try:
-                names = {topic.topic_id: topic.name for topic in await self.list_topics()}
+                names = {topic_id: name for name, topic_id in (await self.topic_names()).items()}
                 return [_loads(found, names) for found in await self._loads(deadline)]
             except RetriableError as error:
                 if not await backoff.pause(error.retry_after_ms, deadline):

@@ -177,7 +177,7 @@ class DeadLetterAdmin:
 
     async def groups(self) -> builtins.list[str]:
         """Return the groups that have a dead-letter topic. Raises Unavailable."""
-        names = [topic.name for topic in await self._admin.list_topics()]
+        names = await self._admin.topic_names()
         return sorted(
             name.removesuffix(DEAD_LETTER_SUFFIX)
             for name in names

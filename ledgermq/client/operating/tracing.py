@@ -19,8 +19,8 @@ from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message, MessageDescription
 from ledgermq.client.context import ClientContext
 from ledgermq.client.finding import BYTES_MAX, Finding
-from ledgermq.client.groups.admin.descriptions import GroupDescription
-from ledgermq.client.groups.admin.group_admin import GroupAdmin
+from ledgermq.client.groups.admin.descriptions import CommittedOffset, committed_offsets
+from ledgermq.client.groups.admin.group_admin import GroupAdmin, listed_groups
 from ledgermq.client.groups.retry_topics import OFFSET, PARTITION, TOPIC, failures_of
 from ledgermq.client.messages.message_id import MessageId
 from ledgermq.client.messages.record import datetime_of
@@ -115,11 +115,16 @@ class Tracing:
         on_progress(str(message_id))
         found = MessageTrace(await self._finding.describe(message_id))
         topic_id = (await self._admin.describe_topic(message_id.topic)).topic_id
-        for summary in await self._groups.list():
-            on_progress(f"group {summary.name}")
+        on_progress("groups")
+        for info, is_of_topic in await listed_groups(self._context.connections, message_id.topic):
             with suppress(UnknownGroup):  # it was deleted since
-                described = await self._groups.describe(summary.name)
-                if (read := _read_by(described, message_id, topic_id)) is not None:
+                committed, subscribed = committed_offsets(info.committed), info.subscribed
+                if not is_of_topic:
+                    described = await self._groups.describe(info.group)
+                    committed = dict(described.committed)
+                    subscribed = any(message_id.topic in member.topics for member in described.members)
+                read = _read_by(info.group, committed.get(message_id.at), subscribed, message_id, topic_id)
+                if read is not None:
                     found.groups.append(read)
         on_progress("queue groups")
         for queue in await self._queues.list():
@@ -128,7 +133,7 @@ class Tracing:
                 for part in queue.partitions
                 if part.partition == message_id.at
             ]
-        names = [topic.name for topic in await self._admin.list_topics()]
+        names = await self._admin.topic_names()
         for name in sorted(name for name in names if name.endswith((RETRY_SUFFIX, DEAD_LETTER_SUFFIX))):
             on_progress(f"topic {name}")
             try:
@@ -192,15 +197,15 @@ class Tracing:
                     return
 
 
-def _read_by(group: GroupDescription, message_id: MessageId, topic_id: int) -> GroupRead | None:
+def _read_by(
+    group: str, committed: CommittedOffset | None, subscribed: bool, message_id: MessageId, topic_id: int
+) -> GroupRead | None:
     """Return what a group has done; None if it does not read the topic."""
-    committed = group.committed.get(message_id.at)
     if committed is None or committed.topic_id != topic_id:
-        reads = any(message_id.topic in member.topics for member in group.members)
-        return GroupRead(group.summary.name, "not read", None, None) if reads else None
+        return GroupRead(group, "not read", None, None) if subscribed else None
     stored = committed.stored
     state: Literal["read", "not read"] = "read" if stored.offset > message_id.offset else "not read"
-    return GroupRead(group.summary.name, state, stored.offset, stored.commit_ms)
+    return GroupRead(group, state, stored.offset, stored.commit_ms)
 
 
 def _queue_read(group: str, part: QueuePartition, offset: int) -> QueueRead:

@@ -70,7 +70,7 @@ class UnresolvedAdmin:
 
     async def groups(self) -> builtins.list[str]:
         """Return the check groups that have, or had, unresolved messages. Raises Unavailable."""
-        names = [topic.name for topic in await self._admin.list_topics()]
+        names = await self._admin.topic_names()
         return sorted(name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX) and name != SUFFIX)
 
     async def list(self, group: str, *, decided: bool = False) -> builtins.list[UnresolvedMessage]:

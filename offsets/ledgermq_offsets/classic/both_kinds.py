@@ -305,6 +305,15 @@ class BothKinds(ConsumerGroups):
     def groups(self) -> list[pb.GroupInfo]:
         return [self._with_classic(info, details=False) for info in super().groups()]
 
+    def readers(self, topic: str) -> list[pb.GroupInfo]:
+        return [self._with_classic(info, details=False) for info in super().readers(topic)]
+
+    def _subscribes(self, group: Group, topic: str) -> bool:
+        found = None if group.members else self.classic.describe(group.name)
+        if found is None or found.protocol_type != PROTOCOL_TYPE:
+            return super()._subscribes(group, topic)
+        return any(topic in subscribed_topics(member.metadata) for member in found.members)
+
     def describe(self, group: str, now_s: float) -> pb.GroupInfo:
         return self._with_classic(super().describe(group, now_s), details=True)
 

@@ -194,8 +194,8 @@ class Groups(Serving[PartitionCoordinator]):
             return pb.ListGroupsResponse()
         if request.partition >= topic.partitions:
             raise UnknownPartition(f"{topic.name} has partitions 0 to {topic.partitions - 1}, not {request.partition}")
-        groups = await self._terms.call(self._kind, topic, request.partition, lambda found: found.groups())
-        return pb.ListGroupsResponse(groups=groups, partitions=topic.partitions)
+        groups = await self._terms.call(self._kind, topic, request.partition, lambda at: at.groups(request.topic))
+        return pb.ListGroupsResponse(groups=groups, partitions=topic.partitions, of_topic=bool(request.topic))
 
     async def _watched(self, found: PartitionCoordinator, call: Awaitable[R]) -> R:
         answer = await call

@@ -191,8 +191,9 @@ class PartitionCoordinator:
     async def describe(self, group: str) -> pb.GroupInfo:
         return await self._state.read(lambda: self._core.describe(group, self._now_s()))
 
-    async def groups(self) -> list[pb.GroupInfo]:
-        return await self._state.read(self._core.groups)
+    async def groups(self, topic: str = "") -> list[pb.GroupInfo]:
+        """Return all groups, or those that read a topic, with their offsets of it."""
+        return await self._state.read(lambda: self._core.readers(topic) if topic else self._core.groups())
 
     def committed_now(self) -> Iterator[tuple[Group, EndWanted, int]]:
         """Yield for metrics each group with each partition that it has committed, and the offset.

@@ -57,7 +57,8 @@ class TopicPath:
         listed = (topic for topic in chosen if not topic.internal and topic.name.startswith(request.prefix))
         topics = sorted((topic for topic in listed if topic.name > request.after), key=lambda topic: topic.name)
         # The answer copies each topic; a list of all would fragment the memory by 100 bytes a partition.
-        return pb.DescribeTopicsResponse(topics=map(self._info, topics[: request.limit or None]))
+        shown = _name_of if request.names_only else self._info
+        return pb.DescribeTopicsResponse(topics=map(shown, topics[: request.limit or None]))
 
     async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
         """Create a topic; with `dry_run` only raise what creating it would raise, by the newest catalog."""
@@ -187,3 +188,12 @@ class TopicPath:
         except TopicExists:
             pass
         return await self._metadata.lookup().find(name)
+
+
+def _name_of(topic: Topic) -> pb.TopicInfo:
+    return pb.TopicInfo(
+        name=topic.name,
+        topic_id=topic.id,
+        created_ms=topic.created_ms,
+        deleted_ms=0 if topic.trash is None else topic.trash.deleted_ms,
+    )

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from ledgermq.client.admin.brokers.reports import Brokers
+from ledgermq.client.connection.connections import Connections
 from ledgermq.client.context import ClientContext
 from ledgermq.client.groups.admin.descriptions import (
     GroupDescription,
@@ -38,6 +39,26 @@ from ledgermq.protocol.api import Connection
 from ledgermq.protocol.status import error_from_proto
 
 
+async def listed_groups(connections: Connections, topic: str = "") -> list[tuple[pb.GroupInfo, bool]]:
+    """Return all groups of the cluster, by name; with `topic`, those that have offsets of it, or a member which names
+    it. True beside a group: its offsets of the topic are there; a broker of an earlier release lists all without.
+
+    Raises Unauthorized (the caller may not describe the topic), Unavailable.
+    """
+    deadline = connections.deadline()
+    found: list[tuple[pb.GroupInfo, bool]] = []
+    partition, partitions = 0, 1
+    while partition < partitions:
+        request = pb.ListGroupsRequest(partition=partition, topic=topic)
+        answer = await Coordinator(connections, f"(partition {partition})").ask(
+            lambda at, request=request: at.list_groups(request),  # type: ignore[misc]
+            deadline,
+        )
+        found += ((info, answer.of_topic) for info in answer.groups)
+        partition, partitions = partition + 1, answer.partitions
+    return sorted(found, key=lambda each: each[0].group)
+
+
 class GroupAdmin:
     """Administration of consumer groups, as `client.groups`. Every call ends within the client's
     `timeout_s`.
@@ -56,18 +77,7 @@ class GroupAdmin:
 
         Raises Unavailable when a coordinator cannot be reached.
         """
-        deadline = self._connections.deadline()
-        found: list[pb.GroupInfo] = []
-        partition, partitions = 0, 1
-        while partition < partitions:
-            request = pb.ListGroupsRequest(partition=partition)
-            answer = await Coordinator(self._connections, f"(partition {partition})").ask(
-                lambda at, request=request: at.list_groups(request),  # type: ignore[misc]
-                deadline,
-            )
-            found += answer.groups
-            partition, partitions = partition + 1, answer.partitions
-        return sorted((group_summary(info) for info in found), key=lambda group: group.name)
+        return [group_summary(info) for info, _ in await listed_groups(self._connections)]
 
     async def describe(self, group: str) -> GroupDescription:
         """Return a group's members and committed offsets. Raises InvalidGroupName, UnknownGroup,

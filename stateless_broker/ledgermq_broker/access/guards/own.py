@@ -159,9 +159,13 @@ async def _group_heartbeat(may: Permissions, request: pb.GroupHeartbeatRequest, 
 
 
 async def _list_groups(may: Permissions, request: pb.ListGroupsRequest, call: Call) -> Any:
+    if request.topic:
+        may.require(Operation.DESCRIBE, request.topic)  # the answer has offsets of it
     answer: pb.ListGroupsResponse = await call(request)
     return pb.ListGroupsResponse(
-        groups=[info for info in answer.groups if may.may(Operation.GROUP, info.group)], partitions=answer.partitions
+        groups=[info for info in answer.groups if may.may(Operation.GROUP, info.group)],
+        partitions=answer.partitions,
+        of_topic=answer.of_topic,
     )
 
 
