@@ -19,8 +19,8 @@ from ledgermq_ledger.delta.actions import Add, decode_commit
 from ledgermq_ledger.delta.names import FOLDER
 from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.root.open import open_store
+from ledgermq_ledger.tables.formats.contract import Committed
 from ledgermq_ledger.tables.registrar import Registrar
-from ledgermq_ledger.tables.table_log import Committed
 from tests.e2e.processes import BrokerProcesses
 from tests.worlds.roots import Root
 from tests.worlds.set_tables import set_table

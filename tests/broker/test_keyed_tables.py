@@ -13,7 +13,7 @@ import pytest
 from ledgermq.errors import InvalidConfig
 from ledgermq_ledger import keys
 from ledgermq_ledger.delta.actions import decode_path
-from ledgermq_ledger.tables.table_log import TableLog
+from ledgermq_ledger.tables.formats.delta import DeltaLog
 from tests.broker.cluster import Cluster, cluster_of
 from tests.broker.test_keyed_topics import AGES, KEYED, clean, client_of, put, restart
 from tests.virtual_time import virtual, virtual_sources
@@ -23,7 +23,7 @@ TABLE = KEYED | {"table.format": "delta", "table.delta.place": "topic", "table.k
 
 async def rows_of(cluster: Cluster, folder: str) -> dict[bytes, bytes | None]:
     """As a reader of the newest version sees it."""
-    table = await TableLog(cluster.store, folder, virtual_sources(97)).read()
+    table = await DeltaLog(cluster.store, folder, virtual_sources(97)).read()
     rows = []
     for path in table.files:
         data = await cluster.store.get(folder + decode_path(path))

@@ -17,7 +17,8 @@ from ledgermq_ledger.delta.table import Table
 from ledgermq_ledger.delta.versions import Draft
 from ledgermq_ledger.tables import follower
 from ledgermq_ledger.tables.drop import empty_table
-from ledgermq_ledger.tables.table_log import Committed, TableLog
+from ledgermq_ledger.tables.formats.contract import Committed
+from ledgermq_ledger.tables.formats.delta import DeltaLog
 from ledgermq_ledger.topics.settings import TopicSettings
 from tests.broker.test_tables import FOLDER, KEEP_MS, TABLE, a_cluster, make_round, put, rows_of, table_of
 from tests.virtual_time import virtual, virtual_sources
@@ -228,17 +229,17 @@ async def test_a_version_without_files_comes_after_what_a_registrar_has_sent(mon
         await put(client, "a")
         await make_round(cluster)
         await asyncio.sleep(5)
-        commit, before = TableLog.commit, await table_of(cluster)
+        commit, before = DeltaLog.commit, await table_of(cluster)
 
-        async def late(log: TableLog, base: Table, draft: Draft, now_ms: int) -> Committed:
-            monkeypatch.setattr(TableLog, "commit", commit)
+        async def late(log: DeltaLog, base: Table, draft: Draft, now_ms: int) -> Committed:
+            monkeypatch.setattr(DeltaLog, "commit", commit)
             [add] = base.files.values()
             sent = Draft("WRITE", [Add(add.path.replace("partition=0", "partition=1"), add.size, 0, stats=add.stats)])
             assert await commit(log, base, sent, now_ms) is Committed.WON
             return await commit(log, base, draft, now_ms)
 
         await client.alter_topic("t", settings={"table.format": "none"})
-        monkeypatch.setattr(TableLog, "commit", late)
+        monkeypatch.setattr(DeltaLog, "commit", late)
         await client.tables.drop("t")
         table = await table_of(cluster)
         assert (table.version, table.files) == (before.version + 2, {})

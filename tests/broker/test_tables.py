@@ -24,7 +24,7 @@ from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_ledger.tables import follower
-from ledgermq_ledger.tables.table_log import TableLog
+from ledgermq_ledger.tables.formats.delta import DeltaLog
 from tests.broker.cluster import Cluster, cluster_of
 from tests.virtual_time import virtual, virtual_sources
 
@@ -53,7 +53,7 @@ async def make_round(cluster: Cluster) -> None:
 
 
 async def table_of(cluster: Cluster) -> Table:
-    return await TableLog(cluster.store, FOLDER, virtual_sources(97)).read()
+    return await DeltaLog(cluster.store, FOLDER, virtual_sources(97)).read()
 
 
 async def rows_of(cluster: Cluster) -> list[bytes]:

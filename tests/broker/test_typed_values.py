@@ -18,7 +18,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
-from ledgermq_ledger.tables.table_log import TableLog
+from ledgermq_ledger.tables.formats.delta import DeltaLog
 from tests.broker.cluster import Cluster, cluster_of
 from tests.virtual_time import virtual, virtual_sources
 
@@ -97,7 +97,7 @@ async def test_a_table_has_the_columns() -> None:
         await compacted(cluster.store)
         await cluster.settled()
         await asyncio.sleep(5)
-        table = await TableLog(cluster.store, keys.parquet_topic("t"), virtual_sources(97)).read()
+        table = await DeltaLog(cluster.store, keys.parquet_topic("t"), virtual_sources(97)).read()
         assert table.metadata is not None
         names = [field["name"] for field in json.loads(table.metadata.schema_string)["fields"]]
         assert {"value_typed", "value_error"} <= set(names)

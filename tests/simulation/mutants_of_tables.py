@@ -23,9 +23,11 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partition_of
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.tables import registrar, table_log
+from ledgermq_ledger.tables import registrar
+from ledgermq_ledger.tables.formats import delta as delta_log
+from ledgermq_ledger.tables.formats.contract import Committed
+from ledgermq_ledger.tables.formats.delta import DeltaLog
 from ledgermq_ledger.tables.registrar import Registrar
-from ledgermq_ledger.tables.table_log import Committed, TableLog
 from ledgermq_ledger.topics import tables
 from ledgermq_ledger.topics.settings import TopicSettings
 from ledgermq_ledger.topics.tables import bundle_before
@@ -57,12 +59,12 @@ def named_files_are_deleted(patch: Patch) -> None:
 @mutant("tables")
 def gate_by_the_newest_version_alone(patch: Patch) -> None:
     """A file may go as soon as the newest version does not name it: readers of the one before it lose it."""
-    real = TableLog.read_held
+    real = DeltaLog.read_held
 
-    async def read_held(self: TableLog, keep_ms: int) -> tuple[Table, Table]:
+    async def read_held(self: DeltaLog, keep_ms: int) -> tuple[Table, Table]:
         return await real(self, 0)
 
-    patch.setattr(TableLog, "read_held", read_held)
+    patch.setattr(DeltaLog, "read_held", read_held)
 
 
 @mutant("tables")
@@ -81,15 +83,15 @@ def a_version_is_as_old_as_itself(patch: Patch) -> None:
 @mutant("tables", likely=is_silent)
 def unknown_version_is_cleaned_up(patch: Patch) -> None:
     """A registrar that does not know whether its version was put deletes it, to begin again."""
-    real = TableLog.commit
+    real = DeltaLog.commit
 
-    async def commit(self: TableLog, base: Table, draft: Draft, now_ms: int) -> Committed:
+    async def commit(self: DeltaLog, base: Table, draft: Draft, now_ms: int) -> Committed:
         outcome = await real(self, base, draft, now_ms)
         if outcome is Committed.UNKNOWN:
             await self._store.delete([self._folder + commit_name(base.version + 1)])
         return outcome
 
-    patch.setattr(TableLog, "commit", commit)
+    patch.setattr(DeltaLog, "commit", commit)
 
 
 @mutant("tables")
@@ -110,13 +112,13 @@ def gap_is_registered(patch: Patch) -> None:
 @mutant("tables")
 def version_is_rebased_without_a_second_look(patch: Patch) -> None:
     """A registrar that lost a number to another one puts the same files under the next number."""
-    real = TableLog.commit
+    real = DeltaLog.commit
 
-    async def commit(self: TableLog, base: Table, draft: Draft, now_ms: int) -> Committed:
+    async def commit(self: DeltaLog, base: Table, draft: Draft, now_ms: int) -> Committed:
         outcome = await real(self, base, draft, now_ms)
         return outcome if outcome is not Committed.LOST else await real(self, await self.read(), draft, now_ms)
 
-    patch.setattr(TableLog, "commit", commit)
+    patch.setattr(DeltaLog, "commit", commit)
 
 
 @mutant("tables")
@@ -154,14 +156,14 @@ def any_generation_is_unset(patch: Patch) -> None:
 @mutant("tables")
 def rebuild_forgets_what_is_held(patch: Patch) -> None:
     """Once a table is rebuilt, versions of before are kept no longer."""
-    real = TableLog.read_held
+    real = DeltaLog.read_held
 
-    async def read_held(self: TableLog, keep_ms: int) -> tuple[Table, Table]:
+    async def read_held(self: DeltaLog, keep_ms: int) -> tuple[Table, Table]:
         lowest, newest = await real(self, keep_ms)
         is_rebuilt = lowest.metadata != newest.metadata
         return (newest, newest) if is_rebuilt else (lowest, newest)
 
-    patch.setattr(TableLog, "read_held", read_held)
+    patch.setattr(DeltaLog, "read_held", read_held)
 
 
 @mutant("tables", likely=cleans)
@@ -172,18 +174,18 @@ def log_checkpoint_without_ends(patch: Patch) -> None:
     def encode(table: Table, **more: Any) -> Any:
         return real(replace(table, txns=dict[str, Txn]()), **more)
 
-    patch.setattr(table_log, "encode_log_checkpoint", encode)
+    patch.setattr(delta_log, "encode_log_checkpoint", encode)
 
 
 @mutant("tables", likely=cleans)
 def log_cleaned_at_once(patch: Patch) -> None:
     """What the newest version does not need goes from the table's log, though readers have older ones open."""
-    real = TableLog.clean
+    real = DeltaLog.clean
 
-    async def clean(self: TableLog, keep_ms: int) -> list[str]:
+    async def clean(self: DeltaLog, keep_ms: int) -> list[str]:
         return await real(self, 0)
 
-    patch.setattr(TableLog, "clean", clean)
+    patch.setattr(DeltaLog, "clean", clean)
 
 
 @mutant("tables")

@@ -36,7 +36,7 @@ from ledgermq_ledger.log.chains.plans import PlanOvertaken, fence_of
 from ledgermq_ledger.log.writing.in_flight import Append
 from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store.settle import PutOutcome
-from ledgermq_ledger.tables.table_log import TableLog
+from ledgermq_ledger.tables.formats.delta import DeltaLog
 from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from ledgermq_ledger.view.view import LedgerView
 from tests.simulation.loop import SimulatedLoop, current_process
@@ -56,7 +56,7 @@ def probes() -> Iterator[None]:
         _probe_rounds(patch)
         _probe_timers(patch)
         _probe_queries(patch)
-        _after(patch, TableLog, "commit", lambda outcome, *_: saw(f"a version was {outcome.name.lower()}"))
+        _after(patch, DeltaLog, "commit", lambda outcome, *_: saw(f"a version was {outcome.name.lower()}"))
         yield
 
 

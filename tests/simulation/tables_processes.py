@@ -27,8 +27,8 @@ from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.rounds.runner import bring_facts_into_force
 from ledgermq_ledger.tables.drop import empty_table
 from ledgermq_ledger.tables.follower import TableFollower
+from ledgermq_ledger.tables.formats.contract import Committed
 from ledgermq_ledger.tables.registrar import Registrar
-from ledgermq_ledger.tables.table_log import Committed
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.settings import TopicSettings, parse_stored_settings
 from ledgermq_ledger.topics.tables import with_generation

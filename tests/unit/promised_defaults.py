@@ -98,6 +98,8 @@ TOPIC: dict[str, Any] = {
     "priority.levels": 1,
     "table.format": "none",
     "table.delta.place": "",
+    "table.catalog": "",
+    "table.namespace": "",
     "table.keep.ms": 24 * 60 * 60 * 1000,
     "table.hold.max.bytes": -1,
     "delayed.pending.max": -1,

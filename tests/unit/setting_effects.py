@@ -98,6 +98,8 @@ TOPIC = {
     "message.ttl.ms.max": "e2e/test_expiry.py::test_topics_set_a_default_and_a_longest_time",
     "table.format": "broker/test_tables.py::test_rounds_become_visible_within_seconds",
     "table.delta.place": "broker/test_tables.py::test_what_is_refused",
+    "table.catalog": "e2e/test_iceberg_tables.py::test_readers_of_iceberg_follow_a_topic",
+    "table.namespace": "e2e/test_iceberg_tables.py::test_readers_of_iceberg_follow_a_topic",
     "table.hold.max.bytes": "broker/test_tables.py::test_a_table_that_holds_back_too_much_is_unset_by_rule",
     "table.keep.ms": "broker/test_tables.py::test_retention_deletes_what_no_version_names_any_longer",
     "delayed.pending.max": "broker/test_timed_bounds.py::test_a_topic_has_no_more_waiting_messages_than_its_setting_says",

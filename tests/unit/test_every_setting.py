@@ -180,6 +180,8 @@ TOPIC_TEXTS = {
     "delete.when": "0 6 * * *",
     "table.format": "delta",
     "table.delta.place": "topic",
+    "table.catalog": "lake",
+    "table.namespace": "events.raw",
     "table.keep.ms": "70000",
     "table.hold.max.bytes": "1000000",
     "delete.when.timezone": "Europe/Berlin",

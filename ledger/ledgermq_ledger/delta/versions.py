@@ -25,7 +25,9 @@ Generation = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """The table that a registrar works for. `keyed`: it is over the versions of a keyed topic."""
+    """The table that a registrar works for. `keyed`: it is over the versions of a keyed topic. `place`: where the
+    table is, for errors; "": a Delta log in the topic's folder.
+    """
 
     cluster: str
     name: str
@@ -33,6 +35,7 @@ class Topic:
     partitions: int
     schema: pa.Schema
     keyed: bool = False
+    place: str = ""
 
     @property
     def folder(self) -> str:
@@ -104,6 +107,8 @@ def generation_of(table: Table, topic: Topic) -> Generation | None:
 
 
 def foreign_table(topic: Topic, why: str) -> DataDamaged:
+    if topic.place:
+        return DataDamaged(f"{topic.place}: there is another table: {why}; rename that one", object_key=topic.place)
     folder = f"{topic.folder}_delta_log/"
     return DataDamaged(f"{folder}: there is another Delta table: {why}; move this folder away", object_key=folder)
 
@@ -173,11 +178,11 @@ def with_columns(draft: Draft, table: Table, schemas: Sequence[pa.Schema]) -> Dr
         assert table.metadata is not None
         found = grown(table.metadata, schemas)
     except ValueError as error:
-        return Draft(stopped={partition: str(error) for partition in _partitions_of(draft)} | draft.stopped)
+        return Draft(stopped={partition: str(error) for partition in partitions_of(draft)} | draft.stopped)
     return draft if found is None else replace(draft, actions=[found, *draft.actions])
 
 
-def _partitions_of(draft: Draft) -> set[int]:
+def partitions_of(draft: Draft) -> set[int]:
     return {int(action.app_id.split("/")[-2]) for action in draft.actions if isinstance(action, Txn)}
 
 

@@ -13,9 +13,8 @@ from ledgermq_ledger.delta.actions import decode_path
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import checkpoint_in_charge, partition_of
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.files.columns import SCHEMA
+from ledgermq_ledger.tables.formats.choose import open_log, table_of
 from ledgermq_ledger.tables.latest import newest_number
-from ledgermq_ledger.tables.table_log import TableLog
 from ledgermq_ledger.topics.tables import bundle_before
 from ledgermq_ledger.topics.topic import Topic
 
@@ -33,11 +32,10 @@ async def find_faults(store: ObjectStore, cluster_id: str, topic: Topic) -> Asyn
 
     Raises DataDamaged, FormatNotSupported, the store's errors.
     """
-    generation = (topic.id, topic.settings.table_generation)
-    of = versions.Topic(cluster_id, topic.name, generation, topic.partitions, SCHEMA, topic.settings.keyed)
-    log = TableLog(store, of.folder, Sources())
+    of = table_of(cluster_id, topic)
+    log = open_log(store, of, topic.settings, Sources())
     table, named = await log.read_named(topic.settings.table_keep_ms)
-    if versions.generation_of(table, of) != generation:
+    if versions.generation_of(table, of) != of.generation:
         return
     stored = {info.key async for info in store.list(of.folder)}
     for path, version in sorted(named.items()):
@@ -50,13 +48,13 @@ async def find_faults(store: ObjectStore, cluster_id: str, topic: Topic) -> Asyn
             shown = versions.registered(table, of, partition, "version")
             if shown > await newest_number(store, place):
                 text = f"it shows version {shown} of partition {partition}, which is not there: it is of another root"
-                yield Fault(f"{of.folder}_delta_log/", text, False)
+                yield Fault(of.place or f"{of.folder}_delta_log/", text, False)
             continue
         checkpoint = await checkpoint_in_charge(store, bundle_before(topic, partition), place)
         end = versions.registered(table, of, partition, "end")
         if checkpoint is not None and end > partition_of(checkpoint, *place).parquet_end:
             text = f"it has partition {partition} up to offset {end}, where the log is not yet: it is of another root"
-            yield Fault(f"{of.folder}_delta_log/", text, False)
+            yield Fault(of.place or f"{of.folder}_delta_log/", text, False)
 
 
 async def _is_gone(store: ObjectStore, key: str) -> bool:

@@ -22,8 +22,7 @@ from ledgermq_ledger.log.chains.checkpoint import (
     partitions_by_key,
 )
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.parquet.files.columns import SCHEMA
-from ledgermq_ledger.tables.table_log import TableLog
+from ledgermq_ledger.tables.formats.choose import open_log, table_of
 from ledgermq_ledger.topics.tables import bundle_before
 from ledgermq_ledger.topics.topic import Topic
 
@@ -44,8 +43,9 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """`is_current`: the newest version is of the topic's generation. `version`, `oldest_held`: -1: there is none.
-    `version_ms`: when the newest version was stored, by the store's clock.
+    """`folder`: where readers find the table, below the root; or a URL. `is_current`: the newest version is of the
+    topic's generation. `version`, `oldest_held`: -1: there is none. `version_ms`: when the newest version was stored,
+    by the store's clock.
     """
 
     folder: str
@@ -84,9 +84,9 @@ async def describe_table(
     store's errors.
     """
     settings = topic.settings
-    generation = topic.id, settings.table_generation
-    of = versions.Topic(cluster_id, topic.name, generation, topic.partitions, SCHEMA, settings.keyed)
-    table, oldest, version_ms = await TableLog(store, of.folder, Sources()).read_dated(settings.table_keep_ms)
+    of = table_of(cluster_id, topic)
+    log = open_log(store, of, settings, Sources())
+    table, oldest, version_ms = await log.read_dated(settings.table_keep_ms)
     is_current = versions.generation_of(table, of) == of.generation
     partitions = _partitions(table, of)
     ends = ends or ParquetEnds(store)
@@ -102,7 +102,7 @@ async def describe_table(
         checkpoint = await checkpoint_in_charge(store, bundle_before(topic, number), place)
         if checkpoint is not None:
             facts.parquet_end = partition_of(checkpoint, *place).parquet_end
-    return TableFacts(of.folder, is_current, table.version, oldest, version_ms, partitions)
+    return TableFacts(await log.place(), is_current, table.version, oldest, version_ms, partitions)
 
 
 def _partitions(table: Table, of: versions.Topic) -> list[PartitionFacts]:

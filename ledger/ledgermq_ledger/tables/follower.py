@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
@@ -87,11 +88,16 @@ class TableFollower:
         self.topic = topic
         self.state = state or TableState(topic.name, now_s, now_s(), "it was not looked at yet")
         self._store, self._now_s = store, now_s
-        self._registrar = Registrar(store, cluster, topic, sources, log_checkpoint_every)
+        self._make = partial(Registrar, store, cluster, topic, sources, log_checkpoint_every)
         self._seen: list[int] = []
         """Newest checkpoints, and versions, as of the last look that found nothing more to say."""
         self._waits = ""
-        self._gates_s = self._measured_s = self._foreign_s = float("-inf")
+        self._due_s = self._gates_s = self._measured_s = self._foreign_s = float("-inf")
+
+    @cached_property
+    def _registrar(self) -> Registrar:
+        """Made at the first look: its errors are those of that look."""
+        return self._make()
 
     async def follow(self) -> int:
         """Register what is new, and raise the gates that are due. Return how many versions were put.
@@ -119,9 +125,12 @@ class TableFollower:
     async def _register(self) -> int:
         numbers = await self._numbers()  # only another one of them, or another follower, changes what it waits for
         versions = 0
-        while numbers != self._seen:
+        while numbers != self._seen and self._now_s() >= self._due_s:
             turn = await self._registrar.turn()
             self.state.stopped, self._waits = turn.stopped, turn.waits
+            self._due_s = self._now_s() + turn.pause_ms / 1000
+            if turn.pause_ms:
+                break
             if turn.committed is None:
                 self._seen = numbers
                 break

@@ -1,4 +1,4 @@
-"""Register the Parquet files of a topic in its Delta table (design Z1 to Z7), or the versions of a keyed one (V5).
+"""Register the Parquet files of a topic in its table (design Z1 to Z7), or the versions of a keyed one (V5).
 
 A registrar holds no state: each turn sees that every bundle knows of the table, reads the table, then the
 list of each partition, and puts at most one version. It may die anywhere, and several may run at once.
@@ -9,13 +9,11 @@ the files below can be deleted (`ledgermq_ledger.garbage.gate`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
-from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
+from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.delta import versions
 from ledgermq_ledger.delta.latest import draft_latest
@@ -36,31 +34,32 @@ from ledgermq_ledger.log.chains.checkpoint import (
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.files.columns import APPENDED, SCHEMA
-from ledgermq_ledger.parquet.files.stored_file import read_footer
+from ledgermq_ledger.parquet.files.columns import APPENDED
 from ledgermq_ledger.parquet.pages import PageReader
+from ledgermq_ledger.tables.formats.choose import open_log, table_of
+from ledgermq_ledger.tables.formats.contract import Committed
 from ledgermq_ledger.tables.latest import bytes_held, newest_number, read_latest
-from ledgermq_ledger.tables.table_log import Committed, TableLog
 from ledgermq_ledger.topics.facts import fact_of
 from ledgermq_ledger.topics.tables import bundle_before
 from ledgermq_ledger.topics.topic import Topic
 
 LOG_CHECKPOINT_EVERY = 100
-"""Versions between two checkpoints of the table's log."""
+"""Versions between two checkpoints of the table's log, or between two times that old versions are let go of."""
 TURNS_MAX = 10_000
-FOOTERS_AT_ONCE = 8
 
 
 @dataclass(slots=True)
 class Turn:
-    """`version`: the newest one that was read; -1: none. `committed`: None if there was nothing to say. `stopped`: by
-    partition, why nothing is said of it. `waits`: what has to come before there may be more to say.
+    """`version`: the newest one that was read; -1: none. `committed`: None if there was nothing to say, or not yet
+    (`pause_ms`). `stopped`: by partition, why nothing is said of it. `waits`: what has to come before there may be more
+    to say.
     """
 
     version: int = -1
     committed: Committed | None = None
     stopped: dict[int, str] = field(default_factory=dict)
     waits: str = ""
+    pause_ms: int = 0
 
 
 class _Unknown(Exception):
@@ -69,7 +68,8 @@ class _Unknown(Exception):
 
 class Registrar:
     """`topic`: a living one with a table, as the catalog has it. `log_checkpoint_every`: versions
-    between two checkpoints of the table's log; None: `LOG_CHECKPOINT_EVERY`.
+    between two checkpoints of the table's log; None: `LOG_CHECKPOINT_EVERY`. `run_blocking`: runs what a catalog's
+    client does. Raises as `open_log`.
     """
 
     def __init__(
@@ -79,24 +79,22 @@ class Registrar:
         topic: Topic,
         sources: Sources,
         log_checkpoint_every: int | None = None,
+        run_blocking: RunBlocking = asyncio.to_thread,
     ) -> None:
         self._store, self._cluster, self._sources = store, cluster, sources
         self._log_checkpoint_every = log_checkpoint_every or LOG_CHECKPOINT_EVERY
         self._set = topic
         self._keep_ms = topic.settings.table_keep_ms
-        generation = (topic.id, topic.settings.table_generation)
         self._is_keyed = topic.settings.keyed
-        self._topic = versions.Topic(
-            cluster.cluster_id, topic.name, generation, topic.partitions, SCHEMA, self._is_keyed
-        )
-        self._log = TableLog(store, self._topic.folder, sources)
+        self._topic = table_of(cluster.cluster_id, topic)
+        self._log = open_log(store, self._topic, topic.settings, sources, run_blocking)
 
     @property
     def folder(self) -> str:
         return self._topic.folder
 
     async def catch_up(self) -> Turn:
-        """Take turns until the table has all that Parquet has. Return the last one.
+        """Take turns until the table has all that Parquet has, or its next version is due later. Return the last one.
 
         Raises what `turn` raises, and AssertionError if the turns never end.
         """
@@ -115,15 +113,15 @@ class Registrar:
             await self._check_that_all_know()
             table = await self._log.read()  # before the lists: a version is computed from what was there after it
             now_ms = await self._store.store_time_ms()
-            if table.commits >= self._log_checkpoint_every:
-                await self._log.put_checkpoint(table, now_ms - self._keep_ms)
-                await self._log.clean(self._keep_ms)
+            await self._log.tidy(table, now_ms, self._keep_ms, self._log_checkpoint_every)
             draft, between = await self._draft(table, now_ms)
         except _Unknown as error:
             return Turn(waits=str(error))
         if not draft.operation:
             waits = f"partition {between[0]} is between two bundles" if between else ""
             return Turn(table.version, None, draft.stopped, waits)
+        if pause_ms := self._log.pause_ms(table, now_ms, self._keep_ms):
+            return Turn(table.version, None, draft.stopped, "its next version is due later", pause_ms)
         return Turn(table.version, await self._log.commit(table, draft, now_ms), draft.stopped)
 
     async def _draft(self, table: Table, now_ms: int) -> tuple[Draft, list[int]]:
@@ -133,14 +131,7 @@ class Registrar:
         lists = await self._lists(table)
         between = [partition for partition in range(self._topic.partitions) if partition not in lists]
         draft = draft_version(table, self._topic, lists, now_ms)
-        if typed := versions.typed_files(draft, self._topic, lists):
-            draft = versions.with_columns(draft, table, await self._columns(typed))
-        return draft, between
-
-    async def _columns(self, files: Sequence[str]) -> list[pa.Schema]:
-        """Return the columns of files, by their footers."""
-        footers = await all_of((read_footer(self._store, key) for key in files), FOOTERS_AT_ONCE)
-        return list(dict.fromkeys(footer.schema.to_arrow_schema().remove_metadata() for footer in footers))
+        return await self._log.fit(table, self._topic, draft, lists), between
 
     async def raise_gates(self) -> int:
         """Raise each partition's `table_start` to the log start that every version says which a reader may have open
@@ -154,6 +145,7 @@ class Registrar:
             parts = [part for checkpoint in known for part in checkpoint.partitions]
             if not self._is_keyed and not any(_is_held_back(part, self._set.id) for part in parts):
                 return 0
+            await self._log.date()
             lowest, newest = await self._log.read_held(self._keep_ms)
             if any(versions.generation_of(table, self._topic) != self._topic.generation for table in (lowest, newest)):
                 return 0

@@ -22,6 +22,7 @@ from ledgermq_ledger.cluster import BUNDLES_MAX
 from ledgermq_ledger.schemas.subjects import check_subject_name
 from ledgermq_ledger.topics.archive_location import check_archive_url
 from ledgermq_ledger.topics.deletion_times import ZONE, check_cron, check_zone
+from ledgermq_ledger.topics.parsers.tables import catalog_name, check_iceberg, namespace
 from ledgermq_ledger.topics.parsers.values import (
     BYTES,
     MILLISECONDS,
@@ -54,6 +55,7 @@ HIDDEN = "hidden"
 HOLDERS = "holders"
 """As compacted; a broker that does not ask this topic who may write to a partition must not own a bundle."""
 DELTA = "delta"
+ICEBERG = "iceberg"
 UNCHECKED, ID, FULL = "none", "id", "full"
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
@@ -225,15 +227,22 @@ class TopicSettings:
     """How long the topic can be brought back after it was deleted (`ledgermq topic undelete`); until then it keeps
     its name and its storage. Not set: the brokers' `topic_delete_grace_ms`; 0: not at all.
     """
-    table_format: str = _setting("none", one_of("none", DELTA))
-    """delta to keep a Delta table of the topic's Parquet files up to date, which Delta readers open with a filter
-    that prunes, and at a former version; none. Its log lies in the topic's folder: see `table.delta.place`. That of
-    a keyed topic has the latest record of each key.
+    table_format: str = _setting("none", one_of("none", DELTA, ICEBERG))
+    """delta or iceberg to keep a table of the topic's Parquet files up to date, which readers of that format open with
+    a filter that prunes, and at a former version; none. The log of a Delta table lies in the topic's folder: see
+    `table.delta.place`. An Iceberg table is in a catalog: see `table.catalog`. The Delta table of a keyed topic has the
+    latest record of each key.
     """
     table_delta_place: str = _setting("", one_of("", "topic"))
     """Set topic to agree that the log of a Delta table lies in the topic's folder, where another program that tries
     to write to the table leaves files that plain readers take for records. Readers get credentials that cannot write.
     """
+    table_catalog: str = _setting("", catalog_name)
+    """Name of the catalog of an Iceberg table, as the brokers' PyIceberg configuration has it, for instance by the
+    environment variables `PYICEBERG_CATALOG__<NAME>__URI` and `PYICEBERG_CATALOG__<NAME>__WAREHOUSE`.
+    """
+    table_namespace: str = _setting("", namespace)
+    """Namespace of an Iceberg table in its catalog; dots separate levels. The table has the topic's name."""
     table_keep_ms: int = _setting(TABLE_KEEP_MS, whole(60_000, 2**62, MILLISECONDS), whole(0, 2**62, MILLISECONDS))
     """How long a version of the topic's table can be read after the next one came, and its files stay, whatever
     retention says; 60000 at least.
@@ -331,6 +340,8 @@ def check_together(settings: TopicSettings, partitions: int) -> TopicSettings:
             "table.format=delta needs table.delta.place=topic: the table's log lies in the topic's folder, where a"
             " program that tries to write to the table leaves files that plain readers take for records"
         )
+    if settings.table_format == ICEBERG:
+        check_iceberg(settings.table_catalog, settings.table_namespace, partitions, keyed=settings.keyed)
     if settings.value_schema_subject:
         if settings.keyed:
             raise InvalidConfig("a keyed topic (cleanup.policy) cannot have typed values (value.schema.subject) yet")

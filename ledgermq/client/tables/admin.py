@@ -1,5 +1,5 @@
-"""Administration of the tables of topics (Delta): list, describe, rebuild, drop. The owner of partition 0 keeps a
-table.
+"""Administration of the tables of topics (Delta, Iceberg): list, describe, rebuild, drop. The owner of partition 0
+keeps a table.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ class TableAdmin:
 
     async def drop(self, topic: str) -> None:
         """End a topic's table: unset `table.format` and `table.delta.place`, and put a last version without files, so
-        that readers find nothing instead of names of files that are gone. The topic stays, and so does the table's log.
-        Files that its versions name are kept no longer.
+        that readers find nothing instead of names of files that are gone. The topic stays, and so do the table's log,
+        and an Iceberg table in its catalog. Files that its versions name are kept no longer.
 
         A repeated call is harmless, and ends what one has begun that failed. Raises UnknownTopic, InvalidRequest (a
         broker of an earlier release answers), Unauthorized (it needs the rights to describe and to alter the topic),

@@ -54,6 +54,8 @@ SCRAM = "passwords by SCRAM"
 """Takes them on the Kafka port. Earlier releases refuse clients that offer one."""
 TABLES = "tables of topics"
 """Deletes no file that a version of a topic's table names, and keeps these tables."""
+ICEBERG_TABLES = "Iceberg tables of topics"
+"""Keeps them. Earlier releases refuse the catalog with the settings of such a topic."""
 SCHEMAS = "schemas"
 """Serves the schemas in the catalog, and gives the next ids. Earlier releases keep the records, and pass over them."""
 PINS = "cuts of the cluster"
@@ -73,6 +75,7 @@ COMMON = (
     KAFKA_SHARES,
     SCRAM,
     TABLES,
+    ICEBERG_TABLES,
     SCHEMAS,
     PINS,
 )

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
@@ -16,7 +16,16 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.wait import wait_for
 from ledgermq_broker.bundle.moving import LEAVING_S
 from ledgermq_broker.bundle.owner import BundleOwner
-from ledgermq_broker.cluster.heartbeat import ADDED_BUNDLES, MOVES, RULES, SCHEMAS, TABLES, UNDELETE, Heartbeat
+from ledgermq_broker.cluster.heartbeat import (
+    ADDED_BUNDLES,
+    ICEBERG_TABLES,
+    MOVES,
+    RULES,
+    SCHEMAS,
+    TABLES,
+    UNDELETE,
+    Heartbeat,
+)
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.metadata.endings import Endings
@@ -38,8 +47,11 @@ from ledgermq_ledger.cuts.record import refuse_pending
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.rounds.runner import bring_facts_into_force
+from ledgermq_ledger.tables.formats.choose import check_catalog
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.facts import concern_protection
+from ledgermq_ledger.topics.settings import ICEBERG, parse_stored_settings
+from ledgermq_ledger.topics.tables import FORMAT
 from ledgermq_ledger.topics.topic import PartitionMove, Topic, encode_topic_record, topic_key
 
 Decide = Callable[[Catalog], list[tuple[bytes, bytes | None]]]
@@ -102,7 +114,18 @@ class Controller(Endings):
             self._check_place(wish)
             return wish
 
+        await self._check_catalog(settings)
         return decide(self._metadata.catalog) if dry_run else await self._change(decide)
+
+    async def _check_catalog(self, change: Mapping[str, str], before: Topic | None = None) -> None:
+        """Check that the catalog of a new Iceberg table answers this broker, and create its namespace there. Raises
+        InvalidConfig, Unavailable.
+        """
+        if change.get(FORMAT) == ICEBERG:
+            raw = {} if before is None else before.raw_settings
+            settings = parse_stored_settings({**raw, **change})
+            if settings.table_catalog and settings.table_namespace:
+                await asyncio.to_thread(check_catalog, self._compaction.store.url, settings)
 
     def creates(self, name: str) -> bool:
         """Return whether brokers ask the controller to create this topic, at its first use."""
@@ -145,6 +168,7 @@ class Controller(Endings):
             self._check_place(wish, catalog.topics_by_name.get(name))
             return wish
 
+        await self._check_catalog(change, self._metadata.catalog.topics_by_name.get(name))
         if wanted.dry_run:
             return decide(self._metadata.catalog)
         topic = await self._change(decide)
@@ -311,7 +335,7 @@ class Controller(Endings):
         """Check where an archive may be, and whether every broker keeps tables. Raises InvalidConfig, Unavailable."""
         self.limits.check_archive(self._compaction.store.url, wish, before)
         if wish.settings.table_generation and (before is None or not before.settings.table_generation):
-            self.require(TABLES)
+            self.require(ICEBERG_TABLES if wish.settings.table_format == ICEBERG else TABLES)
         if wish.settings.value_schema_subject and (before is None or not before.settings.value_schema_subject):
             self.require(SCHEMAS)
 

@@ -110,7 +110,7 @@ def _answer(topic: Topic, root: str, facts: TableFacts, state: TableState | None
     stopped = {} if state is None else state.stopped
     answer = pb.DescribeTableResponse(
         format=topic.settings.table_format,
-        folder=root + facts.folder,
+        folder=facts.folder if "://" in facts.folder else root + facts.folder,
         generation=topic.settings.table_generation,
         is_current=facts.is_current,
         partitions=[

@@ -27,7 +27,7 @@ from ledgermq_ledger.log.chains.plans import HAND_OVER_VERSION, encode_plan, rea
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.files.typed_files import schemas_of as schemas_of_plan
 from ledgermq_ledger.parquet.files.typed_files import versions_of
-from ledgermq_ledger.tables.table_log import TableLog
+from ledgermq_ledger.tables.formats.delta import DeltaLog
 from ledgermq_ledger.topics.settings import check_together, parse_settings
 from tests.stores.backends import file_store
 from tests.unit.parquet.duckdb_process import answers
@@ -223,7 +223,7 @@ async def columns_of_table(root: Root) -> dict[str, Any]:
     folder = root.topics["t"].parquet_folder
     await set_table(root, 1)
     assert not (await registrar(root).catch_up()).stopped
-    table = await TableLog(root.store, folder, root.sources).read()
+    table = await DeltaLog(root.store, folder, root.sources).read()
     assert table.metadata is not None
     assert sorted(folder + decode_path(path) for path in table.files) == [
         key for key in await parquet_keys(root.store) if "_delta_log" not in key

@@ -20,8 +20,9 @@ from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.tables.formats.contract import Committed
+from ledgermq_ledger.tables.formats.delta import DeltaLog
 from ledgermq_ledger.tables.registrar import Registrar
-from ledgermq_ledger.tables.table_log import Committed, TableLog
 from tests.virtual_time import run_virtual, virtual
 from tests.worlds.ledgers import ledger_of
 from tests.worlds.roots import Root
@@ -76,12 +77,12 @@ def left_out(patch: pytest.MonkeyPatch) -> None:
 
 
 def asked_at_once(patch: pytest.MonkeyPatch) -> None:
-    original = TableLog.read_held
+    original = DeltaLog.read_held
 
-    async def read_held(self: TableLog, keep_ms: int) -> tuple[Table, Table]:
+    async def read_held(self: DeltaLog, keep_ms: int) -> tuple[Table, Table]:
         return await original(self, 0)
 
-    patch.setattr(TableLog, "read_held", read_held)
+    patch.setattr(DeltaLog, "read_held", read_held)
 
 
 def by_the_age_of_the_version_itself(patch: pytest.MonkeyPatch) -> None:
@@ -338,13 +339,13 @@ async def test_versions_of_the_generation_before_are_held_too() -> None:
 
 def test_a_rebuild_that_forgets_what_is_held_loses_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin of the model's a-rebuild-forgets-what-is-held."""
-    original = TableLog.read_held
+    original = DeltaLog.read_held
 
-    async def read_held(self: TableLog, keep_ms: int) -> tuple[Table, Table]:
+    async def read_held(self: DeltaLog, keep_ms: int) -> tuple[Table, Table]:
         _, newest = await original(self, keep_ms)
         return newest, newest
 
-    monkeypatch.setattr(TableLog, "read_held", read_held)
+    monkeypatch.setattr(DeltaLog, "read_held", read_held)
 
     async def run() -> None:
         root = await a_root()

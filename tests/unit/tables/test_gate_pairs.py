@@ -19,7 +19,7 @@ from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.files.columns import FooterNote, empty_file
 from ledgermq_ledger.tables.check import find_faults
-from ledgermq_ledger.tables.table_log import TableLog
+from ledgermq_ledger.tables.formats.delta import DeltaLog
 from ledgermq_ledger.topics.topic import Topic
 from tests.virtual_time import virtual
 from tests.worlds.roots import Root, parquet_keys, read_parquet_rows
@@ -95,7 +95,7 @@ async def test_a_topic_that_is_removed_goes_whole_and_a_new_one_begins_anew() ->
     await set_table(root, 2, KEEP_MS)
     await make_round(root)
     await registrar(root).catch_up()
-    table = await TableLog(root.store, keys.parquet_topic("t"), Sources()).read()
+    table = await DeltaLog(root.store, keys.parquet_topic("t"), Sources()).read()
     assert len(table.files) == 2
     assert all(f"-{root.topics['t'].id}-" in path for path in table.files)
 
@@ -139,7 +139,7 @@ async def test_the_check_of_a_root_knows_tables() -> None:
     for _ in range(3):
         await make_round(root)
         await registrar(root).catch_up()
-    log = TableLog(root.store, keys.parquet_topic("t"), root.sources)
+    log = DeltaLog(root.store, keys.parquet_topic("t"), root.sources)
     await log.put_checkpoint(await log.read(), 0)
     await raise_start(root, 2)
     await registrar(root).catch_up()

@@ -32,3 +32,16 @@ def test_a_topic_with_a_table_does_not_become_keyed() -> None:
     with pytest.raises(InvalidConfig, match="cannot change while the topic has a table"):
         changed(keyed, DELTA | {"table.generation": "5"}, 9)
     assert with_generation({}, TopicSettings(), TopicSettings(), 1) == ({}, TopicSettings())
+
+
+def test_a_table_keeps_its_format_and_place() -> None:
+    lake = {"table.format": "iceberg", "table.catalog": "lake", "table.namespace": "events"}
+    numbered = lake | {"table.generation": "5"}
+    assert changed(numbered | {"retention.ms": "1000"}, numbered, 9) == 5
+    for other in (DELTA, lake | {"table.catalog": "other"}, lake | {"table.namespace": "others"}):
+        with pytest.raises(InvalidConfig, match="cannot change while the topic has a table"):
+            changed(other, numbered, 9)
+    with pytest.raises(InvalidConfig, match="cannot change while the topic has a table"):
+        changed(lake, DELTA | {"table.generation": "5"}, 9)
+    unset = {name: text for name, text in lake.items() if name != "table.format"}
+    assert changed(DELTA | unset, unset, 9) == 9, "after an unset another format may follow"

@@ -27,8 +27,9 @@ from ledgermq_ledger.tables.check import find_faults
 from ledgermq_ledger.tables.describe import describe_table
 from ledgermq_ledger.tables.drop import empty_table
 from ledgermq_ledger.tables.follower import TableFollower
+from ledgermq_ledger.tables.formats.contract import Committed
+from ledgermq_ledger.tables.formats.delta import DeltaLog
 from ledgermq_ledger.tables.registrar import Registrar
-from ledgermq_ledger.tables.table_log import Committed, TableLog
 from ledgermq_ledger.topics.facts import ABOVE_ALL_VERSIONS, versions_kept_from
 from ledgermq_ledger.topics.topic import METADATA, topic_key
 from tests.virtual_time import virtual
@@ -79,7 +80,7 @@ async def copy(store: ObjectStore, prefix: str, folder: Path) -> None:
 
 
 async def newest(keyed: Keyed) -> Table:
-    return await TableLog(keyed.root.store, keys.keyed_topic(keyed.topic.id), keyed.root.sources).read()
+    return await DeltaLog(keyed.root.store, keys.keyed_topic(keyed.topic.id), keyed.root.sources).read()
 
 
 async def numbers(keyed: Keyed) -> list[int]:
@@ -223,7 +224,7 @@ async def test_the_log_of_a_removed_topics_table_goes_when_its_name_is_free() ->
     found = await left()
     assert found, "the table of a removed topic is emptied before its name is free, and its log stays until then"
     assert all(key.startswith(log) for key in found)
-    assert not (await TableLog(root.store, keys.keyed_topic(keyed.topic.id), root.sources).read()).files
+    assert not (await DeltaLog(root.store, keys.keyed_topic(keyed.topic.id), root.sources).read()).files
     assert [topic.name for topic in (await remove(keyed.compaction(), await root.catalog())).free] == ["t"]
     await root.put_internal(METADATA, topic_key("t"), None)
     for late in (False, True):

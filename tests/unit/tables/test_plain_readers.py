@@ -10,7 +10,7 @@ import pytest
 
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
-from ledgermq_ledger.tables.table_log import TableLog
+from ledgermq_ledger.tables.formats.delta import DeltaLog
 from tests.stores.backends import file_store
 from tests.unit.parquet.duckdb_process import answers
 from tests.worlds.roots import Root
@@ -28,7 +28,7 @@ async def folder(tmp_path: Path) -> Path:
         await set_table(root, 1)
         await make_round(root)
         await registrar(root).catch_up()
-        log = TableLog(store, keys.parquet_topic("t"), Sources())
+        log = DeltaLog(store, keys.parquet_topic("t"), Sources())
         await log.put_checkpoint(await log.read(), 0)
     return tmp_path / "root"
 

@@ -22,8 +22,9 @@ from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.tables import registrar as tables
+from ledgermq_ledger.tables.formats.contract import Committed
+from ledgermq_ledger.tables.formats.delta import DeltaLog
 from ledgermq_ledger.tables.registrar import Registrar
-from ledgermq_ledger.tables.table_log import Committed, TableLog
 from tests.stores.backends import file_store, seeded_sources
 from tests.stores.dying import Crash, DyingStore
 from tests.stores.faulty import Faults
@@ -188,14 +189,14 @@ async def test_a_log_checkpoint_comes_every_few_versions() -> None:
     names = [info.key async for info in root.store.list(FOLDER_OF_T + FOLDER)]
     found = [int(name.split("/")[-1][:20]) for name in names if name.endswith(".checkpoint.parquet")]
     assert found == [2, 5]
-    table, read = (await judge(root, "t"))[0], await TableLog(root.store, FOLDER_OF_T, root.sources).read()
+    table, read = (await judge(root, "t"))[0], await DeltaLog(root.store, FOLDER_OF_T, root.sources).read()
     assert (read.version, read.commits, read.files.keys(), read.txns) == (6, 1, table.files.keys(), table.txns)
 
 
 @virtual
 async def test_old_versions_go_and_held_ones_can_be_read() -> None:
     root = await a_root()
-    log = TableLog(root.store, FOLDER_OF_T, root.sources)
+    log = DeltaLog(root.store, FOLDER_OF_T, root.sources)
     for number in range(2, 12):
         await make_round(root, number)
         await registrar(root).catch_up()
@@ -243,7 +244,7 @@ def test_a_table_stays_whole_while_its_log_is_cleaned(seed: int, monkeypatch: py
         for number in range(2, 16):
             await make_round(root, number)
             await asyncio.sleep(4)
-            read = await TableLog(root.store, FOLDER_OF_T, root.sources).read()
+            read = await DeltaLog(root.store, FOLDER_OF_T, root.sources).read()
             assert all(read.txns[name].version >= end for name, end in ends.items()), "the table never goes back"
             ends = {name: txn.version for name, txn in read.txns.items()}
         done.set()
@@ -251,7 +252,7 @@ def test_a_table_stays_whole_while_its_log_is_cleaned(seed: int, monkeypatch: py
         for store in stores:
             await store.settled()
         await registrar(root).catch_up()
-        table = await TableLog(root.store, FOLDER_OF_T, root.sources).read()
+        table = await DeltaLog(root.store, FOLDER_OF_T, root.sources).read()
         await check_complete(root, "t", table)
         stored = [info.key async for info in root.store.list(FOLDER_OF_T + FOLDER) if info.key.endswith(".json")]
         assert len(stored) <= table.version - 3, "the log was cleaned"
@@ -262,7 +263,7 @@ def test_a_table_stays_whole_while_its_log_is_cleaned(seed: int, monkeypatch: py
 @virtual
 async def test_a_number_that_is_free_again_is_not_won() -> None:
     root = await a_root()
-    log = TableLog(root.store, FOLDER_OF_T, seeded_sources(3))
+    log = DeltaLog(root.store, FOLDER_OF_T, seeded_sources(3))
     await registrar(root).catch_up()
     asleep = await log.read()
     for number in (2, 3):
@@ -282,7 +283,7 @@ async def test_a_number_that_is_free_again_is_not_won() -> None:
 @virtual
 async def test_a_new_log_is_not_begun_below_a_checkpoint() -> None:
     root = await a_root()
-    log = TableLog(root.store, FOLDER_OF_T, seeded_sources(3))
+    log = DeltaLog(root.store, FOLDER_OF_T, seeded_sources(3))
     asleep = await log.read()
     await registrar(root).catch_up()
     await make_round(root, 2)
@@ -387,7 +388,7 @@ async def test_deltalake_reads_what_was_registered(tmp_path: Path) -> None:
         for number in range(2, 4):
             await make_round(root, number)
             await registrar(root).catch_up()
-        log = TableLog(store, FOLDER_OF_T, Sources())
+        log = DeltaLog(store, FOLDER_OF_T, Sources())
         await log.put_checkpoint(await log.read(), 0)
     found = DeltaTable(tmp_path / "root" / FOLDER_OF_T).to_pyarrow_table(columns=["partition", "offset", "value"])
     by_table: dict[tuple[str, int], dict[int, bytes]] = {}

@@ -4,11 +4,11 @@ Z3). Any number of processes may do so at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from enum import Enum
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from ledgermq.runtime.reread import Rereads
+from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
 from ledgermq_ledger.delta.actions import CommitInfo, decode_commit, encode_commit
 from ledgermq_ledger.delta.checkpoint import decode_log_checkpoint, encode_hint, encode_log_checkpoint
@@ -23,9 +23,11 @@ from ledgermq_ledger.delta.names import (
     removable,
 )
 from ledgermq_ledger.delta.table import Table
-from ledgermq_ledger.delta.versions import Draft
+from ledgermq_ledger.delta.versions import Draft, Listed, Topic, typed_files, with_columns
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
+from ledgermq_ledger.parquet.files.stored_file import read_footer
+from ledgermq_ledger.tables.formats.contract import FOOTERS_AT_ONCE, Committed
 
 LOOKS_MAX = 100
 ENGINE = "LedgerMQ"
@@ -33,17 +35,7 @@ ENGINE = "LedgerMQ"
 T = TypeVar("T")
 
 
-class Committed(Enum):
-    """WON: the version is the table's. LOST: another one has its number, or had it. UNKNOWN: it may be the
-    table's, now or later. After each of them the table is read again; nothing is undone.
-    """
-
-    WON = 1
-    LOST = 2
-    UNKNOWN = 3
-
-
-class TableLog:
+class DeltaLog:
     """`folder`: the topic's, which ends with "/"."""
 
     def __init__(self, store: ObjectStore, folder: str, sources: Sources) -> None:
@@ -137,6 +129,29 @@ class TableLog:
     async def _apply(self, table: Table, version: int) -> None:
         key = self._folder + commit_name(version)
         table.apply(version, decode_commit(await self._store.get(key), key), key)
+
+    async def fit(self, table: Table, of: Topic, draft: Draft, lists: Mapping[int, Listed]) -> Draft:
+        """Name the columns of typed values, which footers say, in the version that adds their files (design Z5)."""
+        typed = typed_files(draft, of, lists)
+        if not typed:
+            return draft
+        footers = await all_of((read_footer(self._store, key) for key in typed), FOOTERS_AT_ONCE)
+        schemas = dict.fromkeys(footer.schema.to_arrow_schema().remove_metadata() for footer in footers)
+        return with_columns(draft, table, list(schemas))
+
+    def pause_ms(self, table: Table, now_ms: int, keep_ms: int) -> int:
+        return 0
+
+    async def tidy(self, table: Table, now_ms: int, keep_ms: int, every: int) -> None:
+        if table.commits >= every:
+            await self.put_checkpoint(table, now_ms - keep_ms)
+            await self.clean(keep_ms)
+
+    async def date(self) -> None:
+        """The store dates every version."""
+
+    async def place(self) -> str:
+        return self._folder.removesuffix(FOLDER)
 
     async def commit(self, base: Table, draft: Draft, now_ms: int) -> Committed:
         """Put the version after `base`, from which it was computed. `now_ms`: the store's clock.
