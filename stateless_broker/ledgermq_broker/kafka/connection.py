@@ -211,7 +211,9 @@ class Connection:
                 await self._answered(writer)
                 if request.head.api_key != API_VERSIONS.key:
                     raise CorruptFrame(f"API {request.head.api_key} in version {request.head.version} is not served")
-                await self._write(API_VERSIONS, 0, request, api_versions(Code.UNSUPPORTED_VERSION))
+                await self._write(
+                    API_VERSIONS, 0, request, api_versions(Code.UNSUPPORTED_VERSION, offers=self._parts.brokers.offers)
+                )
             elif served_.api is PRODUCE:
                 await self._begin(request, served_)
             else:
