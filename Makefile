@@ -73,9 +73,9 @@ test-slow: $(STAMP) ## The slow tests that need no server: programs killed, powe
 	$(PYTHON) -m infra.second_look -m "slow and not spark and not real and not compose and not console and not languages and not librdkafka" --part $(PART) -n $(WORKERS) --dist worksteal tests
 	@java_home=$$($(PYTHON) infra/java.py) && JAVA_HOME=$$java_home $(PYTHON) -m infra.second_look -m "spark and slow and not real" --part $(PART) tests
 
-test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included, on a real MinIO, HDFS, PostgreSQL and MariaDB, and Azurite
+test-real: $(STAMP) ## Contract and end-to-end tests, Spark over s3a:// included, on a real MinIO, HDFS, PostgreSQL and MariaDB, Azurite and fake-gcs-server
 	@java_home=$$($(PYTHON) infra/java.py) && minio=$$($(PYTHON) infra/minio.py) && postgres=$$($(PYTHON) infra/postgres.py) && \
-	  mariadb=$$($(PYTHON) infra/mariadb.py) && $(PYTHON) -m infra.azurite >/dev/null && \
+	  mariadb=$$($(PYTHON) infra/mariadb.py) && $(PYTHON) -m infra.azurite >/dev/null && $(PYTHON) -m infra.fake_gcs >/dev/null && \
 	  JAVA_HOME=$$java_home LEDGERMQ_MINIO=$$minio LEDGERMQ_POSTGRES=$$postgres LEDGERMQ_MARIADB=$$mariadb $(PYTHON) -m infra.second_look -m "real and not nightly" tests
 
 test-kafka: $(STAMP) ## Real clients of the Kafka protocol: Python, Java's tools, Streams, Connect, Spark, Go, Node

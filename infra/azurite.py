@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from infra.emulator import answers, served
 from infra.ports import free_port
 
 VERSION = "3.37.0"
 FOLDER = Path(__file__).resolve().parent.parent / ".cache" / "azurite"
 INSTALL_SECONDS_MAX = 600
-START_SECONDS_MAX = 60
 ACCOUNT = "ledgermqtest"
 KEY = "bGVkZ2VybXEtdGVzdC1rZXktb2YtYW4tZW11bGF0b3I="
 """Drawn for tests; Azurite takes any, in Base64."""
@@ -55,17 +51,6 @@ class Azurite:
         return answers(self.endpoint)
 
 
-def answers(url: str) -> bool:
-    """Return whether a server answers at all, with whatever status."""
-    try:
-        with urllib.request.urlopen(url, timeout=1):
-            return True
-    except urllib.error.HTTPError:
-        return True
-    except (urllib.error.URLError, OSError):
-        return False
-
-
 def install() -> Path:
     """Return Azurite's main script, installed if it is not there. Exits with one clear sentence if it cannot be had."""
     main = FOLDER / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
@@ -90,24 +75,6 @@ def running() -> Iterator[Azurite]:
         served("Azurite", server.command(Path(folder)), server.environment(), server.endpoint, Path(folder)),
     ):
         yield server
-
-
-@contextmanager
-def served(name: str, command: list[str], environment: dict[str, str], url: str, folder: Path) -> Iterator[None]:
-    """Run an emulator's process until the block ends. `url` answers once it is ready."""
-    log = folder / "emulator.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, env=os.environ | environment, stdout=output, stderr=subprocess.STDOUT)
-    try:
-        until = time.monotonic() + START_SECONDS_MAX
-        while not answers(url):
-            if process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"{name} did not start:\n{log.read_text(errors='replace')}")
-            time.sleep(0.1)
-        yield
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,19 @@ def azure_root(azurite: Cloud, monkeypatch: pytest.MonkeyPatch) -> str:
     return _cloud_root(azurite, monkeypatch)
 
 
+@pytest.fixture(scope="session")
+def fake_gcs() -> Iterator[Cloud]:
+    """An emulator of Google's store; tests that use it are marked `real`."""
+    with clouds.gcs() as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def gcs_root(fake_gcs: Cloud, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A fresh gs:// root URL; the environment opens it, in child processes too."""
+    return _cloud_root(fake_gcs, monkeypatch)
+
+
 def _cloud_root(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> str:
     for name in ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_KEY"):
         monkeypatch.delenv(name, raising=False)

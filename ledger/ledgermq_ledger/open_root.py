@@ -31,7 +31,8 @@ def root_url(root: str) -> str:
     """
     if not root.strip():
         raise InvalidConfig(
-            "the root is empty: give a folder (. for the current one) or a URL such as s3://bucket/prefix or az://container/prefix"
+            "the root is empty: give a folder (. for the current one) or a URL such as s3://bucket/prefix,"
+            " az://container/prefix or gs://bucket/prefix"
         )
     return root if "://" in root else Path(root).absolute().as_uri()
 

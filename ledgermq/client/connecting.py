@@ -31,7 +31,7 @@ def connect(target: str, *, sources: Sources | None = None, **settings: Unpack[C
     `client = ledgermq.connect("localhost:9650")` and at the end `await client.close()`.
 
     `target`: "host:port[,host:port]" of any brokers of a cluster, or a root URL (file:///…, s3://…,
-    az://…, hdfs://…, memory://) for a broker inside this process, which needs the extra "broker". Settings:
+    az://…, gs://…, hdfs://…, memory://) for a broker inside this process, which needs the extra "broker". Settings:
     the fields of `ClientSettings`. No request is sent before the first call. With a root URL `async with`
     and `await` start the broker, otherwise the first call does. Raises InvalidConfig; the start of a
     broker may fail, too.

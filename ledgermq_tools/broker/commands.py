@@ -58,7 +58,7 @@ Root = Annotated[
     typer.Argument(
         envvar="LEDGERMQ_ROOT",
         metavar="ROOT",
-        help="Root of the cluster: file:///folder, s3://bucket/prefix, az://container/prefix, hdfs://…, or a folder.",
+        help="Root of the cluster: file:///folder, s3://bucket/prefix, az://…, gs://…, hdfs://…, or a folder.",
     ),
 ]
 Folder = Annotated[

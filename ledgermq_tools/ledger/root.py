@@ -11,7 +11,7 @@ from ledgermq_ledger.cluster import BUNDLES_MAX
 Root = Annotated[
     str,
     typer.Argument(
-        metavar="ROOT", help="Root URL of the cluster (file:///…, s3://…, az://…, hdfs://…), or a local folder."
+        metavar="ROOT", help="Root URL of the cluster (file:///…, s3://…, az://…, gs://…, hdfs://…), or a local folder."
     ),
 ]
 Bundle = Annotated[

@@ -51,9 +51,10 @@ BACKENDS = [
     *(pytest.param(f"{client}-s3-minio", marks=pytest.mark.real) for client in CLIENTS),
     pytest.param("resilient-s3-minio", marks=pytest.mark.real),
     pytest.param("azure", marks=pytest.mark.real),
+    pytest.param("gcs", marks=pytest.mark.real),
     pytest.param("hdfs", marks=pytest.mark.real),
 ]
-CLOSED_BY_AGE = ("moto", "minio", "azure")
+CLOSED_BY_AGE = ("moto", "minio", "azure", "gcs")
 """Ends of the names of stores whose fences close by time."""
 
 
@@ -75,8 +76,8 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path, sources: Sourc
             return await open_s3(request.getfixturevalue("moto_root"), library(name))
         if name.endswith("s3-minio"):
             return await open_s3(request.getfixturevalue("minio_root"), library(name))
-        if name == "azure":
-            return await open_cloud(request.getfixturevalue("azure_root"))
+        if name in ("azure", "gcs"):
+            return await open_cloud(request.getfixturevalue(f"{name}_root"))
         if name.endswith("hdfs"):
             return open_hdfs(request.getfixturevalue("hdfs_root"), Sources())
         return memory
@@ -362,7 +363,7 @@ async def test_the_probe_accepts_it_and_leaves_nothing(store: ObjectStore, sourc
 
 
 async def test_the_url_opens_the_same_kind_of_store(store: ObjectStore, backend: Backend) -> None:
-    assert store.url.startswith(("memory://", "file:///", "s3://", "az://", "hdfs://"))
+    assert store.url.startswith(("memory://", "file:///", "s3://", "az://", "gs://", "hdfs://"))
     assert "secret" not in store.url
     assert store.url == (await backend.open()).url
     assert store.fences_close_at_once != backend.name.endswith(CLOSED_BY_AGE)

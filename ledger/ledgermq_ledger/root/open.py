@@ -3,7 +3,7 @@
 file:///folder        a local folder, or one on a file system that several machines share
 memory://name         in this process only; the same name is the same store
 s3://bucket/prefix    see `ledgermq_ledger.object_store.s3.store`
-az://container/prefix see `ledgermq_ledger.object_store.clouds.store`
+az://container/prefix, gs://bucket/prefix see `ledgermq_ledger.object_store.clouds.store`
 hdfs://host:port/dir  or hdfs://nameservice/dir, see `ledgermq_ledger.object_store.hdfs.store`
 """
 
@@ -25,6 +25,7 @@ from ledgermq_ledger.root.copies import CopyingStore
 _SPELLED = {
     "s3a": "s3://",
     "s3n": "s3://",
+    "gcs": "gs://",
     **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "az://container/prefix?account=name"),
 }
 """How a root is written, by other schemes of the same stores."""
@@ -64,12 +65,14 @@ async def _open_backend(url: str, sources: Sources) -> ObjectStore:
         return _open_hdfs(url, sources)
     if parts.scheme == "az":
         return await _open_azure(url)
+    if parts.scheme == "gs":
+        return await _open_gcs(url)
     if parts.scheme in _SPELLED:
         raise InvalidConfig(
             f"root URL {url!r}: write it with {_SPELLED[parts.scheme]}; {parts.scheme}:// is for Spark's own readers"
         )
     raise InvalidConfig(
-        f"root URL {url!r}: use file:///folder, s3://bucket/prefix, az://container/prefix,"
+        f"root URL {url!r}: use file:///folder, s3://bucket/prefix, az://container/prefix, gs://bucket/prefix,"
         " hdfs://host:port/folder or memory://name"
     )
 
@@ -91,6 +94,16 @@ async def _open_azure(url: str) -> ObjectStore:
     except ImportError as error:
         advice = what_to_do(error, 'pip install "ledgermq[azure]"')
         raise InvalidConfig(f"root URL {url!r}: Azure needs more packages: {advice}") from error
+
+
+async def _open_gcs(url: str) -> ObjectStore:
+    try:
+        from ledgermq_ledger.object_store.clouds.store import open_gcs
+
+        return await open_gcs(url)
+    except ImportError as error:
+        advice = what_to_do(error, 'pip install "ledgermq[gcs]"')
+        raise InvalidConfig(f"root URL {url!r}: Google Cloud Storage needs more packages: {advice}") from error
 
 
 def _open_hdfs(url: str, sources: Sources) -> ObjectStore:

@@ -15,10 +15,13 @@ from collections.abc import Callable, Sequence
 from urllib.parse import unquote, urlsplit
 
 from ledgermq.errors import InvalidConfig
-from ledgermq_ledger.object_store.clouds.location import parse_cloud_url
+from ledgermq_ledger.object_store.clouds.location import CLOUDS, parse_cloud_url
 from ledgermq_ledger.object_store.s3.location import parse_s3_url
 
-_NEEDED = "use the URL of a store, such as s3://bucket/prefix, az://container/prefix, hdfs://host:port/folder or file:///folder"
+_NEEDED = (
+    "use the URL of a store, such as s3://bucket/prefix, az://container/prefix, gs://bucket/prefix,"
+    " hdfs://host:port/folder or file:///folder"
+)
 _LOCAL = ("file", "memory")
 
 
@@ -26,12 +29,12 @@ def _s3_place(url: str) -> object:
     return parse_s3_url(url).endpoint
 
 
-def _azure_place(url: str) -> object:
+def _cloud_place(url: str) -> object:
     location = parse_cloud_url(url)
     return location.account, location.endpoint
 
 
-_PLACES: dict[str, Callable[[str], object]] = {"s3": _s3_place, "az": _azure_place}
+_PLACES: dict[str, Callable[[str], object]] = {"s3": _s3_place, "az": _cloud_place, "gs": _cloud_place}
 """Where credentials are sent to, by the scheme of a URL."""
 
 
@@ -43,17 +46,17 @@ def check_archive_url(text: str) -> str:
         parts = urlsplit(text)
         if parts.scheme == "s3":
             parse_s3_url(text)
-        if parts.scheme == "az":
+        if parts.scheme in CLOUDS:
             parse_cloud_url(text)
     except InvalidConfig as error:
         raise ValueError(error.message) from error
     if (
-        parts.scheme not in ("s3", "az", "hdfs", *_LOCAL)
+        parts.scheme not in (*_PLACES, "hdfs", *_LOCAL)
         or "@" in parts.netloc
         or (parts.scheme == "file" and parts.path in ("", "/"))
     ):
         raise ValueError(_NEEDED)
-    if parts.scheme not in ("s3", "az") and (parts.query or parts.fragment):
+    if parts.scheme not in _PLACES and (parts.query or parts.fragment):
         raise ValueError(f"{_NEEDED}, without '?' and '#'")
     if {".", ".."} & set(unquote(parts.path).split("/")):
         raise ValueError(f"{_NEEDED}, without the parts '.' and '..'")

@@ -26,7 +26,7 @@ Target = Annotated[
         "-t",
         envvar="LEDGERMQ_TARGET",
         metavar="HOST:PORT,…|ROOT",
-        help="Brokers, or a root (a folder, file:///…, s3://…, az://…, hdfs://…, memory://) for a broker inside"
+        help="Brokers, or a root (a folder, file:///…, s3://…, az://…, gs://…, hdfs://…, memory://) for a broker inside"
         " this process.",
     ),
 ]

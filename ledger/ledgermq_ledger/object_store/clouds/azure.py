@@ -20,20 +20,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, urlsplit
 
-import certifi
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 from azure.identity import DefaultAzureCredential
 from azure.storage.blob import BlobSasPermissions, BlobServiceClient, generate_blob_sas
 from obstore.store import AzureStore
-from requests.utils import get_environ_proxies
 
 from ledgermq.errors import InvalidConfig, Unauthorized
+from ledgermq_ledger.object_store.clouds.connections import connections_to, sender_to
 from ledgermq_ledger.object_store.clouds.location import CloudLocation
 from ledgermq_ledger.object_store.clouds.signing import CloudSigning, Page
 from ledgermq_ledger.object_store.s3 import wire as s3_wire
-from ledgermq_ledger.object_store.s3.obstore_wire import Connections, ObstoreWire
+from ledgermq_ledger.object_store.s3.obstore_wire import ObstoreWire
 from ledgermq_ledger.object_store.s3.sending import Sender
-from ledgermq_ledger.object_store.s3.wire import CONNECT_S_MAX, READERS_MAX, WRITERS_MAX, S3Refused, S3Silent, refused
+from ledgermq_ledger.object_store.s3.wire import CONNECT_S_MAX, S3Refused, S3Silent, refused
 
 if TYPE_CHECKING:  # obstore has it for type checkers alone
     from obstore.store import ClientConfig
@@ -175,16 +174,6 @@ class AzureWire(ObstoreWire):
             return b""
         start = max(0, size - length)
         return bytes(await self.get_range(name, start, size - start))
-
-
-def connections_to(endpoint: str) -> Connections:
-    """Return the proxy and the certificates that azure-storage-blob uses too (requests)."""
-    ca_bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or None
-    return Connections(endpoint, get_environ_proxies(endpoint).get(urlsplit(endpoint).scheme), ca_bundle)
-
-
-def sender_to(via: Connections) -> Sender:
-    return Sender(via.proxy, via.ca_bundle or certifi.where(), READERS_MAX + WRITERS_MAX)
 
 
 def azure_wires(location: CloudLocation) -> tuple[CloudSigning, AzureWire]:

@@ -1,4 +1,4 @@
-"""`CloudSigning`: what obstore does not do for Azure: sign URLs, list from a key in pages, read
+"""`CloudSigning`: what obstore does not do for Azure and Google: sign URLs, list from a key in pages, read
 the store's clock. The vendor's library signs, lists and deletes, in threads, with its own retries off.
 
 A `Vendor` makes the blocking requests, each sent exactly once. Knows no keys of ours.

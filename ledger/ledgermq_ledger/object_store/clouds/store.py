@@ -1,8 +1,8 @@
-"""Open the store of a container in Azure Blob Storage.
+"""Open the store of a container in Azure Blob Storage, or of a bucket in Google Cloud Storage.
 
-It is `S3Store` over other wires: obstore sends single objects, Microsoft's own library lists, deletes and
-signs. A put creates by `If-None-Match: *`. Fences close by age, as on S3: Azure refuses a signed URL that has
-expired.
+It is `S3Store` over other wires: obstore sends single objects, the vendor's own library lists, deletes and
+signs. A put creates by `If-None-Match: *` on Azure, by `x-goog-if-generation-match: 0` on Google. Fences close by
+age, as on S3: both refuse a signed URL that has expired.
 """
 
 from __future__ import annotations
@@ -19,3 +19,11 @@ async def open_azure(url: str) -> S3Store:
 
     location: CloudLocation = parse_cloud_url(url)
     return S3Store(location, *await asyncio.to_thread(azure_wires, location))
+
+
+async def open_gcs(url: str) -> S3Store:
+    """Open a gs:// URL; at most it asks for credentials yet. Raises as `open_azure`."""
+    from ledgermq_ledger.object_store.clouds.gcs import gcs_wires  # late: its packages are an extra
+
+    location: CloudLocation = parse_cloud_url(url)
+    return S3Store(location, *await asyncio.to_thread(gcs_wires, location))

@@ -11,7 +11,7 @@ and handed to other processes, so it holds no secrets.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
@@ -66,9 +66,14 @@ class S3Location:
             "sse": self.sse,
             "kms_key": self.kms_key,
         }
-        query = urlencode({name: value for name, value in given.items() if value is not None}, safe=":/")
-        path = f"/{self.prefix}" if self.prefix else ""
-        return f"s3://{self.bucket}{path}" + (f"?{query}" if query else "")
+        return url_of("s3", self.bucket, self.prefix, given)
+
+
+def url_of(scheme: str, bucket: str, prefix: str, given: Mapping[str, str | None]) -> str:
+    """Return a root's URL. `given`: its parameters; those that are None are left out."""
+    query = urlencode({name: value for name, value in given.items() if value is not None}, safe=":/")
+    path = f"/{prefix}" if prefix else ""
+    return f"{scheme}://{bucket}{path}" + (f"?{query}" if query else "")
 
 
 def parse_s3_url(url: str) -> S3Location:

@@ -156,6 +156,7 @@ def put_s_max(size_bytes: int) -> float:
 
 _THROTTLED = frozenset(
     {"SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "ThrottlingException", "RequestLimitExceeded"}
+    | {"rateLimitExceeded", "userRateLimitExceeded"}  # Google may say so with 403
 )
 _TIMED_OUT = frozenset({"RequestTimeout", "IncompleteBody", "OperationAborted", "ConditionalRequestConflict"})
 _CREDENTIALS = frozenset(
@@ -178,7 +179,12 @@ _FULL = frozenset({"XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuota
 _NO_OBJECT = frozenset({"", "NoSuchKey", "BlobNotFound"})
 _EXISTS = frozenset({"BlobAlreadyExists"})
 """Azure's answer to `If-None-Match: *`, with status 409."""
-_HELD = frozenset({"BlobImmutableDueToPolicy", "BlobImmutableDueToLegalHold", "ContainerDisabled"})
+_HELD = frozenset(
+    {
+        *("BlobImmutableDueToPolicy", "BlobImmutableDueToLegalHold", "ContainerDisabled"),
+        *("RetentionPolicyNotMet", "retentionPolicyNotMet", "ObjectUnderActiveHold", "objectUnderActiveHold"),
+    }
+)
 _FOREIGN = "(not in S3's language)"
 _SECONDS = re.compile(r"[0-9]{1,9}\Z")
 _CODE = re.compile(rb"<Code>([^<]{1,100})</Code>")
@@ -277,10 +283,10 @@ def error_of(key: str, answer: S3Refused) -> LedgerMQError:
             f"{_clock_is(answer.ahead_ms)}: set this machine's clock, best by NTP, and restart; {said}",
             object_key=key,
         )
-    if status in (401, 403) or code in _CREDENTIALS:
-        return Unauthorized(f"wrong or insufficient credentials: {said}", object_key=key)
     if code in _HELD:
         return StoreUnusable(said, object_key=key)
+    if status in (401, 403) or code in _CREDENTIALS:
+        return Unauthorized(f"wrong or insufficient credentials: {said}", object_key=key)
     if code in _TIMED_OUT or status in (307, 408, 409) or (status >= 500 and status != 501):
         return StoreUncertain(said, object_key=key)
     return StoreUnusable(said, object_key=key)

@@ -1,4 +1,4 @@
-"""A cluster on Azurite: what a user checks, produced, read, compacted and checked again."""
+"""A cluster on each cloud's emulator: what a user checks, produced, read, compacted and checked again."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ async def ledgermq_command(*words: str) -> str:
     return done.stdout
 
 
-async def test_a_cluster_lives_on_azurite(azure_root: str) -> None:
-    assert "not fit" not in await ledgermq_command("store", "check", azure_root)
-    async with ledgermq.connect(azure_root) as client:
+@pytest.mark.parametrize("cloud", ["azure", "gcs"])
+async def test_a_cluster_lives_on_an_emulator(request: pytest.FixtureRequest, cloud: str) -> None:
+    root: str = request.getfixturevalue(f"{cloud}_root")
+    assert "not fit" not in await ledgermq_command("store", "check", root)
+    async with ledgermq.connect(root) as client:
         await client.create_topic("orders", partitions=2)
         async with client.producer() as producer:
             for i in range(RECORDS):
                 producer.send("orders", b"v%d" % i, key=b"k%d" % i)
             await producer.flush()
-    assert "records left        0" in await ledgermq_command("compact", azure_root)
-    assert "clean" in await ledgermq_command("fsck", azure_root)
+    assert "records left        0" in await ledgermq_command("compact", root)
+    assert "clean" in await ledgermq_command("fsck", root)
     async with (
-        ledgermq.connect(azure_root) as client,
+        ledgermq.connect(root) as client,
         client.consumer("orders", start="earliest", until_end=True) as consumer,
     ):
         read = [message.value async for message in consumer]
