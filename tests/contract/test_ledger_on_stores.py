@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from infra.minio import Minio
 from ledgermq.errors import NotOwner, RetriableError
 from ledgermq.sources import Sources
 from ledgermq_ledger.keys import PartitionId
@@ -30,14 +30,15 @@ BATCHES_A_TERM = 12
 Open = Callable[[Sources], Awaitable[ObjectStore]]
 
 
-@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.real)])
+@pytest.fixture(params=["file", *(pytest.param(name, marks=pytest.mark.real) for name in ("minio", "azure", "gcs"))])
 async def open_one(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
     async with AsyncExitStack() as stack:
         url = tmp_path.as_uri()
-        if request.param == "s3":
-            minio: Minio = request.getfixturevalue("minio")
-            proxy = await stack.enter_async_context(cutting_proxy(minio.endpoint, seed=7, pieces_max=40))
-            url = request.getfixturevalue("minio_root").replace(minio.endpoint, proxy.endpoint)
+        if request.param != "file":
+            url = request.getfixturevalue(f"{request.param}_root")
+            endpoint = parse_qs(urlsplit(url).query)["endpoint"][0]
+            proxy = await stack.enter_async_context(cutting_proxy(endpoint, seed=7, pieces_max=40))
+            url = url.replace(endpoint, proxy.endpoint)
 
         async def open_one(sources: Sources) -> ObjectStore:
             return await stack.enter_async_context(await open_store(url, sources=sources))
