@@ -4,6 +4,7 @@ Microsoft's page "Azure Blob Storage error codes" and "Common REST API error cod
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -180,3 +181,12 @@ async def test_a_connection_string_names_account_key_and_endpoint(monkeypatch: p
 @pytest.mark.parametrize("url", ["az://container", "az://container/a/b?account=acc&endpoint=http://127.0.0.1:1"])
 def test_a_url_is_written_as_it_was_read(url: str) -> None:
     assert parse_cloud_url(url).url == url
+
+
+async def test_requests_are_not_logged(
+    store: ObjectStore, server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.answer = Answer(202)
+    caplog.set_level(logging.INFO)
+    await store.delete(["a/b"])
+    assert not [record for record in caplog.records if record.name.startswith("azure")]

@@ -11,6 +11,7 @@ which costs a request. Azure does not sign headers: that such a put only creates
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, urlsplit
 
+import requests
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+from azure.core.pipeline.transport import RequestsTransport
 from azure.identity import DefaultAzureCredential
 from azure.storage.blob import BlobSasPermissions, BlobServiceClient, generate_blob_sas
 from obstore.store import AzureStore
@@ -32,10 +35,12 @@ from ledgermq_ledger.object_store.clouds.signing import CloudSigning, Page
 from ledgermq_ledger.object_store.s3 import wire as s3_wire
 from ledgermq_ledger.object_store.s3.obstore_wire import ObstoreWire
 from ledgermq_ledger.object_store.s3.sending import Sender
-from ledgermq_ledger.object_store.s3.wire import CONNECT_S_MAX, S3Refused, S3Silent, refused
+from ledgermq_ledger.object_store.s3.wire import CONNECT_S_MAX, READERS_MAX, WRITERS_MAX, S3Refused, S3Silent, refused
 
 if TYPE_CHECKING:  # obstore has it for type checkers alone
     from obstore.store import ClientConfig
+
+logging.getLogger("azure").setLevel(logging.WARNING)  # by default it logs each request
 
 SCOPE = "https://storage.azure.com/.default"
 NO_CREDENTIALS = (
@@ -87,6 +92,14 @@ class AzureAccount:
         return {"token": token.token, "expires_at": datetime.fromtimestamp(token.expires_on, UTC)}
 
 
+def _session() -> requests.Session:
+    """Return connections for all threads at once; by default ten are kept."""
+    session = requests.Session()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=READERS_MAX + WRITERS_MAX))
+    return session
+
+
 def _connection_string() -> dict[str, str]:
     text = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
     return dict(part.split("=", 1) for part in text.split(";") if "=" in part)
@@ -101,8 +114,9 @@ class AzureVendor:
             account.endpoint,
             credential=account.credential,
             retry_total=0,
-            connection_timeout=CONNECT_S_MAX,
-            read_timeout=s3_wire.SILENCE_S_MAX,
+            transport=RequestsTransport(
+                session=_session(), connection_timeout=CONNECT_S_MAX, read_timeout=s3_wire.SILENCE_S_MAX
+            ),
         )
         self._container = self._service.get_container_client(location.bucket)
         self._lock = threading.Lock()
