@@ -160,6 +160,14 @@ BROKERS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel("Background work that failed", ((rate("upkeep_failures_total", "work"), "{{work}}"),), "cps"),
         Panel("Checkpoints", ((rate("checkpoints_total"), "{{instance}}"),), "cps"),
+        Panel(
+            "Automatic cuts",
+            (
+                (f"max({metric('automatic_cut_age_seconds')})", "age of the newest, s"),
+                (f"max({metric('automatic_cuts')})", "there are"),
+                (f"sum(increase({metric('automatic_cuts_failed_total')}[$__rate_interval]))", "failed"),
+            ),
+        ),
     ),
 }
 

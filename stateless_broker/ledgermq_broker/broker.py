@@ -118,6 +118,7 @@ class Broker(Composition):
                 group.create_task(self.ownership.pulse.run(), name="pulse")
                 group.create_task(self.metadata.run(), name="metadata")
                 group.create_task(self.controller.run(), name="controller")
+                group.create_task(self.cuts.run(), name="automatic cuts")
                 group.create_task(self.rules.run(), name="access rules")
                 group.create_task(self.backlogs.run(), name="backlog quotas")
                 group.create_task(self.context.write_gate.run(self.settings.reserve_bytes), name="write gate")

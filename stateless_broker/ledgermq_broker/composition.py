@@ -30,6 +30,7 @@ from ledgermq_broker.cluster.membership import Membership
 from ledgermq_broker.cluster.owners import OwnershipTimes
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.cluster.peers import Peers
+from ledgermq_broker.cuts.automatic import AutomaticCuts
 from ledgermq_broker.cuts.holding import Holding
 from ledgermq_broker.cuts.path import CutPath
 from ledgermq_broker.cuts.taking import Taking
@@ -251,6 +252,8 @@ class Composition:
     def _new_cut_path(self, at_controller: AtController, run_blocking: RunBlocking) -> CutPath:
         compaction = self.context.compaction
         taking = Taking(compaction, self.controller, self.metadata, self._calls)
+        self.cuts = AutomaticCuts(taking, self.context, self.ownership, lambda: self.settings)
+        self.alarms.add(self.cuts.alarms)
         holding = Holding(self.ownership, self.context, self.transactions.is_quiet)
         return CutPath(compaction, self.metadata, self.controller, at_controller, taking, holding, run_blocking)
 
@@ -297,9 +300,7 @@ class Composition:
         return parts
 
     def _tables_used_by(self, principal: int) -> dict[str, int]:
-        """Return what a principal (a hash of its name) has of the tables that all share, in all bundles of this
-        broker.
-        """
+        """Return what a principal (a hash of its name) has in this broker of the tables that all share."""
         found: Counter[str] = Counter()
         for table in (*self.ownership.terms.opened.values(), *self.opened):
             found.update(table.used_by(principal))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from ledgermq.client.client import Client
-from ledgermq.errors import LedgerMQError
+from ledgermq.errors import LedgerMQError, UnknownCut
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import read_cluster
@@ -25,6 +26,7 @@ from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
 from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 from tests.judges.violation import Violation
+from tests.simulation.automatic_cuts_watch import AutomaticWatch, cuts_by_themselves, schedule_of
 from tests.simulation.cluster_clients import Reader, Sender
 from tests.simulation.cluster_end import HEALING_S
 from tests.simulation.cluster_run import ClusterRun
@@ -51,6 +53,9 @@ class CutsRun(ClusterRun):
             topic_settings=settings | {LASTING: settings["main"], EXPIRING: settings["brief"]},
             constants=replace(self.cluster.constants, limits=(own.limits,), carry_slots=own.carry_slots),
         )
+        if cuts_by_themselves(seed):
+            self.cluster = replace(self.cluster, settings=self.cluster.settings.model_copy(update=schedule_of(seed)))
+        self._automatic = AutomaticWatch(self.world, self.cluster.settings.cut_schedule())
         if roams(seed):
             self.cluster = with_moves(self.cluster)
             self._roaming = Roaming(self.world, self.brokers, self.bundles, LASTING)
@@ -72,6 +77,7 @@ class CutsRun(ClusterRun):
         }
 
     async def _compact_all(self) -> None:
+        await self._end_automatic()
         client = self._plain_client("cuts at the end")
         listed = {cut.name: cut.state for cut in await self._insist(client.cuts.list)}
         for name in self._book.cuts.keys() - {name for name, state in listed.items() if state == "taken"}:
@@ -92,6 +98,27 @@ class CutsRun(ClusterRun):
         await client.close()
         await self._more_rounds()
         await self._find_what_is_left()
+
+    async def _end_automatic(self) -> None:
+        """Judge the automatic cuts after some health and a takeover, and let no further one be taken."""
+        if cuts_by_themselves(self.world.seed):
+            await self._automatic.expect_more()
+            await self._replace_controller()
+            await self._automatic.expect_more()
+        for each in self.brokers.values():
+            if each.broker is not None:
+                each.broker.apply(each.broker.settings.model_copy(update={"cut_every_ms": 0}))
+        self._automatic.judge()
+
+    async def _replace_controller(self) -> None:
+        """The controller stops, right after it has taken an automatic cut, and starts again."""
+        for name, each in self.brokers.items():
+            if each.broker is not None and keys.METADATA_BUNDLE in each.broker.ownership.opened:
+                await asyncio.wait({each.process.spawn(each.broker.stop())}, timeout=20.0)
+                each.process.kill()
+                await asyncio.sleep(1.0)
+                self._start(name)
+                return
 
     def _report(self, kind: str, text: str) -> None:
         self.world.violations.append(Violation(kind, text))
@@ -137,7 +164,7 @@ class CutsRun(ClusterRun):
         """Drop cuts, and wait until all of them are gone."""
         for cut in await self._insist(client.cuts.list):
             if cut.name in names and cut.state == "taken":
-                await self._insist(lambda name=cut.name: client.cuts.drop(name))  # type: ignore[misc]
+                await self._insist(lambda name=cut.name: drop_if_there(client, name))  # type: ignore[misc]
         end_s = asyncio.get_running_loop().time() + HEALING_S
         while left := [cut for cut in await self._insist(client.cuts.list) if cut.name in names]:
             if asyncio.get_running_loop().time() > end_s:
@@ -152,3 +179,9 @@ class CutsRun(ClusterRun):
             left += [f"pin of {pin.cut} in {bundle}" for pin in (await newest_checkpoint(store, bundle)).pins]
         if left:
             self._report("left of cuts", f"no cut is left, but {left[:5]}")
+
+
+async def drop_if_there(client: Client, name: str) -> None:
+    """Drop a cut whose time may be over meanwhile."""
+    with suppress(UnknownCut):
+        await client.cuts.drop(name)

@@ -9,6 +9,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a cut was read",
         "a cut was dropped",
         "a cut was read from the store alone",
+        "an automatic cut began",
         "a file was handed over to cuts",
         "a partition was to move",
         "disturbance: pause",
@@ -20,6 +21,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
 
 RARE: dict[str, set[str]] = {
     "cuts": {
+        "an automatic cut began",
         "a file was handed over to cuts",
         "a partition was to move",
         "disturbance: pause",

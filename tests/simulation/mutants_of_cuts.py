@@ -8,9 +8,12 @@ import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.bundle.owner import BundleOwner
+from ledgermq_broker.cuts.automatic import AutomaticCuts
 from ledgermq_broker.cuts.taking import Places, Taking
+from ledgermq_broker.settings.brokers import BrokerSettings
 from ledgermq_broker.transactions.coordinating.term import Coordinating
 from ledgermq_ledger.cuts import pins
+from ledgermq_ledger.cuts.automatic import Schedule
 from ledgermq_ledger.cuts.pinned import Pinned
 from ledgermq_ledger.cuts.record import pending_in
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
@@ -18,6 +21,7 @@ from ledgermq_ledger.garbage import cuts as garbage_cuts
 from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.log.chains import checkpoint as checkpoints
 from ledgermq_ledger.topics.catalog import Catalog
+from tests.simulation.automatic_cuts_watch import cuts_by_themselves
 from tests.simulation.mutants import mutant
 
 LOADED = True
@@ -134,3 +138,45 @@ def cut_base_read_before_the_pin(patch: Patch) -> None:
 
     real = pins.pin_for_cut
     patch.setattr("ledgermq_broker.bundle.owner.pin_for_cut", pin_for_cut)
+
+
+@mutant("cuts", cuts_by_themselves)
+def automatic_cut_due_by_memory(patch: Patch) -> None:
+    """Each controller remembers when it took the last one, and does not look what the catalog has."""
+
+    def is_due(catalog: Catalog, schedule: Schedule, now_ms: int) -> bool:
+        return now_ms - last.get(id(catalog), 0) >= schedule.every_ms
+
+    def is_due_in_its_turn(catalog: Catalog, schedule: Schedule, now_ms: int) -> bool:
+        begins = is_due(catalog, schedule, now_ms)
+        if begins:
+            last[id(catalog)] = now_ms
+        return begins
+
+    last = dict[int, int]()
+    patch.setattr("ledgermq_broker.cuts.automatic.is_due", is_due)
+    patch.setattr("ledgermq_broker.cuts.taking.is_due", is_due_in_its_turn)
+
+
+@mutant("cuts", cuts_by_themselves)
+def automatic_cuts_end_with_a_failure(patch: Patch) -> None:
+    """A cut that fails is the last one of this controller."""
+
+    def note(self: AutomaticCuts, message: str) -> None:
+        self._settings = BrokerSettings
+
+    patch.setattr(AutomaticCuts, "_note", note)
+
+
+@mutant("cuts", cuts_by_themselves)
+def automatic_cuts_of_periods_go(patch: Patch) -> None:
+    """Each automatic cut is kept for the first time of the setting alone."""
+    patch.setattr("ledgermq_broker.cuts.taking.keep_ms_of", lambda catalog, schedule, now_ms: schedule.tiers[0].keep_ms)
+
+
+@mutant("cuts", cuts_by_themselves)
+def automatic_cuts_all_kept(patch: Patch) -> None:
+    """Each automatic cut is kept for the longest time."""
+    patch.setattr(
+        "ledgermq_broker.cuts.taking.keep_ms_of", lambda catalog, schedule, now_ms: schedule.tiers[-1].keep_ms
+    )

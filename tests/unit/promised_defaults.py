@@ -65,6 +65,8 @@ PROCESS: dict[str, Any] = {
     "message_ttl_ms": NOT_SET,
     "archive_urls": NOT_SET,
     "topic_delete_grace_ms": 86_400_000,
+    "cut_every_ms": 0,
+    "cut_keep": "24h, then hourly 7d",
     "message_ttl_ms_max": NOT_SET,
     "offsets_partitions": 16,
     "offsets_retention_ms": 604_800_000,

@@ -9,6 +9,8 @@ or never names the setting.
 from __future__ import annotations
 
 PROCESS = {
+    "cut_every_ms": "broker/test_automatic_cuts.py::test_cuts_are_taken_and_go_by_themselves",
+    "cut_keep": "broker/test_automatic_cuts.py::test_cuts_are_taken_and_go_by_themselves",
     "cluster_id": "e2e/test_faults.py::test_a_broker_that_was_told_its_cluster_refuses_another_root",
     "log_format": "broker/test_setting_effects.py::test_lines_look_as_log_format_says",
     "log_level": "e2e/test_operations.py::test_sighup_takes_what_is_live_and_refuses_the_rest_by_name",

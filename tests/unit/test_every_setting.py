@@ -79,12 +79,15 @@ ALL: dict[str, list[str]] = {
 # -- 1, processes: file, variable, flag
 
 PROCESS = [(kind, name) for kind in KINDS for name in kind.model_fields]
+GOOD_NUMBER = {"cut_every_ms": 600_000}
+"""Of those that are 0 or at least something."""
 GOOD_TEXT = {
     "cluster_id": "0" * 32,
     "broker_id": "b.1",
     "super_principals": "user:root, cert:a.b",
     "delegates": "user:gateway, cert:gateway.example",
     "archive_urls": "s3://vault/old",
+    "cut_keep": "12h",
 }
 
 
@@ -101,6 +104,8 @@ def _good(kind: Any, name: str) -> Any:
     if "bool" in hint:
         return not field.default
     if "int" in hint:
+        if name in GOOD_NUMBER:
+            return GOOD_NUMBER[name]
         least = _bound(field, "ge") or 0
         return least + 1 if least == field.default else least
     return GOOD_TEXT.get(name, "text")

@@ -102,7 +102,9 @@ def check_name(name: str) -> None:
         )
 
 
-def begun(catalog: Catalog, name: str, until_ms: int, nonce: bytes, now_ms: int) -> fmt.CutRecord:
+def begun(
+    catalog: Catalog, name: str, until_ms: int, nonce: bytes, now_ms: int, *, automatic: bool = False
+) -> fmt.CutRecord:
     """Return the record that begins a cut, or the one that a call with this nonce began, if it still counts.
 
     Raises InvalidRequest, CutExists, and Unavailable while another one is pending or a partition moves.
@@ -119,7 +121,9 @@ def begun(catalog: Catalog, name: str, until_ms: int, nonce: bytes, now_ms: int)
             f"{topic.name}/{partition} moves between bundles at the moment, and a cut waits for that; retry",
             retry_after_ms=5000,
         )
-    return fmt.CutRecord(name=name, state=fmt.PENDING, begun_ms=now_ms, until_ms=until_ms, nonce=nonce)
+    return fmt.CutRecord(
+        name=name, state=fmt.PENDING, begun_ms=now_ms, until_ms=until_ms, nonce=nonce, automatic=automatic
+    )
 
 
 def _after(record: fmt.CutRecord, state: fmt.CutState) -> fmt.CutRecord:

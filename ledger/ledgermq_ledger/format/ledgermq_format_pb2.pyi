@@ -654,7 +654,7 @@ class PartitionMove(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., move: _Optional[int] = ..., source: _Optional[int] = ..., before: _Optional[int] = ..., ended: _Optional[bool] = ..., count: _Optional[int] = ...) -> None: ...
 
 class CutRecord(_message.Message):
-    __slots__ = ("id", "name", "state", "begun_ms", "taken_ms", "until_ms", "reason", "nonce", "holders")
+    __slots__ = ("id", "name", "state", "begun_ms", "taken_ms", "until_ms", "reason", "nonce", "holders", "automatic")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -664,6 +664,7 @@ class CutRecord(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     HOLDERS_FIELD_NUMBER: _ClassVar[int]
+    AUTOMATIC_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     state: CutState
@@ -673,7 +674,8 @@ class CutRecord(_message.Message):
     reason: str
     nonce: bytes
     holders: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., state: _Optional[_Union[CutState, str]] = ..., begun_ms: _Optional[int] = ..., taken_ms: _Optional[int] = ..., until_ms: _Optional[int] = ..., reason: _Optional[str] = ..., nonce: _Optional[bytes] = ..., holders: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    automatic: bool
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., state: _Optional[_Union[CutState, str]] = ..., begun_ms: _Optional[int] = ..., taken_ms: _Optional[int] = ..., until_ms: _Optional[int] = ..., reason: _Optional[str] = ..., nonce: _Optional[bytes] = ..., holders: _Optional[_Iterable[bytes]] = ..., automatic: _Optional[bool] = ...) -> None: ...
 
 class Cut(_message.Message):
     __slots__ = ("id", "put_id", "name", "created_ms", "bundles")

@@ -19,6 +19,7 @@ from ledgermq_broker.logs import get_logger
 from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_ledger import keys
+from ledgermq_ledger.cuts.automatic import Schedule, is_due, keep_ms_of, name_at
 from ledgermq_ledger.cuts.cut import put_cut
 from ledgermq_ledger.cuts.record import abandoned, begun, cut_in, encode, key_of, taken
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
@@ -57,8 +58,7 @@ class Taking:
         Raises what `begun` raises, ResourceExhausted at the bound of pins, and Unavailable, naming the bundle, if no
         attempt succeeded; then nothing is left of it but what `ledgermq cut list` shows for a while.
         """
-        before = self._metadata.catalog.offset
-        now_ms = await self._now_ms()
+        before, now_ms = self._metadata.catalog.offset, await self._now_ms()
         until_ms = now_ms + keep_ms if keep_ms else 0
 
         def begin(catalog: Catalog) -> list[tuple[bytes, bytes | None]]:
@@ -66,7 +66,29 @@ class Taking:
             return [] if record.id else [(key_of(name), encode(record))]
 
         await self._controller.put_rules(begin, PINS)
-        record = cut_in(self._metadata.catalog, name)
+        return await self._finish(cut_in(self._metadata.catalog, name), before)
+
+    async def take_if_due(self, schedule: Schedule) -> fmt.CutRecord | None:
+        """Take an automatic cut; None if none is due by the catalog in the turn that begins it (I13). Raises what
+        `take` raises.
+        """
+        before, now_ms = self._metadata.catalog.offset, await self._now_ms()
+        name, begins = name_at(now_ms), False
+
+        def begin(catalog: Catalog) -> list[tuple[bytes, bytes | None]]:
+            nonlocal begins
+            begins = is_due(catalog, schedule, now_ms)
+            if not begins:
+                return []
+            until_ms = now_ms + keep_ms_of(catalog, schedule, now_ms)
+            return [(key_of(name), encode(begun(catalog, name, until_ms, b"", now_ms, automatic=True)))]
+
+        await self._controller.put_rules(begin, PINS)
+        return await self._finish(cut_in(self._metadata.catalog, name), before) if begins else None
+
+    async def _finish(self, record: fmt.CutRecord, before: int) -> fmt.CutRecord:
+        """Take a cut that has begun, or return it if it is taken. `before`: the catalog's offset when the call came."""
+        name = record.name
         if record.state == fmt.TAKEN:
             return record
         if record.id < before or record.id in self._controller.taking:  # of an earlier call, which may still go on

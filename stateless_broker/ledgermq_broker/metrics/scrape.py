@@ -143,6 +143,24 @@ def _tables(broker: Broker | None) -> Iterable[Metric]:
     yield from (behind, held, foreign, unset)
 
 
+def _cuts(broker: Broker | None) -> Iterable[Metric]:
+    yield GaugeMetricFamily(
+        "ledgermq_automatic_cuts",
+        "Automatic cuts that there are (cut_every_ms), at the controller; the other brokers have no sample",
+        broker.cuts.kept() if broker else None,
+    )
+    yield GaugeMetricFamily(
+        "ledgermq_automatic_cut_age_seconds",
+        "Time since the newest automatic cut was taken, at the controller",
+        broker.cuts.age_s() if broker else None,
+    )
+    yield CounterMetricFamily(
+        "ledgermq_automatic_cuts_failed",
+        "Automatic cuts that could not be taken; each is tried again",
+        broker.cuts.failed if broker else None,
+    )
+
+
 def _membership(broker: Broker | None) -> Iterable[Metric]:
     live = len(broker.membership.live()) if broker else None
     yield GaugeMetricFamily("ledgermq_live_brokers", "Brokers that this broker counts as alive, itself included", live)
@@ -285,6 +303,7 @@ _FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (
     _answers,
     _compaction,
     _tables,
+    _cuts,
     _membership,
     _bundles,
     _features,

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import field_validator
+from pydantic import ValidationInfo, field_validator
 
 from ledgermq.buffers import KIB, MIB
+from ledgermq.errors import InvalidConfig
 from ledgermq.protocol.naming.names import HOST_PATTERN
 from ledgermq_broker.settings.by_store import heartbeat_s, scheme_of, spacing_s
 from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_broker.settings.declaring import ProcessSettings, live, setting
 from ledgermq_ledger.cluster import BUNDLES_MAX, ClusterDefaults
+from ledgermq_ledger.cuts.automatic import KEEP, Schedule, parse_schedule
 from ledgermq_ledger.topics.archive_location import archive_urls_of
 from ledgermq_ledger.topics.settings import GRACE_MS_MAX
 from ledgermq_offsets.limits import GroupLimits
@@ -255,6 +257,20 @@ class BrokerSettings(ProcessSettings):
         ge=0,
         le=GRACE_MS_MAX,
     )
+    cut_every_ms: int = live(
+        0,
+        "Time between two cuts of the whole cluster that the controller takes by itself (docs/branches.md), named"
+        " auto-TIME. 0: none. Set it, to some minutes, to go back to a point in time. Set it alike in all brokers",
+        ge=0,
+        le=GRACE_MS_MAX,
+    )
+    cut_keep: str = live(
+        KEEP,
+        "How long automatic cuts are kept: a time, and after it one cut of each period for longer, like '24h, then"
+        " hourly 7d, then every 12h 30d'. What a cut names stays in the store. A cut keeps the time that it began with."
+        " Set it alike in all brokers",
+        validate_default=True,
+    )
     archive_urls: str = live(
         "",
         "URLs below which topics may have archives (`archive.url`), separated by commas: brokers and compactors write"
@@ -342,6 +358,19 @@ class BrokerSettings(ProcessSettings):
     def _urls(cls, value: str) -> str:
         archive_urls_of(value)
         return value
+
+    @field_validator("cut_keep")
+    @classmethod
+    def _schedule(cls, value: str, info: ValidationInfo) -> str:
+        try:
+            parse_schedule(info.data.get("cut_every_ms", 0), value)
+        except InvalidConfig as error:
+            raise ValueError(error.message) from error
+        return value
+
+    def cut_schedule(self) -> Schedule:
+        """Return when automatic cuts are taken, and how long each is kept."""
+        return parse_schedule(self.cut_every_ms, self.cut_keep)
 
     def shares_locations(self, root_url: str) -> bool:
         """Return whether consumers may read segments themselves.
