@@ -113,9 +113,9 @@ def foreign_table(topic: Topic, why: str) -> DataDamaged:
     return DataDamaged(f"{folder}: there is another Delta table: {why}; move this folder away", object_key=folder)
 
 
-def draft_version(table: Table, topic: Topic, lists: Mapping[int, Listed], now_ms: int) -> Draft:
+def draft_version(table: Table, topic: Topic, lists: Mapping[int, Listed], now_ms: int, *, adds: bool = True) -> Draft:
     """Return what version `table.version + 1` says. `lists`: of partitions that some bundle is in charge of;
-    that one is missing says nothing. `now_ms`: the store's clock.
+    that one is missing says nothing. `now_ms`: the store's clock. `adds`: False: it may remove files only.
 
     A table of a later generation is left as it is. Raises DataDamaged (see `generation_of`; or the table names
     a file that is none of the topic's).
@@ -129,7 +129,7 @@ def draft_version(table: Table, topic: Topic, lists: Mapping[int, Listed], now_m
     rows = _rows(table, topic, lists, named)
     removal = _removal(table, topic, lists, named, now_ms)
     is_turn_of_removal = table.version % 2 == 1
-    if removal.operation and (is_turn_of_removal or not rows.operation):
+    if not adds or (removal.operation and (is_turn_of_removal or not rows.operation)):
         removal.stopped = rows.stopped
         return removal
     return rows

@@ -30,8 +30,10 @@ CREATED = Schema(*(field for field in FULL.fields if field.field_id < 10))
 
 def merged(table: Schema, file: pa.Schema) -> Schema:
     """Return the table's columns and those of a file, found by id; by name in a file of a former release, which has no
-    ids. Raises ValueError if an id or a name stands for two things.
+    ids. Raises ValueError if an id or a name stands for two things, or only some columns of a file have ids.
     """
+    if _has_id(file.field(0)) and any(_lacks_ids(field.type) for field in file):
+        raise ValueError("a file has a map among its typed values; its keys have no field id, so no reader finds them")
     columns = pyarrow_to_schema(file, create_mapping_from_schema(FULL))
     found = _struct(table.as_struct(), columns.as_struct(), "")
     return Schema(*found.fields)
@@ -100,3 +102,14 @@ def file_columns(files: Sequence[pa.Schema], table: Schema) -> Schema:
     for file in dict.fromkeys(files):
         table = merged(table, file)
     return table
+
+
+def _has_id(field: pa.Field) -> bool:
+    return b"PARQUET:field_id" in (field.metadata or {})
+
+
+def _lacks_ids(kind: pa.DataType) -> bool:
+    """Return True if a map is in a type: the files of this release give its keys no id."""
+    if pa.types.is_map(kind):
+        return not _has_id(kind.key_field) or _lacks_ids(kind.item_type)
+    return any(_lacks_ids(kind.field(number).type) for number in range(kind.num_fields))

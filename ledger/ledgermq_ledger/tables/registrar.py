@@ -131,7 +131,12 @@ class Registrar:
         lists = await self._lists(table)
         between = [partition for partition in range(self._topic.partitions) if partition not in lists]
         draft = draft_version(table, self._topic, lists, now_ms)
-        return await self._log.fit(table, self._topic, draft, lists), between
+        fitted = await self._log.fit(table, self._topic, draft, lists)
+        if draft.operation == "WRITE" and not fitted.operation:  # what cannot be added keeps nothing from going
+            draft = draft_version(table, self._topic, lists, now_ms, adds=False)
+            draft.stopped |= fitted.stopped
+            fitted = await self._log.fit(table, self._topic, draft, lists)
+        return fitted, between
 
     async def raise_gates(self) -> int:
         """Raise each partition's `table_start` to the log start that every version says which a reader may have open

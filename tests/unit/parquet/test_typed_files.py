@@ -27,13 +27,14 @@ from ledgermq_ledger.log.chains.plans import HAND_OVER_VERSION, encode_plan, rea
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.files.typed_files import schemas_of as schemas_of_plan
 from ledgermq_ledger.parquet.files.typed_files import versions_of
+from ledgermq_ledger.tables.formats.contract import Committed
 from ledgermq_ledger.tables.formats.delta import DeltaLog
 from ledgermq_ledger.topics.settings import check_together, parse_settings
 from tests.stores.backends import file_store
 from tests.unit.parquet.duckdb_process import answers
 from tests.virtual_time import virtual
 from tests.worlds.roots import NoTasks, Root, parquet_keys
-from tests.worlds.set_tables import registrar, set_table
+from tests.worlds.set_tables import raise_start, registrar, set_table
 from tests.worlds.typed_values import avro, framed, record, register
 
 ONE, TWO = record(("amount", "int")), record(("amount", "double"), ("city", ["null", "string"]))
@@ -275,6 +276,13 @@ async def test_a_column_with_two_types_stops_the_table_and_nothing_else() -> Non
     assert rows((await tables(root))[-1]) == [({"amount": "x"}, None)]
     await set_table(root, 1)
     turn = await registrar(root).catch_up()
+    assert turn.stopped == {0: "the column value_typed.amount has two types: long and string"}
+    for start in (1, 3):  # versions of both kinds
+        await raise_start(root, start)
+        turn = await registrar(root).turn()
+        assert turn.committed is Committed.WON, "what cannot be added keeps nothing from going"
+    turn = await registrar(root).turn()
+    assert turn.committed is None
     assert turn.stopped == {0: "the column value_typed.amount has two types: long and string"}
 
 

@@ -289,6 +289,12 @@ async def test_a_file_with_other_ids_is_refused(catalog: SqlCatalog) -> None:
     turn = await registrar(root).turn()
     assert turn.committed is None
     assert "appended has id 13 in a file and 14 in the table" in turn.stopped[0]
+    for start in (1, 2):
+        await raise_start(root, start)
+        turn = await registrar(root).turn()
+        assert turn.committed is Committed.WON, "what cannot be added keeps nothing from going"
+        await asyncio.sleep(20)
+    assert "appended has id 13" in (await registrar(root).turn()).stopped[0]
 
 
 @virtual
