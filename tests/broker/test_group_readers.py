@@ -13,6 +13,8 @@ from ledgermq_ledger import keys
 from tests.broker.access import RULES, change, token
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import Member, Outsider
+from tests.broker.kafka_members import KafkaMember
+from tests.broker.kafka_world import KafkaCluster, in_kafka_cluster
 from tests.waiting import until
 
 Found = dict[str, tuple[list[tuple[int, int]], bool]]
@@ -43,6 +45,19 @@ async def test_groups_that_read_a_topic_come_with_their_offsets_of_it(cluster: C
             assert offsets == [
                 (at.partition, each.stored.offset) for at, each in described.items() if at.topic == "orders"
             ]
+
+
+@in_kafka_cluster("a:1")
+async def test_members_that_speak_the_kafka_protocol_read_what_they_name(cluster: KafkaCluster) -> None:
+    for name in ("t", "other"):
+        await cluster.create(name)
+    member = KafkaMember(cluster, "analytics")
+    await member.enter()
+    async with cluster.client() as client:
+        assert await readers(client, "t") == {"analytics": ([], True)}
+        assert await readers(client, "other") == {}
+        assert await member.commit(("t", 0, 0)) == [0]
+        assert await readers(client, "t") == {"analytics": ([(0, 0)], True)}
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["today", "earlier release"])
