@@ -30,7 +30,7 @@ from tests.worlds.batches import mutate
 NOW_US = 1_790_000_000_000_000
 RECORDS_MAX = 10_000
 INPUTS_A_GATEWAY = 2_000
-HEALTH_EVERY, HEALTH_TRIES = 100, 5
+HEALTH_EVERY, HEALTH_TRIES, HEALTH_PAUSE_S = 100, 5, 1.0
 ANSWER_S = 120.0
 """An answer comes sooner on the slowest machine. Requests that lack their end are cut off by the gateway's settings."""
 ALONE = {"Connection": "close"}
@@ -273,6 +273,7 @@ class Requested:
             except httpx.TransportError:
                 if not left:
                     raise
+                await asyncio.sleep(HEALTH_PAUSE_S)
 
     async def _check_client(self, at: World) -> None:
         value = f"healthy {self._served}"
