@@ -70,17 +70,18 @@ class Routes:
 
     def __init__(self, table: Sequence[Route]) -> None:
         self.table = tuple(table)
-        self._by_length: dict[int, list[Route]] = {}
+        self._by_length: dict[int, list[tuple[Route, tuple[str, ...]]]] = {}
         for route in self.table:
-            self._by_length.setdefault(len(route.segments), []).append(route)
+            segments = route.segments
+            self._by_length.setdefault(len(segments), []).append((route, segments))
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
         """Return the route and the variable parts of the path. Raises Problem (404, 405)."""
         segments = path.strip("/").split("/")
         fitting = [
             (route, names)
-            for route in self._by_length.get(len(segments), ())
-            if (names := _names(route.segments, segments)) is not None
+            for route, pattern in self._by_length.get(len(segments), ())
+            if (names := _names(pattern, segments)) is not None
         ]
         least = min((len(names) for _, names in fitting), default=0)  # a literal segment comes before a name
         fitting = [(route, names) for route, names in fitting if len(names) == least]
