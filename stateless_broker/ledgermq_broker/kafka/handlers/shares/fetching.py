@@ -13,6 +13,7 @@ A group begins in a partition that it has not read yet where the broker's settin
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -217,7 +218,7 @@ class ShareHandler:
             ],
             max_records=max(1, message.max_records),
             max_bytes=min(ANSWER_BYTES_MAX, max(1, message.max_bytes)),
-            max_wait_ms=round(1000 * wait_s),
+            max_wait_ms=math.ceil(1000 * wait_s),  # 0 would come back at once, again and again
             lease_ms=LOCK_MS,
             latest=self._settings().kafka_share_auto_offset_reset == LATEST,
         )
