@@ -60,7 +60,8 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class Stream:
     """An answer that goes on. When it ends, or its reader has left, the server closes `chunks`, and then `held`.
-    `is_file`: its reader has to see whether its end is the true one.
+    `is_file`: its reader has to see whether its end is the true one. `buffer_bytes`: what its connection may hold; 0:
+    as others.
     """
 
     chunks: AsyncGenerator[bytes, None]
@@ -68,6 +69,7 @@ class Stream:
     content_type: str = EVENTS
     headers: tuple[tuple[str, str], ...] = ()
     is_file: bool = False
+    buffer_bytes: int = 0
 
 
 class BrokenAnswer(Exception):

@@ -321,11 +321,14 @@ class HttpServer:
         async with stream.held, aclosing(stream.chunks) as chunks:
             if stream.is_file and request.version < HttpVersion11:
                 raise Problem("INVALID_REQUEST", _NEEDS_1_1)
+            if stream.buffer_bytes and request.transport is not None:
+                request.transport.set_write_buffer_limits(stream.buffer_bytes)
             await response.prepare(request)
+            piece = stream.buffer_bytes or STREAM_BUFFER_BYTES
             try:
                 async for chunk in chunks:
-                    for at in range(0, len(chunk), STREAM_BUFFER_BYTES):
-                        await self._taken(request, response.write(chunk[at : at + STREAM_BUFFER_BYTES]))
+                    for at in range(0, len(chunk), piece):
+                        await self._taken(request, response.write(chunk[at : at + piece]))
             except BrokenAnswer as broken:
                 if request.transport is not None:
                     request.transport.abort()

@@ -23,12 +23,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 MIB = 1024 * 1024
 SLACK_BYTES = 96 * MIB
 """What the process may take besides: its code, caches of its client, and what the allocator keeps."""
+LISTENER_BYTES = 64 * 1024
+"""What a listener may take that is not behind."""
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def rss_bytes_of(pid: int) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
+
+def open_files_of(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 @contextmanager
@@ -146,6 +152,35 @@ async def test_listeners_at_their_bound_leave_calls_and_connections_to_producers
             await producer.send("t", b"by a newcomer")
         async with asyncio.timeout(180):
             await asyncio.gather(*heard)
+        await close(*ends)
+
+
+async def test_2000_listeners_are_bounded_in_memory_and_share_a_read(tmp_path: Path) -> None:
+    """All hear what is produced. Then most of them take nothing of 20 MB, and the others go on."""
+    async with (
+        gateway(tmp_path, 512 * MIB, "--write-timeout-ms=5000") as (pid, port, target),
+        ledgermq.connect(target) as client,
+    ):
+        await client.create_topic("t", 1)
+        before = rss_bytes_of(pid)
+        ends: list[Ends] = []
+        for _ in range(20):
+            ends += await asyncio.gather(*(listen(port) for _ in range(100)))
+        assert open_files_of(pid) < 2_000 + 50, "a connection for each listener, and few to brokers"
+        async with client.producer() as producer:
+            heard = [asyncio.create_task(until_heard(reader, b"first")) for reader, _ in ends]
+            await producer.send("t", b"first")
+            async with asyncio.timeout(120):
+                await asyncio.gather(*heard)
+            assert rss_bytes_of(pid) - before <= 2_000 * LISTENER_BYTES + SLACK_BYTES
+            heard = [asyncio.create_task(until_heard(reader, b"last")) for reader, _ in ends[:20]]
+            for _ in range(200):
+                await producer.send("t", b"x" * 100_000)
+                await asyncio.sleep(0.02)
+            await producer.send("t", b"last")
+            async with asyncio.timeout(240):
+                await asyncio.gather(*heard)
+        assert rss_bytes_of(pid) - before <= 512 * MIB + SLACK_BYTES
         await close(*ends)
 
 
