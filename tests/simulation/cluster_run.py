@@ -44,7 +44,7 @@ from tests.simulation.roaming import TOPIC as ROAMING
 from tests.simulation.roaming import Roaming, roams, with_moves
 from tests.simulation.stamp_watch import TOPIC as STAMPED
 from tests.simulation.stamp_watch import StampWatch, stamped_of
-from tests.simulation.undelete_watch import GRACE_MS, REGRETTED, Regretter, Waverer, regrets
+from tests.simulation.undelete_watch import GRACE_MS, REGRETTED, Regretter, Waverer, judge_removals, regrets
 
 LATE = "late"
 """A topic that is made after bundles were added."""
@@ -153,6 +153,7 @@ class ClusterRun(ClusterEnd):
         await self._compact_all()
         await self._check_bucket()
         self.world.violations += judge_growth(metadata_batches(self.world.store), self.cluster.settings.bundles)
+        self.world.violations += judge_removals(metadata_batches(self.world.store))
         self._conclude(drained)
         return finish(world)
 

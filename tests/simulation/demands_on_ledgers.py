@@ -126,6 +126,8 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a topic was held",
         "a deletion was refused by a hold",
         "a Parquet file was archived",
+        "a bundle was tidied by an old catalog",
+        "disturbance: puts into the archive get no answer",
     ),
     "keyed": (
         "a version was published",
@@ -252,6 +254,8 @@ RARE: dict[str, frozenset[str]] = {
             "garbage was swept",
             "a deletion was refused by a hold",
             "a Parquet file was archived",
+            "a bundle was tidied by an old catalog",
+            "disturbance: puts into the archive get no answer",
         }
     ),
     "keyed": frozenset({"the world had gone past a put (versions) when its process awoke"}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation import demands_on_clusters, demands_on_cuts, demands_on_kafka, demands_on_ledgers
 from tests.simulation.access_run import AccessRun
+from tests.simulation.archive_ambushes import ArchivesRun
 from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.cuts_run import CutsRun
 from tests.simulation.damage_run import DamageRun
@@ -17,7 +18,6 @@ from tests.simulation.moves_run import MovesRun
 from tests.simulation.queries_run import QueriesRun
 from tests.simulation.queues_run import QueuesRun
 from tests.simulation.result import Make
-from tests.simulation.rounds_run import RoundsRun
 from tests.simulation.sinks_run import SinksRun
 from tests.simulation.tables_run import TablesRun
 from tests.simulation.timers_run import TimersRun
@@ -28,7 +28,7 @@ LEVELS: dict[str, Make] = {
     "ids": IdsRun,
     "moves": MovesRun,
     "queries": QueriesRun,
-    "rounds": RoundsRun,
+    "rounds": ArchivesRun,
     "keyed": KeyedRun,
     "damage": DamageRun,
     "sinks": SinksRun,

@@ -45,6 +45,7 @@ from tests.simulation.ledger_broker import BUNDLE
 from tests.simulation.ledger_clients import TOPIC_ID, PlainProducer, partition_of
 from tests.simulation.ledger_run import HEALING_S, PARTITIONS, LedgerRun
 from tests.simulation.loop import SimulatedLoop
+from tests.simulation.moves_ambushes import MovesAmbush, calm, comes_between
 from tests.simulation.moves_broker import (
     OTHER,
     SELDOM,
@@ -122,6 +123,8 @@ class MovesRun(LedgerRun):
             producer_states_max=PRODUCER_STATES_MAX,
             parquet_min_age_ms=PARQUET_MIN_AGE_MS,
         )
+        if comes_between(seed):
+            self.plan = calm(self.plan)
         self._catalog = Catalog()
         self._records: list[bytes] = []
         self._random = random.Random(f"moves {seed}")
@@ -229,6 +232,10 @@ class MovesRun(LedgerRun):
             target = OTHER if topic.bundles[partition] == BUNDLE else BUNDLE
             self._put(moved(self._catalog, TOPIC, partition, target, OTHER + 1))
             self._decided.append(target)
+            if comes_between(self.world.seed):
+                ambush = MovesAmbush(self.world, self.plan.cluster, self._records, self._watch)
+                move = topic_of(self._catalog).moves[partition]
+                self._work.append(self.world.loop.in_world(ambush.decided(partition, move, len(self._records) - 1)))
             if self._keyed is None and self._random.random() < OVERTAKEN_CHANCE / self._pace:
                 self._work.append(self.world.loop.in_world(self._delete_late(partition)))
             self.world.note("world", f"decides {topic_of(self._catalog).moves[partition]} of partition {partition}")

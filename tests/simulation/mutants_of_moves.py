@@ -28,7 +28,8 @@ from ledgermq_ledger.rounds import runner
 from ledgermq_ledger.topics import facts
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.topic import PartitionMove, Topic
-from tests.simulation.moves_broker import KNOWN_CHANCE, is_keyed, known_chance, overtakes
+from tests.simulation.moves_ambushes import cleans_between, lists_between
+from tests.simulation.moves_broker import is_keyed, overtakes
 from tests.simulation.mutants import mutant
 
 LOADED = True
@@ -151,7 +152,7 @@ def forgotten_before_the_files_are_taken_over(patch: Patch) -> None:
     patch.setattr(runner, "forget_handed_over", forget_handed_over)
 
 
-@mutant("moves")
+@mutant("moves", lists_between)
 def collected_by_lists_of_different_moments(patch: Patch) -> None:
     """A Parquet file goes that no list named, although they were read one after another, while the partition went from
     one that was read later to one that was read earlier.
@@ -165,7 +166,7 @@ def sealed_while_something_keeps_it(patch: Patch) -> None:
     patch.setattr(Moving, "_check_free", lambda self, key: None)
 
 
-@mutant("moves", lambda seed: known_chance(seed) < KNOWN_CHANCE)
+@mutant("moves", cleans_between)
 def cleaned_between_two_bundles(patch: Patch) -> None:
     """A keyed partition is cleaned, and what that replaces is deleted, by whichever bundle is asked."""
     real = facts.may_remove

@@ -19,9 +19,10 @@ from ledgermq_ledger.garbage import heartbeats
 from ledgermq_ledger.garbage.found import Kind, Removable
 from ledgermq_ledger.garbage.ledgers import segments
 from ledgermq_ledger.garbage.listing import Listing
-from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore, StoreUncertain
+from ledgermq_ledger.object_store.contract import AlreadyExists, ObjectMissing, ObjectStore, StoreUncertain
 from ledgermq_ledger.topics import facts as topic_facts
 from ledgermq_ledger.topics import removal as topic_removal
+from tests.simulation.archive_ambushes import OLD, SILENT, ambush_of_archives
 from tests.simulation.mutants import mutant
 from tests.simulation.rounds_plan import rounds_plan_of
 
@@ -63,7 +64,7 @@ def hold_known_from_the_catalog_alone(patch: Patch) -> None:
     patch.setattr(topic_removal, "facts_in", lambda catalog, bundle: [])
 
 
-@mutant("rounds", likely=lambda seed: _archives(seed) and rounds_plan_of(seed).stale_catalog > 0)
+@mutant("rounds", likely=lambda seed: ambush_of_archives(seed) == OLD)
 def settings_that_were_replaced(patch: Patch) -> None:
     """Who knows only older settings of a topic deletes by these what has to go to the archive now."""
 
@@ -74,7 +75,7 @@ def settings_that_were_replaced(patch: Patch) -> None:
         patch.setattr(module, "may_remove", may_remove)
 
 
-@mutant("rounds", likely=_archives)
+@mutant("rounds", likely=lambda seed: ambush_of_archives(seed) == SILENT)
 def archive_not_read_back(patch: Patch) -> None:
     """A file goes once its copy was sent, whatever became of that."""
 
@@ -82,7 +83,7 @@ def archive_not_read_back(patch: Patch) -> None:
         try:
             data = await self._store.get(key)
             await (await self.store(url)).put_if_absent(keys.archived(key), [data])
-        except (ObjectMissing, StoreUncertain):
+        except (ObjectMissing, StoreUncertain, AlreadyExists):
             return
 
     patch.setattr(ledgermq_ledger.parquet.archiving.archive.Archives, "keep", keep)

@@ -15,7 +15,7 @@ from ledgermq_ledger.topics import facts
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.topic import Topic
 from tests.simulation.mutants import mutant
-from tests.simulation.undelete_watch import clocks_jump, outlives_its_records, regrets
+from tests.simulation.undelete_watch import clocks_jump, comes_too_late, outlives_its_records, regrets
 
 LOADED = True
 Patch = pytest.MonkeyPatch
@@ -65,7 +65,7 @@ def grace_ended_by_our_clock_alone(patch: Patch) -> None:
     patch.setattr(controller.Controller, "_end_graces", end_graces)
 
 
-@mutant("cluster", likely=regrets)
+@mutant("cluster", likely=comes_too_late)
 def undeleted_after_the_collection_began(patch: Patch) -> None:
     """A topic whose files already go is brought back."""
     real = topic_changes.undeleted

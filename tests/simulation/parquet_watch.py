@@ -36,6 +36,10 @@ class ParquetWatch:
         self._taken_over: dict[tuple[int, int], int] = defaultdict(int)
         """(topic id, partition) → the newest move with which another bundle has taken its files over."""
 
+    def taken_over(self, key: PartitionId) -> int:
+        """Return the newest move with which another bundle has taken a partition's files over; 0: none."""
+        return self._taken_over[key]
+
     def on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
         """Its file lists, read in this very moment: in the store itself nothing takes time."""
         pages = PageReader(self._world.store, checkpoint.bundle)

@@ -3,37 +3,62 @@
 regretted   is deleted and brought back again and again, always within its grace: from each answer to a deletion
             on nothing of it goes, and at the end all of its records are there
 fleeting    its grace is so short that some deletions become final: what comes back has all of its records, and
-            what does not is never seen again
+            what does not is never seen again. In half of the runs it is asked back just when it is removed for good.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import LedgerMQError, TopicBeingDeleted, TopicExists, UnknownTopic
 from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.topics.topic import topic_key
 from tests.judges.violation import Violation
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient, fate_of
 from tests.simulation.cluster_plan import cluster_plan_of
+from tests.simulation.growth_watch import Batch
 from tests.simulation.history import Outcome
+from tests.simulation.stored_segments import StoredSegment
 
 REGRETTED, FLEETING = "regretted", "fleeting"
 GRACE_MS = 1800 * 1000
 """Longer than a run, and less than clocks jump."""
 FLEETING_MS = 2500
+REMOVED_S_MAX = 4 * FLEETING_MS / 1000
+SLOW_S_MAX, SLOW_FOR_S = 0.5, 3.0
 LATE_S = 90.0
 """A request of before the healing has arrived by then."""
 
 
 def regrets(seed: int) -> bool:
     return random.Random(f"topics brought back {seed}").random() < 0.35
+
+
+def comes_too_late(seed: int) -> bool:
+    """Return whether the fleeting topic is asked back only when it was removed for good, and just then."""
+    return regrets(seed) and random.Random(f"asked back too late {seed}").random() < 0.5
+
+
+def judge_removals(batches: Iterable[Batch]) -> list[Violation]:
+    """Judge by the records of `__metadata` that a topic that was removed for good stays removed (design D11)."""
+    removed: set[int] = set()
+    found = []
+    for record in (record for batch in batches for record in batch):
+        if record.state == fmt.REMOVED:
+            removed.add(record.topic_id)
+        elif record.topic_id in removed:
+            text = f"topic {record.name} with the id {record.topic_id} came back after it was removed for good"
+            found.append(Violation("removed topic came back", text))
+    return found
 
 
 AHEAD_US = (GRACE_MS + 600_000) * 1000
@@ -146,8 +171,14 @@ class Regretter(SimulatedClient):
 class Waverer(SimulatedClient):
     """Deletes a topic, and tries to bring it back when its grace may be over."""
 
+    _is_removed: asyncio.Event | None = None
+    """Set once a record that removes the topic for good is put, in runs that wait for it."""
+
     async def work(self) -> None:
         sent: set[str] = set()
+        if comes_too_late(self._world.seed):
+            self._is_removed = asyncio.Event()
+            self._world.store.on_metadata = self._note_removal
         topic_id = 0
         while not self.stopped.is_set():
             try:
@@ -156,12 +187,42 @@ class Waverer(SimulatedClient):
                     topic_id, sent = topic.topic_id, set()
                     self._world.topic_ids[FLEETING] = topic_id
                 await self._write(sent)
+                if self._is_removed is not None:
+                    self._is_removed.clear()
                 await self.client.delete_topic(FLEETING)
-                await asyncio.sleep(self.random.uniform(0.0, 2 * FLEETING_MS / 1000))
+                await self._waver()
                 await self._bring_back(topic_id, sent)
             except LedgerMQError as error:
                 self._world.note(self.name, f"{type(error).__name__}: {error.message[:100]}")
             await asyncio.sleep(self.random.uniform(0.2, 2.0))
+
+    async def _waver(self) -> None:
+        if self._is_removed is None:
+            await asyncio.sleep(self.random.uniform(0.0, 2 * FLEETING_MS / 1000))
+            return
+        try:
+            async with asyncio.timeout(REMOVED_S_MAX):
+                await self._is_removed.wait()
+        except TimeoutError:
+            return
+        self._world.coverage.saw("a topic was asked back just when it was removed for good")
+        self._world.loop.in_world(self._slow_store())
+
+    async def _slow_store(self) -> None:
+        """Let the collection of the topic take seconds, so that the request comes before the name is free."""
+        world, faults = self._world, self._world.weather.faults
+        world.weather.faults = slow = replace(faults, delay_s_max=SLOW_S_MAX)
+        await asyncio.sleep(SLOW_FOR_S)
+        if world.weather.faults is slow:  # healing sets others
+            world.weather.faults = faults
+
+    def _note_removal(self, segment: StoredSegment) -> None:
+        """Note a segment of `__metadata`, whether it will count or not."""
+        assert self._is_removed is not None
+        for _, key, value in segment.records():
+            if key == topic_key(FLEETING) and value and fmt.TopicRecord.FromString(value).state == fmt.REMOVED:
+                self._world.note(self.name, f"topic {FLEETING} is removed for good")
+                self._is_removed.set()
 
     async def _made(self) -> TopicDescription:
         settings = {"parquet.max.lag.ms": 500, "parquet.target.bytes": 1024, "topic.delete.grace.ms": FLEETING_MS}
