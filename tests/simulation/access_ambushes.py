@@ -1,5 +1,6 @@
 """What single mistakes of access rules need, and dice alone hardly bring: producer ids that are known from a
-checkpoint only, and a broker whose proof of its rules ends long after it began.
+checkpoint only, a broker whose proof of its rules ends long after it began, and a principal with many calls that wait
+while rules change, and with a quota that just allows them.
 """
 
 from __future__ import annotations
@@ -7,22 +8,26 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+from ledgermq.client.client import Client
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.api import Connection
 from ledgermq_broker.access.freshness import LEASE_S
+from ledgermq_broker.access.state.quotas import Quota, Subject
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.settings.brokers import BrokerSettings
-from tests.simulation.access_clients import TOPICS, Thief
-from tests.simulation.access_truth import LeakedSession
+from tests.broker.cluster import fetch_of
+from tests.simulation.access_clients import ALLOWED, LASTING, TOPICS, Thief, access_plan_of, change_quota
+from tests.simulation.access_truth import AccessTruth, LeakedSession
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.cluster_broker import ClusterBroker
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient, fate_of
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.history import Outcome
 from tests.simulation.loop import State
+from tests.simulation.network import Network
 from tests.simulation.plan import RunPlan
 from tests.simulation.world import World
 
@@ -30,6 +35,10 @@ PASSERS_BY_S = 2.0
 SLOW_EVERY_S = 2.0
 CACHE_BYTES = 256 * 1024 * 1024
 """A broker that does not reach the store answers from it."""
+POLLS, POLL_MS, POLL_PAUSE_S_MAX = 40, 8000, 8.0
+POLLED = Quota(bytes_in=10_000_000, bytes_out=100_000_000, requests=40)
+BIG = 1024 * 1024
+"""Bytes that no poll finds: it waits to its end."""
 SLOW_SHARE = 0.6, 0.95
 """How long the answer to a proof is on the way, of a lease."""
 
@@ -70,6 +79,42 @@ def calm(plan: RunPlan, cluster: ClusterPlan, settings: BrokerSettings) -> tuple
         replace(cluster, brokers=max(3, cluster.brokers)),
         settings.model_copy(update={"bundles": 4, "holding_ms": 0, "cache_bytes_max": CACHE_BYTES}),
     )
+
+
+def polls_long(seed: int) -> bool:
+    """Return whether a principal has many calls that wait."""
+    own = access_plan_of(seed)
+    return not (own.proves_slowly or own.hoards) and random.Random(f"long polls {seed}").random() < 0.2
+
+
+class LongPolls(SimulatedClient):
+    """Sets a quota for a principal, once, and then keeps calls of it waiting at each broker: many more than the quota
+    allows in a second, and begun seldom enough for it.
+    """
+
+    def __init__(self, world: World, network: Network, plan: ClusterPlan, truth: AccessTruth) -> None:
+        super().__init__(world, network, plan, f"{ALLOWED}.wait")
+        self._truth = truth.quotas
+
+    async def set_quota(self, admin: Client) -> None:
+        """Raises the call's errors; then it is unknown whether it is set."""
+        await change_quota(admin, self._truth, Subject(f"user:{ALLOWED}"), POLLED)
+
+    async def work(self) -> None:
+        connector = self._network.connector(self.name, 2 * POLL_MS / 1000)
+        lines = [connector.connect(f"b{number}") for number in range(self._plan.brokers)]
+        async with asyncio.TaskGroup() as group:
+            for line in lines:
+                for poll in range(POLLS):
+                    group.create_task(self._poll(line, poll % PARTITIONS))
+
+    async def _poll(self, line: Connection, number: int) -> None:
+        request = fetch_of(LASTING, number, max_bytes=BIG, min_bytes=BIG, max_wait_ms=POLL_MS)
+        while not self.stopped.is_set():
+            await asyncio.sleep(self.random.uniform(0, POLL_PAUSE_S_MAX))
+            with suppress(LedgerMQError):
+                await line.fetch_once(request)
+                self._world.coverage.saw("a call waited while rules changed")
 
 
 class SlowProofs:

@@ -16,7 +16,7 @@ from ledgermq.errors import LedgerMQError
 from ledgermq_broker.access.freshness import LEASE_S
 from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, Subject
 from tests.judges.violation import Violation
-from tests.simulation.access_ambushes import Hoarder, PasserBy, SlowProofs, calm
+from tests.simulation.access_ambushes import Hoarder, LongPolls, PasserBy, SlowProofs, calm, polls_long
 from tests.simulation.access_clients import (
     ALLOWED,
     DENIED,
@@ -60,7 +60,7 @@ class AccessRun(ClusterRun):
         if self.own.hoards:
             settings = settings.model_copy(update={"checkpoint_slots": 3})
         self.plan = rested(self.plan)
-        if self.own.proves_slowly:
+        if self.own.proves_slowly or polls_long(seed):
             self.plan, self.cluster, settings = calm(self.plan, self.cluster, settings)
         self.cluster = replace(
             self.cluster,
@@ -72,6 +72,7 @@ class AccessRun(ClusterRun):
         self.network = AccessNetwork(self.world, self.truth)
         self.network.credential_of = self._credential_of
         self._switches = switches_of(self.truth)
+        self._polls = LongPolls(self.world, self.network, self.cluster, self.truth)
         self._admin = ""
         self._served = 0
 
@@ -97,6 +98,8 @@ class AccessRun(ClusterRun):
             await self._insist(lambda switch=switch: switch.turn(admin.access, True))  # type: ignore[misc]
         for name in PRINCIPALS:
             await self._insist(lambda name=name: new_token(admin.access, self.truth, self._switches, name))  # type: ignore[misc]
+        if polls_long(self.world.seed):
+            await self._insist(lambda: self._polls.set_quota(admin))
         await admin.close()
 
     def _start_clients(self) -> list[asyncio.Task[None]]:
@@ -117,7 +120,9 @@ class AccessRun(ClusterRun):
                 Reader(world, network, plan, f"{name}.read", [*TOPICS]),
                 Prober(world, network, plan, self.own, f"{name}.try"),
             ]
-        if is_limited(world.seed):
+        if polls_long(world.seed):
+            self._clients.append(self._polls)
+        elif is_limited(world.seed):
             self._clients.append(QuotaAdministrator(world, network, plan, self.truth))
         if self.own.proves_slowly:
             world.loop.in_world(SlowProofs(world, self.brokers, self._cut_off, self._is_quiet).run())

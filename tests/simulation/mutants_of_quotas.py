@@ -7,6 +7,7 @@ import pytest
 from ledgermq_broker.access.state.quotas import Limit
 from ledgermq_broker.access.state.usage import Account, Usage, Usages
 from ledgermq_broker.access.wrappers.throttled import ThrottledService
+from tests.simulation.access_ambushes import polls_long
 from tests.simulation.mutants import mutant
 from tests.simulation.throttle_watch import is_limited
 
@@ -62,7 +63,7 @@ def quotas_count_for_later_callers_only(patch: Patch) -> None:
     patch.setattr(Account, "_bound", bound)
 
 
-@mutant("access", is_limited)
+@mutant("access", polls_long)
 def calls_that_are_judged_again_count_again(patch: Patch) -> None:
     """A change of rules costs a principal a request for each of its calls that waits, or the call itself."""
     patch.setattr(ThrottledService, "for_one_call", lambda self: self)
