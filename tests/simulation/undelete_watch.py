@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.client.producing.producer import Producer
 from ledgermq.errors import LedgerMQError, TopicBeingDeleted, TopicExists, UnknownTopic
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import Connection
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.parquet.engine import LocalEngine
@@ -34,7 +36,7 @@ GRACE_MS = 1800 * 1000
 """Longer than a run, and less than clocks jump."""
 FLEETING_MS = 2500
 REMOVED_S_MAX = 4 * FLEETING_MS / 1000
-SLOW_S_MAX, SLOW_FOR_S = 0.5, 3.0
+SLOW_S_MAX, SLOW_FOR_S, LATE_CALL_S = 0.5, 3.0, 10.0
 LATE_S = 90.0
 """A request of before the healing has arrived by then."""
 
@@ -207,6 +209,15 @@ class Waverer(SimulatedClient):
             return
         self._world.coverage.saw("a topic was asked back just when it was removed for good")
         self._world.loop.in_world(self._slow_store())
+        request = pb.UndeleteTopicRequest(name=FLEETING, topic_id=self._world.topic_ids[FLEETING])
+        connector = self._network.connector(f"{self.name} late", LATE_CALL_S)
+        lines = [connector.connect(f"b{number}") for number in range(self._plan.brokers)]
+        # As a program would that has looked the topic up while it could be brought back.
+        await asyncio.gather(*(self._ask_back(line, request) for line in lines))
+
+    async def _ask_back(self, line: Connection, request: pb.UndeleteTopicRequest) -> None:
+        with suppress(LedgerMQError):
+            await line.undelete_topic(request)
 
     async def _slow_store(self) -> None:
         """Let the collection of the topic take seconds, so that the request comes before the name is free."""
