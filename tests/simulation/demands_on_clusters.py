@@ -32,6 +32,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a topic was brought back",
         "a topic was read after it was brought back",
         "a grace was over",
+        "a topic was asked back just when it was removed for good",
         "a deleted topic was older than its retention",
         "a record's fate: ok",
         "a record's fate: info",
@@ -231,6 +232,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
     ),
     "access": (
         "a right was granted",
+        "a call waited while rules changed",
         "a right was revoked",
         "a token was created",
         "a token was revoked",
@@ -267,6 +269,7 @@ little.
 RARE: dict[str, frozenset[str]] = {
     "cluster": frozenset(
         {
+            "a topic was asked back just when it was removed for good",
             "a bundle moved for load",
             "a steady load was shared",
             "a partition moved for its load",
@@ -357,6 +360,7 @@ RARE: dict[str, frozenset[str]] = {
     ),
     "access": frozenset(
         {
+            "a call waited while rules changed",
             "a void segment",
             "a broker stood still until another had claimed",
             "a quota refused: requests",

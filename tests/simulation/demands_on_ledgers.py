@@ -69,6 +69,8 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a log start was raised by hand",
         "a log start was told while its files were elsewhere",
         "a deletion came after the new owner had read where the log begins",
+        "garbage was looked for by lists from before and after a move",
+        "a keyed partition was to be cleaned between two bundles",
         "a Parquet file was deleted",
         "a producer was not known any more",
         "a term was released",
@@ -208,7 +210,13 @@ little.
 """
 
 RARE: dict[str, frozenset[str]] = {
-    "moves": frozenset({"a deletion came after the new owner had read where the log begins"}),
+    "moves": frozenset(
+        {
+            "a deletion came after the new owner had read where the log begins",
+            "garbage was looked for by lists from before and after a move",
+            "a keyed partition was to be cleaned between two bundles",
+        }
+    ),
     "queries": frozenset(
         {
             *(f"a run: {kind}" for kind in QUERIES if kind != "stream"),

@@ -142,6 +142,7 @@ def test_access_rules_on_a_cluster(seed: int) -> None:
         ("keyed", 122),
         ("groups", 44),
         ("tables", 29),
+        ("queues", 34),
         *(
             pytest.param(level, seed, marks=pytest.mark.slow)
             for level, seed in [
