@@ -35,11 +35,11 @@ from crc32c import crc32c
 from ledgermq.protocol.batches.records import SCHEMA as RECORD_SCHEMA
 from ledgermq.protocol.batches.records import encode_batch
 from ledgermq.sources import Sources
-from ledgermq_broker.metrics.store_metrics import DELETES, NOT_SENT, S3_PRICES, WRITES
 from ledgermq_ledger.blocking import RunBlocking, run_inline
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.file.store import FileStore
+from ledgermq_ledger.object_store.prices import DELETES, NOT_SENT, S3_PRICES, WRITES
 from ledgermq_ledger.object_store.wrappers.metered import MeteredStore
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.files.columns import SCHEMA_BEFORE as SCHEMA

@@ -13,9 +13,9 @@ import argparse
 import asyncio
 import json
 
-from ledgermq_broker.metrics.store_metrics import S3_PRICES
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.prices import S3_PRICES
 from ledgermq_ledger.object_store.wrappers.metered import MeteredStore
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.service import CompactionService, ServiceEvents

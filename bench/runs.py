@@ -14,16 +14,21 @@ SEED = 7
 
 
 async def send_runs(
-    producer: Producer, topic: str, partitions: int, megabytes_per_s: float, seconds: float
+    producer: Producer,
+    topic: str,
+    partitions: int,
+    megabytes_per_s: float,
+    seconds: float,
+    run_records: int = RUN_RECORDS,
 ) -> list[float]:
     """Send at the pace; return the seconds from when each run was due until its acknowledgement, once
     all are acknowledged.
     """
     chance, loop = random.Random(SEED), asyncio.get_running_loop()
     rows = pa.record_batch(
-        {"value": pa.array([chance.randbytes(VALUE_BYTES) for _ in range(RUN_RECORDS)], pa.binary())}
+        {"value": pa.array([chance.randbytes(VALUE_BYTES) for _ in range(run_records)], pa.binary())}
     )
-    runs = round(megabytes_per_s * 1e6 * seconds / (RUN_RECORDS * VALUE_BYTES))
+    runs = round(megabytes_per_s * 1e6 * seconds / (run_records * VALUE_BYTES))
     begun_s, latencies_s = loop.time(), list[float]()
 
     async def send(partition: int, due_s: float) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ledgermq_broker.metrics.store_metrics import S3_PRICES
+from ledgermq_ledger.object_store.prices import S3_PRICES
 from tests.e2e.admin_port import AdminPort
 
 

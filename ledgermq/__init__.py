@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from ledgermq import errors as errors
     from ledgermq import sync as sync
     from ledgermq.client.admin.access import Access, AccessDecision, AccessRule, NewToken, TokenDescription
-    from ledgermq.client.admin.brokers.reports import BrokerReport, ConnectionDescription
+    from ledgermq.client.admin.brokers.costs import CostReport
+    from ledgermq.client.admin.brokers.reports import BrokerReport, ConnectionDescription, KeptCost, TopicCost
     from ledgermq.client.admin.deletion import DeletedRecords
     from ledgermq.client.admin.quotas import QuotaDescription, Quotas, QuotaUse
     from ledgermq.client.admin.rebalancing import BundleBalance, KeptPartition, RebalanceMove, RebalanceResult
@@ -142,6 +143,7 @@ __all__ = [
     "ClusterDescription",
     "ConnectionDescription",
     "Consumer",
+    "CostReport",
     "CutBundle",
     "CutDescription",
     "CutFile",
@@ -173,6 +175,7 @@ __all__ = [
     "HalfMessage",
     "HalfMessages",
     "Handler",
+    "KeptCost",
     "KeptPartition",
     "Lag",
     "LeaseAnswer",
@@ -240,6 +243,7 @@ __all__ = [
     "TokenDescription",
     "TopicAdmin",
     "TopicChange",
+    "TopicCost",
     "TopicDescription",
     "TopicPartition",
     "TopicSpec",
@@ -275,7 +279,8 @@ _MODULES = {
     "client.paging.pages": ("Page",),
     "client.consuming.reader": ("FilterCounts",),
     "client.delayed": ("DelayedBundle", "DelayedList", "DelayedMessage", "DelayedRange", "RecallOutcome"),
-    "client.admin.brokers.reports": ("BrokerReport", "ConnectionDescription"),
+    "client.admin.brokers.costs": ("CostReport",),
+    "client.admin.brokers.reports": ("BrokerReport", "ConnectionDescription", "KeptCost", "TopicCost"),
     "client.admin.deletion": ("DeletedRecords",),
     "client.admin.topic_admin": ("TopicAdmin",),
     "client.admin.topic_plan": ("TopicChange", "TopicSpec"),
@@ -367,11 +372,8 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 if not TYPE_CHECKING:  # otherwise type checkers would take any name for one of this module
 
-    def __getattr__(name: str) -> Any:
-        """Import a public name, or a module of this package, and keep it."""
-        found = _found(name)
-        globals()[name] = found
-        return found
+    def __getattr__(name: str) -> Any:  # imports a public name, or a module of this package, and keeps it
+        return globals().setdefault(name, _found(name))
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

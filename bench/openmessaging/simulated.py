@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from bench.distant import DISTANCES, EXPRESS, STANDARD
 from bench.openmessaging.shape import Borne, Shape, bear
 from bench.sizing.distant_brokers import DistantBrokers
-from ledgermq_broker.metrics.store_metrics import S3_PRICES
+from ledgermq_ledger.object_store.prices import S3_PRICES
 from tests.simulation.loop import SimulatedLoop, run_simulated
 
 TOPIC, BUNDLES = "openmessaging", 4

@@ -12,10 +12,12 @@ from ledgermq.client.client import Client
 from ledgermq.client.settings.values import ClientSettings
 from ledgermq.sources import Sources
 from ledgermq_broker.broker import Broker
+from ledgermq_broker.costs.counted import StoreCosts
 from ledgermq_broker.settings.brokers import BrokerSettings
 from ledgermq_broker.settings.by_store import HEARTBEAT_MS, SPACING_MS
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.prices import S3_PRICES
 from ledgermq_ledger.object_store.wrappers.metered import MeteredStore
 from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore
 from tests.simulation.loop import Process, SimulatedLoop
@@ -30,13 +32,16 @@ SEED = 7
 
 
 class DistantBrokers:
-    """`meter` counts their requests, every attempt.
+    """`meter` counts their requests, every attempt, and `costs` what these cost, and who pays.
 
     Settings are those for S3; compaction is left to others.
     """
 
-    def __init__(self, loop: SimulatedLoop, bundles: int, distance: Distance) -> None:
+    def __init__(
+        self, loop: SimulatedLoop, bundles: int, distance: Distance, heartbeat_ms: int = HEARTBEAT_MS["s3"]
+    ) -> None:
         self.meter = CountingMeter()
+        self.costs = StoreCosts(S3_PRICES)
         self.brokers: dict[str, Broker] = {}
         self._distance = distance
         self._world = World(loop, SEED, 0)
@@ -46,7 +51,7 @@ class DistantBrokers:
         self._settings = BrokerSettings(
             bundles=bundles + 1,  # the one for metadata is included
             flush_spacing_ms=SPACING_MS["s3"],
-            heartbeat_interval_ms=HEARTBEAT_MS["s3"],
+            heartbeat_interval_ms=heartbeat_ms,
             background_compaction=False,
         )
         self._processes: dict[str, Process] = {}
@@ -59,10 +64,9 @@ class DistantBrokers:
         name = process.name
         sources = self._world.sources(name)
         distant = DistantStore(self._objects, random.Random(f"{SEED} {name}"), self._distance)
-        store = ResilientStore(MeteredStore(distant, self.meter), sources)
-        broker = await Broker.start(
-            store, sources, self._settings, name, self._network.connector(name, TIMEOUT_S), run_inline
-        )
+        store = ResilientStore(MeteredStore(MeteredStore(distant, self.meter), self.costs), sources)
+        connector = self._network.connector(name, TIMEOUT_S)
+        broker = await Broker.start(store, sources, self._settings, name, connector, run_inline, counts=(self.costs,))
         self.brokers[name] = broker
         self._network.listen(name, process, broker.service, broker.door)
 

@@ -11,13 +11,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ledgermq_ledger.object_store.prices import HOURS_A_MONTH, S3_PRICES
+
 BUSY = 0.6
 """Share of a core that a broker is planned to use: the rest is for takeovers, bursts and slow
 consumers.
 """
 BROKERS_MIN = 3
 BUNDLES_A_BROKER = 2
-HOURS_A_MONTH = 730
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Prices:
     """
 
     core_hour: float = 0.04
-    tb_month: float = 23.0
+    tb_month: float = S3_PRICES.tb_month
 
 
 @dataclass(frozen=True, slots=True)

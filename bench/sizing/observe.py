@@ -14,7 +14,8 @@ from bench.percentiles import at
 from bench.runs import RUN_RECORDS, VALUE_BYTES, send_runs
 from bench.sizing.distant_brokers import DistantBrokers
 from ledgermq.client.producing.producer import Producer
-from ledgermq_broker.metrics.store_metrics import S3_PRICES
+from ledgermq_broker.settings.by_store import HEARTBEAT_MS
+from ledgermq_ledger.object_store.prices import S3_PRICES
 from tests.simulation.loop import SimulatedLoop, run_simulated
 
 TOPIC = "load"
@@ -30,6 +31,8 @@ class Load:
     bundles: int
     seconds: float
     distance: str = FAR
+    run_records: int = RUN_RECORDS
+    heartbeat_ms: int = HEARTBEAT_MS["s3"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def observe(load: Load) -> Observed:
 class _Observation:
     def __init__(self, loop: SimulatedLoop, load: Load) -> None:
         self._loop = loop
-        self._broker = DistantBrokers(loop, load.bundles, DISTANCES[load.distance])
+        self._broker = DistantBrokers(loop, load.bundles, DISTANCES[load.distance], load.heartbeat_ms)
         self._load = load
 
     async def run(self) -> Observed:
@@ -82,11 +85,11 @@ class _Observation:
         requests = {
             name: (count - before.get(name, 0)) / seconds for name, count in self._broker.meter.by_operation().items()
         }
-        puts, sent_bytes = requests["put_if_absent"], len(found) * RUN_RECORDS * VALUE_BYTES
+        puts, sent_bytes = requests["put_if_absent"], len(found) * self._load.run_records * VALUE_BYTES
         return Observed(
             1000 * at(found, 0.5), 1000 * at(found, 0.99), puts, sent_bytes / 1e6 / (puts * seconds), requests
         )
 
     async def _send(self, producer: Producer, seconds: float) -> list[float]:
         load = self._load
-        return await send_runs(producer, TOPIC, load.partitions, load.megabytes_per_s, seconds)
+        return await send_runs(producer, TOPIC, load.partitions, load.megabytes_per_s, seconds, load.run_records)

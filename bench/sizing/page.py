@@ -36,6 +36,7 @@ from bench.sizing.model import (
 )
 from bench.sizing.observe import Load, Observed, observe
 from ledgermq.protocol.limits import WINDOW_BATCHES
+from ledgermq_ledger.object_store.prices import S3_PRICES
 
 PAGE = Path("docs/sizing.md")
 PLOT = "sizing.png"
@@ -77,7 +78,8 @@ TEXT = """\
   {median_ms:.0f} ms in the median and {p99_ms:.0f} ms at the 99th percentile (log-normal), as S3 Standard does.
   Processor time costs nothing in the simulation, so a real busy broker is slower by its queues: see
   [below](#the-simulation-beside-a-real-broker).
-* **Prices**: requests as S3 Standard lists them (5 dollars a million PUTs and LISTs, 0.40 a million GETs), storage
+* **Prices**: requests as S3 Standard lists them ({put_dollars:.0f} dollars a million PUTs and LISTs,
+  {get_dollars:.2f} a million GETs), storage
   {prices.tb_month:.0f} dollars a TB and month, {prices.core_hour:.2f} dollars for an hour of a core. The last two are
   assumptions: `--tb-month`, `--core-hour`. Traffic between clients, brokers and S3 in one
   zone and region counts as free. Between zones it is not free, and may cost more than everything else together.
@@ -265,6 +267,8 @@ def markdown(results: Results, costs: Costs, prices: Prices) -> str:
         busy=BUSY,
         bundles=BUNDLES_A_BROKER,
         seconds=SECONDS,
+        put_dollars=1000 * S3_PRICES.write,
+        get_dollars=1000 * S3_PRICES.read,
         median_ms=1000 * DISTANCES[FAR].write.median_s,
         p99_ms=1000 * DISTANCES[FAR].write.p99_s,
         runs="; ".join(f"{', '.join(rows)} on {run.machine}, {run.date}" for rows, run in used),

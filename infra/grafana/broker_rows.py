@@ -97,6 +97,12 @@ BROKERS: dict[str, tuple[Panel, ...]] = {
             "currencyUSD",
             text="Counted requests by the prices that are set; storage and traffic are not in it.",
         ),
+        Panel(
+            "Dollars per hour, for requests, by topic",
+            ((f"3600 * {rate('store_topic_dollars_total', 'topic')}", "{{topic}}"),),
+            "currencyUSD",
+            text="A segment's PUT is paid by the topics in it, by their bytes; (cluster): requests for no topic.",
+        ),
     ),
     "Ownership": (
         Panel("Bundles owned", ((metric("owned_bundles"), "{{instance}}"),)),

@@ -63,6 +63,7 @@ COMMANDS: dict[str, Place] = {
     "quota": Place(ACCESS, "admin.quota", "Set, unset and list quotas: what callers may use at each broker."),
     "cluster": Place(CLUSTER, "admin.cluster", "Show the bundles of the cluster, add some, move partitions."),
     "status": Place(CLUSTER, "admin.status", "Show brokers, bundles and their owners, and the cluster's health."),
+    "cost": Place(CLUSTER, "admin.cost", "Show what requests to the store cost, by topic and principal."),
     "connections": Place(CLUSTER, "admin.status", "Show who is connected to the brokers."),
     "drain": Place(CLUSTER, "admin.status", "Let a broker hand over everything that it owns, and take nothing new."),
     "undrain": Place(CLUSTER, "admin.status", "Let a drained broker take its share of the bundles again."),

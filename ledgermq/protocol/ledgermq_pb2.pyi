@@ -2838,6 +2838,54 @@ class LakeTable(_message.Message):
     trouble: str
     def __init__(self, topic: _Optional[str] = ..., format: _Optional[str] = ..., folder: _Optional[str] = ..., is_current: _Optional[bool] = ..., version: _Optional[int] = ..., version_ms: _Optional[int] = ..., files: _Optional[int] = ..., rows: _Optional[int] = ..., size_bytes: _Optional[int] = ..., missing: _Optional[int] = ..., behind_ms: _Optional[int] = ..., waits_for: _Optional[str] = ..., held_bytes: _Optional[int] = ..., foreign_objects: _Optional[int] = ..., stopped: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
 
+class ListCostsRequest(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class ListCostsResponse(_message.Message):
+    __slots__ = ("since_ms", "total_picodollars", "costs", "kept", "write_dollars", "read_dollars", "delete_dollars", "tb_month_dollars")
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_PICODOLLARS_FIELD_NUMBER: _ClassVar[int]
+    COSTS_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    WRITE_DOLLARS_FIELD_NUMBER: _ClassVar[int]
+    READ_DOLLARS_FIELD_NUMBER: _ClassVar[int]
+    DELETE_DOLLARS_FIELD_NUMBER: _ClassVar[int]
+    TB_MONTH_DOLLARS_FIELD_NUMBER: _ClassVar[int]
+    since_ms: int
+    total_picodollars: int
+    costs: _containers.RepeatedCompositeFieldContainer[Cost]
+    kept: _containers.RepeatedCompositeFieldContainer[KeptBytes]
+    write_dollars: float
+    read_dollars: float
+    delete_dollars: float
+    tb_month_dollars: float
+    def __init__(self, since_ms: _Optional[int] = ..., total_picodollars: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[Cost, _Mapping]]] = ..., kept: _Optional[_Iterable[_Union[KeptBytes, _Mapping]]] = ..., write_dollars: _Optional[float] = ..., read_dollars: _Optional[float] = ..., delete_dollars: _Optional[float] = ..., tb_month_dollars: _Optional[float] = ...) -> None: ...
+
+class Cost(_message.Message):
+    __slots__ = ("topic", "principal", "write_picodollars", "read_picodollars")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    WRITE_PICODOLLARS_FIELD_NUMBER: _ClassVar[int]
+    READ_PICODOLLARS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    principal: str
+    write_picodollars: int
+    read_picodollars: int
+    def __init__(self, topic: _Optional[str] = ..., principal: _Optional[str] = ..., write_picodollars: _Optional[int] = ..., read_picodollars: _Optional[int] = ...) -> None: ...
+
+class KeptBytes(_message.Message):
+    __slots__ = ("topic", "size_bytes", "partitions_unknown")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    size_bytes: int
+    partitions_unknown: int
+    def __init__(self, topic: _Optional[str] = ..., size_bytes: _Optional[int] = ..., partitions_unknown: _Optional[int] = ...) -> None: ...
+
 class ListLoadsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -28,6 +28,7 @@ from ledgermq_broker.admission.connections import Connections
 from ledgermq_broker.admission.operator_path import ProcessNumbers
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.bundle.shared.context import BundleMetrics
+from ledgermq_broker.costs.counted import StoreCosts
 from ledgermq_broker.filter_functions.judging import FilterFunctionCounts
 from ledgermq_broker.filter_functions.processes import ProcessFunctions
 from ledgermq_broker.health.readiness import Health
@@ -63,6 +64,8 @@ class Hooks:
     owners: BundleMetrics = field(default_factory=BundleMetrics)
     counts: Sequence[object] = ()
     functions: FilterFunctionCounts = field(default_factory=FilterFunctionCounts)
+    costs: StoreCosts = field(default_factory=StoreCosts)
+    """Counts the requests that `store` counts, which hands them on; alone if there is no `store`."""
 
 
 class OwnProcess(ProcessNumbers):
@@ -85,6 +88,7 @@ class Node:
         self._settings = settings
         self._following: asyncio.Task[None] | None = None
         self._kafka: KafkaPort | None = None
+        self._costs = StoreCosts()
 
     @property
     def kafka_address(self) -> str | None:
@@ -109,8 +113,9 @@ class Node:
         Unavailable.
         """
         observers = hooks or Hooks()
+        observers.costs.prices = settings.prices(url)
         issuer = issuer_of(settings)
-        store = await open_store(url, sources=sources, meter=observers.store, mends=True)
+        store = await open_store(url, sources=sources, meter=observers.store or observers.costs, mends=True)
         server = GrpcServer(CALLS_MAX, observers.calls, connections := Connections(sources.now_ms))
         kafka: KafkaPort | None = None
         try:
@@ -133,6 +138,7 @@ class Node:
             await store.close()
             raise
         node = cls(store, server, broker, settings)
+        node._costs = observers.costs
         if issuer is not None:
             signed = SignedTokens(issuer, sources, fetch_by_http, broker.rules.next_generation)
             broker.rules.signed = signed
@@ -147,6 +153,7 @@ class Node:
     def apply(self, settings: BrokerSettings) -> None:
         """Apply the live settings of these."""
         self._settings = settings
+        self._costs.prices = settings.prices(self.store.url)
         self.broker.apply(settings)
 
     async def stop(self) -> None:
@@ -193,7 +200,7 @@ async def _join(
         advertised_address(settings, port),
         connector,
         metrics=observers.owners,
-        counts=(*observers.counts, connections, OwnProcess()),
+        counts=(*observers.counts, observers.costs, connections, OwnProcess()),
         functions=ProcessFunctions(installed(), lambda: settings.filter_message_ms_max / 1000, observers.functions),
         kafka_address=kafka_address,
     )

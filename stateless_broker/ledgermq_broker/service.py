@@ -21,6 +21,8 @@ from ledgermq_broker.cluster.directory import Directory
 from ledgermq_broker.cluster.heartbeat import Heartbeat
 from ledgermq_broker.cluster.membership import Membership
 from ledgermq_broker.cluster.ownership import Ownership
+from ledgermq_broker.costs.counted import StoreCosts
+from ledgermq_broker.costs.path import CostPath
 from ledgermq_broker.health.readiness import problems
 from ledgermq_broker.internal.feature import BrokerParts
 from ledgermq_broker.metadata.followed import Lookup, Metadata
@@ -69,6 +71,7 @@ def service_of(parts: BrokerParts, cluster: ClusterPath, *paths: object) -> Brok
         ),
         TablePath(metadata, ownership, parts.context),
         StagePath(metadata, ownership, parts.checks, transactions, timers),
+        CostPath(metadata, ownership, parts.context, parts.counts_of(StoreCosts)),
         cluster.operator_path(parts),
     )
 

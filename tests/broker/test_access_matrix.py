@@ -156,6 +156,7 @@ SAMPLES: dict[str, Sample] = {
     "list_connections": Sample(pb.ListConnectionsRequest, ("cluster",)),
     "list_lags": Sample(pb.ListLagsRequest, ()),
     "list_loads": Sample(pb.ListLoadsRequest, ("cluster",)),
+    "list_costs": Sample(pb.ListCostsRequest, ("cluster",)),
     "drop_table": Sample(lambda: pb.DropTableRequest(topic=TOPIC), ("alter orders",)),
     "take_cut": Sample(lambda: pb.TakeCutRequest(name="c"), ("cluster",)),
     "list_cuts": Sample(pb.ListCutsRequest, ("cluster",)),

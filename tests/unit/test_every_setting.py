@@ -103,7 +103,7 @@ def _good(kind: Any, name: str) -> Any:
         return next(choice for choice in get_args(field.annotation) if choice != field.default)
     if "bool" in hint:
         return not field.default
-    if "int" in hint:
+    if "int" in hint or "float" in hint:
         if name in GOOD_NUMBER:
             return GOOD_NUMBER[name]
         least = _bound(field, "ge") or 0
@@ -114,7 +114,7 @@ def _good(kind: Any, name: str) -> Any:
 def _bad(kind: Any, name: str) -> Any:
     field = kind.model_fields[name]
     hint = str(field.annotation)
-    if "int" in hint and "bool" not in hint:
+    if ("int" in hint or "float" in hint) and "bool" not in hint:
         least = _bound(field, "ge")
         assert least is not None, "every number has a least value"
         return least - 1

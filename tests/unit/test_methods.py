@@ -184,6 +184,7 @@ def test_what_clients_must_not_call_and_what_no_quota_refuses() -> None:
         *("AddToTransaction", "FindTransactionCoordinator", "ChangeScram"),
         *("FindCoordinator", "JoinClassicGroup", "SyncClassicGroup", "ClassicHeartbeat", "LeaveClassicGroup"),
         *("ListQuotas", "DrainBroker", "AddBundles", "MovePartition", "ListLoads", "DropCut"),
+        "ListCosts",
         "DescribeBroker",
     }
     for method in METHODS:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from ledgermq.client.admin.brokers.costs import CostReport, merged
 from ledgermq.client.admin.brokers.reports import BrokerReport, Brokers, ConnectionDescription
 from ledgermq.client.admin.rebalancing import MEASURED_S, Answers, RebalanceResult, rebalance
 from ledgermq.client.admin.topics import Admin
 from ledgermq.client.messages.descriptions import AddedBundles, BundleLoads, ClusterDescription
 from ledgermq.errors import InvalidRequest
+from ledgermq.protocol import ledgermq_pb2 as pb
 
 
 class ClusterAdmin:
@@ -69,6 +71,18 @@ class ClusterAdmin:
         Raises Unauthorized (it needs the operation `cluster`), Unavailable if no broker answers.
         """
         return await self._brokers.describe()
+
+    async def describe_costs(self, topic: str = "") -> CostReport:
+        """Return what requests to the store have cost since the brokers started, in dollars by topic and principal, and
+        what topics keep there. Each broker is asked. `topic`: only this one.
+
+        The price of a segment's PUT is divided among the topics in it by their bytes; what is for no topic is the
+        cluster's. Prices are settings of the brokers. Raises Unauthorized (it needs the operation `cluster`),
+        UnknownTopic, Unavailable while a broker does not answer, and InvalidRequest if a broker of an earlier release
+        runs, which it names.
+        """
+        request = pb.ListCostsRequest(topic=topic)
+        return merged(await self._brokers.each(self._brokers.deadline(), lambda at: at.list_costs(request)))
 
     async def list_connections(self) -> list[ConnectionDescription]:
         """Return who is connected: each caller on each connection, by principal, 10,000 at most. A caller is listed

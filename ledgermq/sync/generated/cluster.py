@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from ledgermq.client.admin.brokers.costs import CostReport
 from ledgermq.client.admin.brokers.reports import BrokerReport, ConnectionDescription
 from ledgermq.client.admin.cluster import ClusterAdmin as AsyncClusterAdmin
 from ledgermq.client.admin.rebalancing import MEASURED_S, RebalanceResult
@@ -69,6 +70,17 @@ class ClusterAdmin:
         Raises Unauthorized (it needs the operation `cluster`), Unavailable if no broker answers.
         """
         return self._background.run(self._inner.describe_brokers())
+
+    def describe_costs(self, topic: str = "") -> CostReport:
+        """Return what requests to the store have cost since the brokers started, in dollars by topic and principal, and
+        what topics keep there. Each broker is asked. `topic`: only this one.
+
+        The price of a segment's PUT is divided among the topics in it by their bytes; what is for no topic is the
+        cluster's. Prices are settings of the brokers. Raises Unauthorized (it needs the operation `cluster`),
+        UnknownTopic, Unavailable while a broker does not answer, and InvalidRequest if a broker of an earlier release
+        runs, which it names.
+        """
+        return self._background.run(self._inner.describe_costs(topic))
 
     def list_connections(self) -> list[ConnectionDescription]:
         """Return who is connected: each caller on each connection, by principal, 10,000 at most. A caller is listed

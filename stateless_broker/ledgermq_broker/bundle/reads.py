@@ -20,6 +20,7 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.recovery import Recovered
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.log.writing.writer import LedgerWriter
+from ledgermq_ledger.object_store.wrappers.payers import Payer, caller, paid_by
 from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.backlog import Backlog, backlog_from
 from ledgermq_ledger.view.find import Finder, read_row
@@ -60,13 +61,15 @@ class Reads(Term):
         key = PartitionId(topic.id, partition)
         self._writer.durable.moves.check_here(key)
         self._upkeep.on_read()
-        read = await self._of_former(
-            key, offset, lambda reader: reader.fetch(key, offset, bytes_max, topic, direct=direct, masks=masks)
-        )
-        if read is not None:
-            read = replace(read, high_watermark=self._reader.end(key))
-        else:
-            read = await self._in_term(self._reader.fetch(key, offset, bytes_max, topic, direct=direct, masks=masks))
+        with paid_by({Payer(topic.id, caller()): 1}):
+            read = await self._of_former(
+                key, offset, lambda reader: reader.fetch(key, offset, bytes_max, topic, direct=direct, masks=masks)
+            )
+            if read is not None:
+                read = replace(read, high_watermark=self._reader.end(key))
+            else:
+                here = self._reader.fetch(key, offset, bytes_max, topic, direct=direct, masks=masks)
+                read = await self._in_term(here)
         if read.batches or read.located:
             self.traffic.fetched(key, sum(len(batch.data) for batch in read.batches))
         return read

@@ -16,6 +16,7 @@ from prometheus_client import (
 )
 
 from ledgermq_broker.broker import Broker
+from ledgermq_broker.costs.counted import StoreCosts
 from ledgermq_broker.metrics import names
 from ledgermq_broker.metrics.call_metrics import CallMetrics
 from ledgermq_broker.metrics.features.backlogs import BacklogMetrics
@@ -29,9 +30,10 @@ from ledgermq_broker.metrics.owner_metrics import OwnerMetrics
 from ledgermq_broker.metrics.sampled.group_lag import GroupLagMetrics
 from ledgermq_broker.metrics.sampled.queue_ages import QueueAgeMetrics
 from ledgermq_broker.metrics.scrape import BrokerCollector
-from ledgermq_broker.metrics.store_metrics import StoreMetrics, prices_for
+from ledgermq_broker.metrics.store_metrics import StoreMetrics
 from ledgermq_broker.node import Hooks
 from ledgermq_broker.ports.tls import TlsMeter
+from ledgermq_ledger.object_store.prices import prices_for
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, of no use here
 
@@ -51,7 +53,8 @@ class ProcessMetrics:
         self.broker: Broker | None = None
         ProcessCollector(registry=self.registry)
         self.ready = Gauge(names.READY, "1 while the process may be given work", registry=self.registry)
-        self.store = StoreMetrics(self.registry, prices_for(root_url), asyncio.get_running_loop().time())
+        self.costs = StoreCosts(prices_for(root_url))
+        self.store = StoreMetrics(self.registry, self.costs, asyncio.get_running_loop().time())
         self.calls = CallMetrics(self.registry)
         self.owners = OwnerMetrics(self.registry)
         self.counts = tuple(kind(self.registry) for kind in COUNTS)
@@ -60,11 +63,11 @@ class ProcessMetrics:
         self.lines = LogLines(self.registry)
         self.group_lag = GroupLagMetrics(self.registry)
         self.queue_ages = QueueAgeMetrics(self.registry)
-        self.registry.register(BrokerCollector(lambda: self.broker, self.owners.topics))
+        self.registry.register(BrokerCollector(lambda: self.broker, self.owners.topics, self.costs))
 
     @property
     def hooks(self) -> Hooks:
-        return Hooks(self.store, self.calls, self.owners, self.counts, self.functions)
+        return Hooks(self.store, self.calls, self.owners, self.counts, self.functions, self.costs)
 
     def render(self, *, is_ready: bool) -> bytes:
         self.ready.set(is_ready)

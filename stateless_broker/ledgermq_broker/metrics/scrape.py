@@ -13,10 +13,13 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from ledgermq_broker.broker import Broker
+from ledgermq_broker.costs.counted import CLUSTER, REST, StoreCosts
+from ledgermq_broker.costs.path import CLUSTER_NAME
 from ledgermq_broker.features import FEATURES
 from ledgermq_broker.internal.feature import BUNDLES_MAX
 from ledgermq_broker.metrics import names
-from ledgermq_broker.metrics.topic_totals import TopicTotals
+from ledgermq_broker.metrics.topic_totals import OTHER, TopicTotals
+from ledgermq_ledger.object_store.prices import PICO
 
 BACKLOGS_MAX = 100
 """Topics with a backlog quota that have their own metrics: those that are farthest above it."""
@@ -28,15 +31,17 @@ class BrokerCollector(Collector):
     Every family is yielded even then, without samples, so the names are always the same.
     """
 
-    def __init__(self, broker: Callable[[], Broker | None], topics: TopicTotals) -> None:
+    def __init__(self, broker: Callable[[], Broker | None], topics: TopicTotals, costs: StoreCosts) -> None:
         self._broker = broker
         self._topics = topics
+        self._costs = costs
 
     def collect(self) -> Iterable[Metric]:
         broker = self._broker()
         for families in _FAMILIES:
             yield from families(broker)
         yield from _by_topic(broker, self._topics)
+        yield from _dollars(broker, self._topics, self._costs)
 
 
 def _info(broker: Broker | None) -> Iterable[Metric]:
@@ -284,10 +289,7 @@ def _by_topic(broker: Broker | None, topics: TopicTotals) -> Iterable[Metric]:
         *(batches_left_out, records_left_out, bytes_left_out),
     )
     if broker is not None:
-        topic_names = {
-            topic.id: topic.name for topic in broker.metadata.catalog.topics_by_id.values() if not topic.removed
-        }
-        for label, totals in topics.named(topic_names):
+        for label, totals in topics.named(_names(broker)):
             found = (
                 *(totals.records_in, totals.bytes_in, totals.batches_in, totals.records_out, totals.bytes_out),
                 *(totals.batches_left_out, totals.records_left_out, totals.bytes_left_out),
@@ -295,6 +297,29 @@ def _by_topic(broker: Broker | None, topics: TopicTotals) -> Iterable[Metric]:
             for family, value in zip(families, found, strict=True):
                 family.add_metric((label,), value)
     yield from families
+
+
+def _dollars(broker: Broker | None, topics: TopicTotals, costs: StoreCosts) -> Iterable[Metric]:
+    family = CounterMetricFamily(
+        "ledgermq_store_topic_dollars",
+        "Estimated price of the counted requests by the topic that they were made for, in dollars; (cluster): for none",
+        labels=("topic",),
+    )
+    if broker is not None:
+        topic_names = _names(broker)
+        spent: Counter[int] = Counter()
+        for payer, found in costs.by_payer(topic_names).items():
+            spent[payer.topic_id] += found.total
+        labels: Counter[str] = Counter({CLUSTER_NAME: spent.pop(CLUSTER.topic_id), OTHER: spent.pop(REST.topic_id)})
+        for topic_id, amount in spent.items():
+            labels[OTHER if topics.of(topic_id) is topics.other else topic_names[topic_id]] += amount
+        for label, amount in labels.items():
+            family.add_metric((label,), amount / PICO)
+    yield family
+
+
+def _names(broker: Broker) -> dict[int, str]:
+    return {topic.id: topic.name for topic in broker.metadata.catalog.topics_by_id.values() if not topic.removed}
 
 
 _FAMILIES: tuple[Callable[[Broker | None], Iterable[Metric]], ...] = (

@@ -15,43 +15,15 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ledgermq_broker.costs.counted import StoreCosts
 from ledgermq_broker.metrics import names
+from ledgermq_ledger.object_store.prices import PICO
 from ledgermq_ledger.object_store.wrappers.metered import StoreMeter
 from ledgermq_ledger.root.copies import OUTCOMES
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-WRITES = frozenset({"put_if_absent", "put", "fenced_put", "list"})
-DELETES = frozenset({"delete"})
-NOT_SENT = frozenset({"open_fence", "close_fence", "list_fences"})
-"""Operations that send no request. A fence is a folder, which only some stores have; for S3 no
-request is sent. (Before S3 signs permission to put, its time is requested.)
-"""
 WINDOW_S = 600.0
 SAMPLE_EVERY_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """Dollars per thousand requests. Writes are PUT and LIST, reads are GET and HEAD."""
-
-    write: float = 0.0
-    read: float = 0.0
-    delete: float = 0.0
-
-    def of(self, operation: str) -> float:
-        """Dollars for one request."""
-        if operation in NOT_SENT:
-            return 0.0
-        return (self.write if operation in WRITES else self.delete if operation in DELETES else self.read) / 1000
-
-
-S3_PRICES = Prices(write=0.005, read=0.0004)
-"""S3 Standard, us-east-1."""
-
-
-def prices_for(root_url: str) -> Prices:
-    """Return the list prices of this kind of store; all but S3 are free."""
-    return S3_PRICES if root_url.startswith("s3:") else Prices()
 
 
 @dataclass
@@ -74,12 +46,11 @@ class HourlyRate:
 class StoreMetrics(StoreMeter, Collector):
     """Meter to give to `open_store`.
 
-    `prices` may be replaced at any time; requests that are already counted keep their price.
+    `costs` counts what the requests cost, and for whom.
     """
 
-    def __init__(self, registry: CollectorRegistry, prices: Prices, now_s: float) -> None:
-        self.prices = prices
-        self._dollars = 0.0
+    def __init__(self, registry: CollectorRegistry, costs: StoreCosts, now_s: float) -> None:
+        self.costs = costs
         self._now_s = now_s
         self._rate = HourlyRate(deque([(now_s, 0.0)]))
         labels = ("operation", "outcome")
@@ -128,7 +99,7 @@ class StoreMetrics(StoreMeter, Collector):
             bound[1].inc(bytes_sent)
         if bytes_received:
             bound[2].inc(bytes_received)
-        self._dollars += self.prices.of(operation)
+        self.costs.request_ended(operation, outcome, seconds, bytes_sent, bytes_received)
 
     def object_damaged(self, key: str, outcome: str) -> None:
         self._damaged.labels(outcome).inc()
@@ -138,10 +109,11 @@ class StoreMetrics(StoreMeter, Collector):
         self._now_s = now_s
 
     def collect(self) -> Iterable[Metric]:
+        dollars = self.costs.total / PICO
         yield CounterMetricFamily(
-            "ledgermq_store_dollars", "Estimated price of the counted requests, in dollars", self._dollars
+            "ledgermq_store_dollars", "Estimated price of the counted requests, in dollars", dollars
         )
-        rate = self._rate.at(self._now_s, self._dollars)
+        rate = self._rate.at(self._now_s, dollars)
         yield GaugeMetricFamily(
             names.STORE_DOLLARS_PER_HOUR,
             "Estimated price per hour in dollars, over the last ten minutes of scrapes",

@@ -16,6 +16,7 @@ from ledgermq_broker.settings.constants import BrokerConstants
 from ledgermq_broker.settings.declaring import ProcessSettings, live, setting
 from ledgermq_ledger.cluster import BUNDLES_MAX, ClusterDefaults
 from ledgermq_ledger.cuts.automatic import KEEP, Schedule, parse_schedule
+from ledgermq_ledger.object_store.prices import Prices, prices_for
 from ledgermq_ledger.topics.archive_location import archive_urls_of
 from ledgermq_ledger.topics.settings import GRACE_MS_MAX
 from ledgermq_offsets.limits import GroupLimits
@@ -321,6 +322,14 @@ class BrokerSettings(ProcessSettings):
         ge=1,
     )
 
+    price_put_dollars: float | None = live(
+        None, "Price of a thousand PUTs. Default: 0.005 for S3, else 0", ge=0, le=1000
+    )
+    price_get_dollars: float | None = live(
+        None, "Price of a thousand GETs. Default: 0.0004 for S3, else 0", ge=0, le=1000
+    )
+    price_tb_month_dollars: float | None = live(None, "Price of a TB kept a month. Default: 23 for S3, else 0", ge=0)
+
     bundles: int = setting(
         ClusterDefaults().bundles,
         "New cluster: number of bundles, one of them for metadata. At most this many brokers can own data. "
@@ -371,6 +380,11 @@ class BrokerSettings(ProcessSettings):
     def cut_schedule(self) -> Schedule:
         """Return when automatic cuts are taken, and how long each is kept."""
         return parse_schedule(self.cut_every_ms, self.cut_keep)
+
+    def prices(self, root_url: str) -> Prices:
+        """Return the prices of the store: those that are set, and the list prices of this kind of store."""
+        put, get, kept = self.price_put_dollars, self.price_get_dollars, self.price_tb_month_dollars
+        return prices_for(root_url).changed(put, get, kept)
 
     def shares_locations(self, root_url: str) -> bool:
         """Return whether consumers may read segments themselves.

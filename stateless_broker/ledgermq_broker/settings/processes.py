@@ -36,15 +36,11 @@ LIVE = frozenset(name for kind in KINDS for name, field in kind.model_fields.ite
 """Settings that SIGHUP changes in a running process; all others need a restart."""
 
 _CONSTANT = "its value is a constant now"
-_PRICES = (
-    "ledgermq_store_dollars counts the list prices of S3 Standard; recompute other prices from"
-    " ledgermq_store_requests_total"
-)
 _OF_CLUSTERS = "cluster.json of a new cluster holds the default, and that of an existing cluster counts"
 REMOVED = {
-    "price_write_dollars": _PRICES,
-    "price_read_dollars": _PRICES,
-    "price_delete_dollars": _PRICES,
+    "price_write_dollars": "set price_put_dollars, which is for a thousand requests, too",
+    "price_read_dollars": "set price_get_dollars, which is for a thousand requests, too",
+    "price_delete_dollars": "S3 charges nothing for it; recompute other prices from ledgermq_store_requests_total",
     "metrics_topics_max": f"{_CONSTANT}: the first 100 topics have separate metrics",
     "fetch_bytes": f"{_CONSTANT}: 4 MiB; a consumer sets `fetch_bytes_max`",
     "produce_window": f"{_CONSTANT}: 64 requests of a stream; `produce_memory_bytes_max` bounds their memory",

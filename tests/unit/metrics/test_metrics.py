@@ -8,15 +8,17 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from ledgermq_broker.bundle.shared.context import READ_SOURCES
+from ledgermq_broker.costs.counted import StoreCosts
 from ledgermq_broker.metrics.call_metrics import CallMetrics
 from ledgermq_broker.metrics.features.timed import TimerMetrics
 from ledgermq_broker.metrics.features.transactions import BEGIN, TransactionMetrics
 from ledgermq_broker.metrics.owner_metrics import OwnerMetrics
-from ledgermq_broker.metrics.store_metrics import S3_PRICES, HourlyRate, Prices, StoreMetrics, prices_for
+from ledgermq_broker.metrics.store_metrics import HourlyRate, StoreMetrics
 from ledgermq_broker.metrics.topic_totals import OTHER, TopicTotals
 from ledgermq_broker.transactions.counts import CAUSES
 from ledgermq_broker.transactions.state.types import State
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.object_store.prices import S3_PRICES, Prices, prices_for
 
 
 def index(*topics: int) -> fmt.SegmentIndex:
@@ -54,7 +56,7 @@ def test_a_thousand_topics_are_as_many_series_as_the_cap_says() -> None:
 
 def test_requests_are_priced_by_what_they_are() -> None:
     registry = CollectorRegistry()
-    store = StoreMetrics(registry, Prices(write=5.0, read=1.0, delete=0.5), now_s=100.0)
+    store = StoreMetrics(registry, StoreCosts(Prices(write=5.0, read=1.0, delete=0.5)), now_s=100.0)
     for operation in (
         "put",
         "put_if_absent",

@@ -13,6 +13,7 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.segments.segment import Batch
 from ledgermq_ledger.object_store.contract import Buffer
+from ledgermq_ledger.object_store.wrappers.payers import Payer
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Append:
     batch: Batch
     done: asyncio.Future[int]
     is_own: bool = False
+    principal: str = ""
+    """Who pays for its part of the segment; "": the caller has no name."""
 
 
 class Waiter(Protocol):
@@ -51,6 +54,8 @@ class InFlight:
     data: list[Buffer] = field(default_factory=list)
     keys: list[PartitionId] = field(default_factory=list)
     answers: list[tuple[Waiter, int | DuplicateMessage | ConditionFailed]] = field(default_factory=list)
+    shares: dict[Payer, int] = field(default_factory=dict)
+    """Bytes of its batches by who pays for them."""
     won: bool = False
     void: bool = False
     settled: bool = False

@@ -39,6 +39,7 @@ from ledgermq_ledger.log.writing.in_flight import Append, InFlight, Moved, fail,
 from ledgermq_ledger.log.writing.judging import Judging, MayWrite
 from ledgermq_ledger.object_store.contract import Buffer
 from ledgermq_ledger.object_store.settle import PutLatency, PutOutcome, settle_put
+from ledgermq_ledger.object_store.wrappers.payers import Payer, paid_by
 
 UNSHARED_PART = 8
 """Two folds take half the memory if they hold the same objects. Once one in so many of these is new, they share them
@@ -205,6 +206,8 @@ class LedgerWriter(Judging):
             index.append_us = max(index.append_us, batch.ids_us)
         flight.data.append(batch.data)
         flight.keys.append(batch.key)
+        payer = Payer(batch.topic_id, append.principal)
+        flight.shares[payer] = flight.shares.get(payer, 0) + len(batch.data)
         flight.answers.append((append, entry.base_offset))
 
     async def release(self, successor: str = "") -> None:
@@ -259,14 +262,15 @@ class LedgerWriter(Judging):
 
     async def _put_and_look(self, flight: InFlight) -> PutOutcome:
         begun = asyncio.get_running_loop().time()
-        outcome = await settle_put(
-            self._store,
-            keys.segment(self.bundle, flight.index.slot),
-            encode_segment(flight.index, flight.data),
-            sources=self._sources,
-            hedge_after_s=self._latency.hedge_after_s(),
-            is_data=flight.index.kind == fmt.DATA and self.bundle != keys.METADATA_BUNDLE,
-        )
+        with paid_by(flight.shares):
+            outcome = await settle_put(
+                self._store,
+                keys.segment(self.bundle, flight.index.slot),
+                encode_segment(flight.index, flight.data),
+                sources=self._sources,
+                hedge_after_s=self._latency.hedge_after_s(),
+                is_data=flight.index.kind == fmt.DATA and self.bundle != keys.METADATA_BUNDLE,
+            )
         self._latency.add(asyncio.get_running_loop().time() - begun)
         return outcome
 

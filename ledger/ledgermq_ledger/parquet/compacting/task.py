@@ -31,6 +31,7 @@ from ledgermq_ledger.log.chains.plans import fence_of, require_open
 from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.object_store.contract import AlreadyExists, FenceClosed, FencedPuts, ObjectStore, StoreUncertain
 from ledgermq_ledger.object_store.settle import pause_before_retry
+from ledgermq_ledger.object_store.wrappers.payers import Payer, paid_by
 from ledgermq_ledger.parquet.compacting.group_build import build_group
 from ledgermq_ledger.parquet.engine import TASK_MEMORY_BYTES
 from ledgermq_ledger.parquet.files.columns import FooterNote, empty_file, note_of_file
@@ -74,8 +75,13 @@ class CompactionTask:
         return f"Parquet compaction: bundle {plan.bundle}, plan {plan.number} ({plan.put_id.hex()[:8]})"
 
     async def run(self, store: ObjectStore, sources: Sources, run_blocking: RunBlocking) -> TaskOutcome:
-        """Run the task by `run_task`."""
-        return await run_task(self, store, sources, run_blocking)
+        """Run the task by `run_task`; the topics of its files pay for its requests, by what they read of segments."""
+        shares: dict[Payer, int] = {}
+        for file in fmt.CompactionPlan.FromString(self.plan).files:
+            payer = Payer(file.topic_id)
+            shares[payer] = shares.get(payer, 0) + file.source_bytes
+        with paid_by(shares):
+            return await run_task(self, store, sources, run_blocking)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,11 +63,45 @@ class ConnectionDescription:
     reads: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TopicCost:
+    """What requests for a topic have cost since the brokers started, in dollars.
+
+    `topic`: a name; `(cluster)`: requests for no topic, such as heartbeats; `(other)`: removed topics. `principal`: who
+    wrote or read; "": callers without a name, and the cluster's own work on the topic. `write_dollars`: PUT and LIST.
+    `read_dollars`: GET and HEAD.
+    """
+
+    topic: str
+    principal: str
+    write_dollars: float
+    read_dollars: float
+
+    @property
+    def dollars(self) -> float:
+        return self.write_dollars + self.read_dollars
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCost:
+    """What a topic keeps, and what that costs in a month. `partitions_unknown`: those that could not be measured now,
+    because they are on their way to another broker, say.
+    """
+
+    topic: str
+    size_bytes: int
+    dollars_month: float
+    partitions_unknown: int = 0
+
+
 class Brokers:
     """Asks each broker of a cluster."""
 
     def __init__(self, context: ClientContext) -> None:
         self._connections = context.connections
+
+    def deadline(self) -> float:
+        return self._connections.deadline()
 
     async def alive(self, deadline: float) -> list[pb.BrokerInfo]:
         """Return the brokers that are alive, in the order of their ids. Raises Unavailable, Unauthenticated."""

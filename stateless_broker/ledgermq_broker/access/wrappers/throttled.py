@@ -39,6 +39,7 @@ from ledgermq_broker.access.state.rules import hash_of
 from ledgermq_broker.access.state.usage import Account, Excess, OpenTransaction
 from ledgermq_broker.access.wrappers.fetch_positions import FetchPositions, with_partitions
 from ledgermq_broker.access.wrappers.refused_batches import Refusals, judged, merged
+from ledgermq_ledger.object_store.wrappers.payers import set_caller
 
 SEARCH_PAUSE_MS = 100
 HELD_S_MAX = 2.0
@@ -84,6 +85,7 @@ class ThrottledService(UnaryCalls):
 
     async def ask(self, method: Method, request: Any) -> Any:
         """See `UnaryCalls.ask`. Raises ResourceExhausted, and what the service raises."""
+        set_caller(self._sender)
         call = getattr(self._service, method.attribute)
         request = self._identified(request)
         if method.attribute in ("produce_once", "produce_delayed_once"):
@@ -133,6 +135,7 @@ class ThrottledService(UnaryCalls):
         while passed.partitions:
             async for sign in self._held_back():
                 yield sign
+            set_caller(self._sender)
             async with aclosing(self._service.fetch(passed)) as frames:  # type: ignore[type-var]
                 async for frame in frames:
                     positions.note(frame.header.partitions)
@@ -140,6 +143,7 @@ class ThrottledService(UnaryCalls):
                     sent = [frame]
                     del frame  # only the receiver holds the answer
                     yield sent.pop()
+                    set_caller(self._sender)  # what goes on may be another task
                     if self._excess(_ANSWER) is not None:
                         break
                 else:

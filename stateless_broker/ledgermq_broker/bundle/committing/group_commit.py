@@ -101,7 +101,7 @@ class GroupCommit:
         if together and any(batch.producer for batch in batches):
             raise InvalidRequest("a batch that is stored together with others carries no sequence")
         self._check_windows(batches)
-        stamped = self._append_times.stamped(batches)
+        stamped, principal = self._append_times.stamped(batches), sender
         if stamped is not batches:
             sender = ""  # times of appends rise in the order of these calls
         batches = stamped
@@ -109,7 +109,7 @@ class GroupCommit:
             raise self._no_room()
         loop = asyncio.get_running_loop()
         was_empty = not self._queue
-        appends = [Append(batch, loop.create_future(), is_own=together) for batch in batches]
+        appends = [Append(batch, loop.create_future(), is_own=together, principal=principal) for batch in batches]
         self._enter_windows(appends)
         for group in [appends] if together and appends else [[append] for append in appends]:
             size_bytes = sum(len(append.batch.data) for append in group)

@@ -1,0 +1,1 @@
+"""What requests to the store cost, by topic and principal."""
