@@ -43,13 +43,14 @@ proto: $(STAMP) ## Generate the protobuf modules again
 kafka-messages: $(STAMP) ## Generate the messages of the Kafka protocol again from Kafka's definitions
 	$(PYTHON) -m infra.kafka_messages
 
-pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md, the Grafana dashboard, the chart's alerts, the types of settings and ledgermq.sync again
+pages: $(STAMP) ## Generate docs/api.md, docs/settings.md, docs/metrics.md, docs/costs.md, the Grafana dashboard, the chart's alerts, the types of settings and ledgermq.sync again
 	$(PYTHON) -m infra.setting_types > .setting_types && mv .setting_types ledgermq/client/setting_types.py
 	$(PYTHON) -m infra.sync_client
 	$(PYTHON) -m infra.api_page > docs/api.md
 	$(PYTHON) -m ledgermq_tools.broker.settings_page > docs/settings.md
 	$(PYTHON) -m ledgermq_broker.metrics.page > docs/metrics.md
 	$(PYTHON) -m ledgermq_broker.kafka.page > docs/kafka.md
+	$(PYTHON) -m infra.costs_page > docs/costs.md
 	$(PYTHON) -m infra.grafana.dashboard > infra/grafana/ledgermq.json
 	cp infra/prometheus/alerts.yml infra/kubernetes/ledgermq/files/alerts.yml
 
