@@ -322,12 +322,8 @@ class BrokerSettings(ProcessSettings):
         ge=1,
     )
 
-    price_put_dollars: float | None = live(
-        None, "Price of a thousand PUTs. Default: 0.005 for S3, else 0", ge=0, le=1000
-    )
-    price_get_dollars: float | None = live(
-        None, "Price of a thousand GETs. Default: 0.0004 for S3, else 0", ge=0, le=1000
-    )
+    price_put_dollars: float | None = live(None, "Price of a thousand PUTs. Default: 0.005 for S3, else 0", ge=0)
+    price_get_dollars: float | None = live(None, "Price of a thousand GETs. Default: 0.0004 for S3, else 0", ge=0)
     price_tb_month_dollars: float | None = live(None, "Price of a TB kept a month. Default: 23 for S3, else 0", ge=0)
 
     bundles: int = setting(
@@ -383,8 +379,8 @@ class BrokerSettings(ProcessSettings):
 
     def prices(self, root_url: str) -> Prices:
         """Return the prices of the store: those that are set, and the list prices of this kind of store."""
-        put, get, kept = self.price_put_dollars, self.price_get_dollars, self.price_tb_month_dollars
-        return prices_for(root_url).changed(put, get, kept)
+        chosen = (self.price_put_dollars, self.price_get_dollars, self.price_tb_month_dollars)
+        return prices_for(root_url).changed(*chosen)
 
     def shares_locations(self, root_url: str) -> bool:
         """Return whether consumers may read segments themselves.
