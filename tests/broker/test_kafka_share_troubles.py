@@ -30,6 +30,21 @@ LIFE_S = 400
 
 
 @in_kafka_cluster("a:1", "b:1", **EARLIEST)
+async def test_a_takeover_ends_the_locks_and_what_was_accepted_stays_so(cluster: KafkaCluster) -> None:
+    await cluster.create("t")
+    await produce(cluster, *(b"%d" % n for n in range(3)))
+    member = await sharer(cluster)
+    line = await member.line()
+    assert len(await line.fetch(0)) == 3
+    assert await line.acknowledge({0: [(0, 0, [ACCEPT])]}) == {0: 0}
+    await cluster.stop(line.client.address, graceful=False)
+    line = await member.line()
+    found = await line.fetch(0, wait_ms=5000)
+    assert values(found) == [b"1", b"2"]
+    assert await line.accept(*found) == {0: 0}
+
+
+@in_kafka_cluster("a:1", "b:1", **EARLIEST)
 async def test_a_partition_moves_while_its_messages_are_held(cluster: KafkaCluster) -> None:
     await cluster.create("t", partitions=1)
     await produce(cluster, *(b"%d" % n for n in range(3)))
