@@ -112,6 +112,21 @@ async def test_files_stay_while_a_snapshot_may_be_open(catalog: SqlCatalog) -> N
 
 
 @virtual
+async def test_a_snapshot_is_as_old_as_the_next_one(catalog: SqlCatalog) -> None:
+    root = await a_root()
+    await make_round(root)
+    await make_round(root)
+    await catch_up(root, registrar(root))
+    await asyncio.sleep(10 * KEEP_MS / 1000)
+    await raise_start(root, 2)
+    await catch_up(root, registrar(root))
+    await asyncio.sleep(AGED_S)
+    assert await registrar(root).raise_gates() == 0, "the one of long ago was replaced a moment ago"
+    await tidy(root)
+    assert await first_offsets(root) == [0, 2]
+
+
+@virtual
 async def test_what_a_snapshot_names_and_is_gone_is_found(catalog: SqlCatalog) -> None:
     root = await a_root()
     await make_round(root)
