@@ -2,9 +2,8 @@
 
 One broker on local files, a gateway with its defaults, and the browser share the machine. A page counts from the
 navigation until the last change of the document that its first calls make: every call is answered, and everything is
-drawn. Before each page the last look at lags has become old, so that every page waits for a fresh one.
-
-    python -m bench.console ROUNDS      only these figures, with the calls of each page
+drawn. Before each page the last look at lags has become old, so that every page waits for a fresh one. `python -m
+bench.console 2` measures two rounds, and prints the calls of each page.
 """
 
 from __future__ import annotations

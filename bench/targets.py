@@ -214,6 +214,7 @@ TARGETS = (
     Target("G3", "1 MB of 1 KB records", gateway.GATEWAY, gateway.SDK, 0.7),
     Target("G4", "page of 1,000 × 1 KB, JSON", gateway.GATEWAY, None, 60_000),
     Target("G4", "page of 1,000 × 1 KB, Arrow", gateway.GATEWAY, None, 500_000),
+    Target("G5", "events that came", gateway.GATEWAY, None, 45_000),
     _most("G5", "500 listeners, 100 records/s", gateway.GATEWAY, None, 0.5),
     _most("G5", "memory of a listener", gateway.GATEWAY, None, 64.0),
     Target("G6", "lease and ack, 50 a call", gateway.GATEWAY, None, 15_000),
