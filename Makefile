@@ -143,7 +143,7 @@ STORE ?= all
 EVENTS ?= 200
 SEED ?= 0
 SECONDS ?=
-chaos: $(STAMP) ## Real brokers killed, paused, cut off; STORE=file|minio|all EVENTS=200 SEED=0 SECONDS=…
+chaos: $(STAMP) ## Real brokers killed, paused, cut off; STORE=file|minio|azure|gcs|all EVENTS=200 SEED=0 SECONDS=…
 	$(PYTHON) -m tests.chaos.run --store $(STORE) --events $(EVENTS) --seed $(SEED) $(if $(SECONDS),--seconds $(SECONDS))
 
 RELEASE ?=

@@ -36,7 +36,7 @@ from tests.chaos.mover import Mover
 from tests.chaos.plain_reader import PlainReader
 from tests.chaos.queues import QueueWorker
 from tests.chaos.schedule import Trouble, schedule
-from tests.chaos.stores import ChaosStore, FolderStore, MinioStore
+from tests.chaos.stores import STORES, ChaosStore, FolderStore
 from tests.chaos.sync_program import SyncProgram
 from tests.chaos.timed import TimedMessage, TimedSender, judge_timed, told_of, until_delivered
 from tests.chaos.transaction_judge import add_sends, judge_transactions, until_over
@@ -74,7 +74,7 @@ class ChaosRun:
         self.kind, self.seed, self.folder, self.stack = kind, seed, folder, stack
         self.troubles: tuple[Trouble, ...] = ()
         self.store: ChaosStore = (
-            FolderStore(folder) if kind == "file" else MinioStore(folder, self.children, stack, seed)
+            FolderStore(folder) if kind == "file" else STORES[kind](folder, self.children, stack, seed)
         )
         self.cluster = ChaosCluster(self.children, self.store, self.note, command)
         self.violations: list[Violation] = []
@@ -308,7 +308,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description="Kill, pause and cut off real brokers and judge what their clients saw."
     )
-    parser.add_argument("--store", choices=("file", "minio", "all"), default="all")
+    parser.add_argument("--store", choices=("file", *STORES, "all"), default="all", help="all: file and minio")
     parser.add_argument("--events", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, help="how long the troubles last; by default four seconds for each")
