@@ -104,7 +104,7 @@ class ServedStore(ABC):
         return self._url(self.lines[process].endpoint)
 
     async def _up(self, child: Child, is_ready: Callable[[], bool]) -> None:
-        """Return once it answers. Raises RuntimeError, TimeoutError."""
+        """Wait until it answers. Raises RuntimeError, TimeoutError."""
         async with asyncio.timeout(START_SECONDS_MAX):
             while not await asyncio.to_thread(is_ready):
                 if child.code is not None:

@@ -106,6 +106,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "undrain": ("b:1",),
     "status": (),
     "connections": (),
+    "cost": (),
 }
 OFFSETS = '{"offsets": [{"topic": "t", "topic_id": 1, "partition": 0, "offset": 5}]}'
 

@@ -90,6 +90,7 @@ class Week:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_a_week_costs_what_the_model_predicts_and_topics_pay_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "TURNS_MAX", TURNS_MAX)
     counted = run_simulated(lambda own: Week(own).run())
