@@ -169,8 +169,8 @@ BROKERS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Automatic cuts",
             (
-                (f"max({metric('automatic_cut_age_seconds')})", "age of the newest, s"),
-                (f"max({metric('automatic_cuts')})", "there are"),
+                (or_zero(f"max({metric('automatic_cut_age_seconds')})"), "age of the newest, s"),
+                (or_zero(f"max({metric('automatic_cuts')})"), "there are"),
                 (f"sum(increase({metric('automatic_cuts_failed_total')}[$__rate_interval]))", "failed"),
             ),
         ),

@@ -7,6 +7,7 @@ import pytest
 from ledgermq_broker.bundle.shared import write_gate
 from ledgermq_broker.bundle.upkeep import upkeep
 from ledgermq_broker.cluster import pulse
+from ledgermq_broker.cuts import automatic
 from tests.broker.timer_calls import Timed, Watcher, constants_of
 
 BUNDLES = {"bundles": 3}
@@ -18,10 +19,11 @@ SLOW = {"heartbeat_interval_ms": 6 * 3_600_000, "holding_ms": 0}
 
 
 def seldom_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers look seldom whether they stood still, whether there is room, and whether a topic has a table."""
+    """Brokers look seldom whether they stood still, there is room, a topic has a table, and a cut is due."""
     monkeypatch.setattr(pulse, "BEAT_S", 6 * 3600.0)
     monkeypatch.setattr(write_gate, "RESERVE_LOOK_S", 6 * 3600.0)
     monkeypatch.setattr(upkeep, "TABLE_PAUSE_NONE_S", 6 * 3600.0)
+    monkeypatch.setattr(automatic, "LOOK_S_MAX", 6 * 3600.0)
 
 
 def lateness_s(watcher: Watcher, dues: dict[bytes, float]) -> list[float]:

@@ -193,8 +193,8 @@ def removals_beside_new_rows(patch: Patch) -> None:
     """A version adds files and removes others: a stream over the table stops, or misses rows."""
     real = versions.draft_version
 
-    def draft_version(table: Table, topic: Any, lists: Any, now_ms: int) -> Draft:
-        draft = real(table, topic, lists, now_ms)
+    def draft_version(table: Table, topic: Any, lists: Any, now_ms: int, *, adds: bool = True) -> Draft:
+        draft = real(table, topic, lists, now_ms, adds=adds)
         if draft.operation == "WRITE":
             removal = versions._removal(table, topic, lists, versions._named_files(table, topic), now_ms)
             said = {action.app_id for action in draft.actions if isinstance(action, Txn)}
