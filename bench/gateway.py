@@ -1,4 +1,4 @@
-"""G1 to G7: the HTTP gateway, a process of its own before one broker on local files with fsync.
+"""G1 to G7: the HTTP gateway, a separate process before one broker on local files with fsync.
 
 The client is the measuring process, and shares the cores with gateway and broker; the processor time is the gateway's
 alone. Requests come on 32 connections, each of which sends the next one when it has its answer; G7 sends one after the

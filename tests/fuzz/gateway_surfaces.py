@@ -263,7 +263,7 @@ class Requested:
             writer.transport.abort()
 
     async def _check_health(self, at: World) -> None:
-        """The next client is served. It comes on connections of its own: the gateway ends those that rest, and those
+        """The next client is served. It comes on other connections: the gateway ends those that rest, and those
         that need a tenth of a second for their header, which a busy machine does.
         """
         for left in reversed(range(HEALTH_TRIES)):
