@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -81,13 +80,26 @@ class Connections(web.Server):
         return made
 
 
+def whole(status: int, body: bytes, headers: Mapping[str, str]) -> web.StreamResponse:
+    """Return a whole answer. A small one goes out together with its header."""
+    if len(body) > STREAM_BUFFER_BYTES:
+        return Pieces(status, body, headers)
+    return web.Response(status=status, body=body, headers=headers)
+
+
+async def ended(request: web.BaseRequest, response: web.StreamResponse) -> None:
+    """Send what is left of an answer, and wait until its reader has taken it: others may wait behind a small one."""
+    await response.prepare(request)
+    await response.write_eof()
+    await request.writer.drain()
+
+
 class Pieces(web.StreamResponse):
-    """A whole answer, of which only so much is in the buffers of its connection as its reader may be behind."""
+    """A large answer, of which only so much is in the buffers of its connection as its reader may be behind."""
 
     def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         super().__init__(status=status, headers=headers)
-        if status != HTTPStatus.NO_CONTENT:
-            self.content_length = len(body)
+        self.content_length = len(body)
         self._left = memoryview(body)
 
     def next_piece(self) -> memoryview:

@@ -65,43 +65,61 @@ class Route:
         return tuple(self.path.strip("/").split("/"))
 
 
+class _Place:
+    """What the routes have in common that begin with the same segments."""
+
+    __slots__ = ("by_segment", "named", "routes")
+
+    def __init__(self) -> None:
+        self.by_segment: dict[str, _Place] = {}
+        self.named: _Place | None = None
+        self.routes: dict[str, tuple[Route, tuple[tuple[int, str], ...]]] = {}
+        """By method the route that ends here, and the places and names of the segments that vary."""
+
+    def of(self, segment: str) -> _Place:
+        """Return the place behind a segment of a pattern; make it if there is none."""
+        if not segment.startswith("{"):
+            return self.by_segment.setdefault(segment, _Place())
+        if self.named is None:
+            self.named = _Place()
+        return self.named
+
+    def find(self, segments: Sequence[str], at: int = 0) -> _Place | None:
+        """Return the place of a path; a literal segment comes before a name."""
+        if at == len(segments):
+            return self if self.routes else None
+        found = None
+        if (literal := self.by_segment.get(segments[at])) is not None:
+            found = literal.find(segments, at + 1)
+        if found is None and self.named is not None:
+            found = self.named.find(segments, at + 1)
+        return found
+
+
 class Routes:
     """Finds routes. The same shape of path has one set of names."""
 
     def __init__(self, table: Sequence[Route]) -> None:
         self.table = tuple(table)
-        self._by_length: dict[int, list[tuple[Route, tuple[str, ...]]]] = {}
+        self._root = _Place()
         for route in self.table:
-            segments = route.segments
-            self._by_length.setdefault(len(segments), []).append((route, segments))
+            place = self._root
+            for segment in route.segments:
+                place = place.of(segment)
+            names = [(at, part[1:-1]) for at, part in enumerate(route.segments) if part.startswith("{")]
+            place.routes[route.method] = route, tuple(names)
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
         """Return the route and the variable parts of the path. Raises Problem (404, 405)."""
         segments = path.strip("/").split("/")
-        fitting = [
-            (route, names)
-            for route, pattern in self._by_length.get(len(segments), ())
-            if (names := _names(pattern, segments)) is not None
-        ]
-        least = min((len(names) for _, names in fitting), default=0)  # a literal segment comes before a name
-        fitting = [(route, names) for route, names in fitting if len(names) == least]
-        if not fitting:
+        place = self._root.find(segments)
+        if place is None:
             raise Problem("NO_SUCH_PATH", "there is no such path: /openapi.json lists them")
-        for route, names in fitting:
-            if route.method == method:
-                return route, names
-        methods = ", ".join(sorted({route.method for route, _ in fitting}))
-        raise Problem("METHOD_NOT_ALLOWED", f"this path takes {methods}", headers=(("Allow", methods),))
-
-
-def _names(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
-    found: dict[str, str] = {}
-    for part, segment in zip(pattern, segments, strict=True):
-        if part.startswith("{"):
-            found[part[1:-1]] = segment
-        elif part != segment:
-            return None
-    return found
+        if method not in place.routes:
+            methods = ", ".join(sorted(place.routes))
+            raise Problem("METHOD_NOT_ALLOWED", f"this path takes {methods}", headers=(("Allow", methods),))
+        route, names = place.routes[method]
+        return route, {name: segments[at] for at, name in names}
 
 
 def check_query(route: Route, query: Mapping[str, str]) -> None:

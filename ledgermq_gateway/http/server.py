@@ -30,7 +30,7 @@ from ledgermq.runtime.process.log import get_log
 from ledgermq_gateway.api.route import Route, Routes, check_query, check_type
 from ledgermq_gateway.callers import Callers
 from ledgermq_gateway.cluster.origins import calls_for
-from ledgermq_gateway.connections import SAFE, STREAM_BUFFER_BYTES, Connections, Pieces, bounds_of
+from ledgermq_gateway.connections import SAFE, STREAM_BUFFER_BYTES, Connections, Pieces, bounds_of, ended, whole
 from ledgermq_gateway.http import problems
 from ledgermq_gateway.http.bodies import read_body, too_large
 from ledgermq_gateway.http.call import JSON, NDJSON, SCHEMA_JSON, Answer, BrokenAnswer, Call, Stream
@@ -299,8 +299,10 @@ class HttpServer:
         except web.RequestPayloadError:
             raise Problem("MALFORMED", "the body ends early, or cannot be read") from None
 
-    def _whole(self, seen: _Seen, answer: Answer) -> Pieces:
-        response = _response(answer.status, answer.body, answer.content_type, (*SAFE, *answer.headers))
+    def _whole(self, seen: _Seen, answer: Answer) -> web.StreamResponse:
+        response = whole(
+            answer.status, answer.body, {"Content-Type": answer.content_type, **dict(SAFE), **dict(answer.headers)}
+        )
         self._common(response, seen)
         return response
 
@@ -337,13 +339,13 @@ class HttpServer:
 
     async def _sent(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
         """Send what is not sent yet, in pieces, each of which its reader takes in time. Raises ConnectionResetError."""
-        if not isinstance(response, Pieces):
-            return
-        await self._taken(request, response.prepare(request))
-        while piece := response.next_piece():
-            await self._taken(request, response.write(piece))
-        await self._taken(request, response.write_eof())
-        await self._taken(request, request.writer.drain())  # also after a small answer, behind which others wait
+        if isinstance(response, Pieces):
+            await self._taken(request, response.prepare(request))
+            while piece := response.next_piece():
+                await self._taken(request, response.write(piece))
+            await self._taken(request, ended(request, response))
+        elif isinstance(response, web.Response):
+            await self._taken(request, ended(request, response))
 
     async def _taken(self, request: web.BaseRequest, sending: Awaitable[Any]) -> None:
         """Send something. If its reader takes nothing for too long, break its connection, and raise
@@ -378,10 +380,6 @@ def _preflight(routes: Routes, path: str) -> tuple[tuple[str, str], ...]:
         ),
         ("Access-Control-Max-Age", "600"),
     )
-
-
-def _response(status: int, body: bytes, content_type: str, headers: tuple[tuple[str, str], ...]) -> Pieces:
-    return Pieces(status, body, {"Content-Type": content_type, **dict(headers)})
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from ledgermq.client.consuming.consumer import Consumer, decoded_bytes_of
-from ledgermq.client.consuming.message import TABLE_SCHEMA, Message
+from ledgermq.client.consuming.message import Message
 from ledgermq.client.consuming.start import Position
 from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.client.paging.pages import RECORDS_MAX, Page
@@ -162,7 +162,7 @@ async def _read(call: Call, topic: TopicDescription, partitions: list[int] | Non
         except OffsetOutOfRange as error:
             places = start if isinstance(start, dict) else {}
             raise out_of_range(topic, places, await bounds_of(call, topic.name)) or error from None
-    call.share.take(2 * sum(map(size_of, page.messages)))
+    call.share.take(2 * (page.table.nbytes + RECORD_BYTES * page.table.num_rows))
     return page
 
 
@@ -260,7 +260,7 @@ def _answer(call: Call, page: Page, more: bytes, headers: tuple[tuple[str, str],
     if kind == OCTETS:
         return _one(page.messages, headers)
     if kind == ARROW:
-        return Answer(_arrow(page.messages), ARROW, headers=headers)
+        return Answer(_arrow(page.table), ARROW, headers=headers)
     lines = [record_json(message, form) for message in page.messages]
     if kind == NDJSON:
         return Answer(b"".join(line + b"\n" for line in lines), NDJSON, headers=headers)
@@ -276,22 +276,10 @@ def _one(messages: Sequence[Message], headers: tuple[tuple[str, str], ...]) -> A
     return Answer(messages[0].value or b"", OCTETS, headers=(*headers, *safe))
 
 
-def _arrow(messages: Sequence[Message]) -> bytes:
+def _arrow(table: pa.Table) -> bytes:
     """Return an Arrow stream with the columns of `Consumer.fetch_arrow`, without timestampType."""
-    columns = dict(zip(Message._fields, zip(*messages, strict=True), strict=True)) if messages else {}
-    columns["timestamp"] = columns.get("timestamp_us", ())
-    arrays, fields = [], []
-    for field in TABLE_SCHEMA:
-        if field.name == "timestampType":
-            continue
-        values: Any = columns.get(field.name, ())
-        if field.name == "headers":
-            values = [[{"key": name, "value": value} for name, value in row] for row in values]
-        made = pa.array(values, pa.int64() if field.name == "timestamp" else field.type)
-        arrays.append(made.cast(field.type) if field.name == "timestamp" else made)
-        fields.append(field)
-    schema = pa.schema(fields)
+    shown = table.drop_columns("timestampType")
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    with pa.ipc.new_stream(sink, shown.schema) as writer:
+        writer.write_table(shown)
     return bytes(sink.getvalue().to_pybytes())

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import ledgermq
-from ledgermq.client.consuming.message import messages_of
-from ledgermq.client.paging import pages
+from ledgermq.client.consuming.message import table_of
+from ledgermq.client.paging import rows
 from ledgermq.errors import InvalidRequest, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from tests.broker.cluster import Cluster, in_cluster
 
@@ -62,13 +62,13 @@ async def test_a_page_decodes_no_more_records_than_it_may_have(
 ) -> None:
     made = []
 
-    def counted(rows: pa.RecordBatch, topic: str, partition: int, offsets: Sequence[int]) -> list[ledgermq.Message]:
-        made.append(rows.num_rows)
-        return messages_of(rows, topic, partition, offsets)
+    def counted(records: pa.RecordBatch, topic: str, partition: int, offsets: Sequence[int]) -> pa.RecordBatch:
+        made.append(records.num_rows)
+        return table_of(records, topic, partition, offsets)
 
     async with cluster.client() as client:
         values = await fill(client, 1, 500)
-        monkeypatch.setattr(pages, "messages_of", counted)
+        monkeypatch.setattr(rows, "table_of", counted)
         page = await client.read("t", records_max=10)
         assert ([each.value for each in page.messages], page.next, page.at_end) == (values[:10], {0: 10}, False)
         assert sum(made) == 10

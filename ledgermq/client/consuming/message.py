@@ -262,6 +262,16 @@ def messages_as(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int,
     return _intercepted(messages, kind)
 
 
+def messages_of_table(table: pa.Table) -> list[Message]:
+    """Make messages from a table with the columns of `TABLE_SCHEMA`."""
+    made: list[Message] = []
+    with _uncollected():
+        for rows in table.to_batches():
+            origins = rows.column("topic").to_pylist(), rows.column("partition").to_pylist()
+            made += _made(Message, rows, *origins, rows.column("offset").to_pylist())
+    return made
+
+
 def offsets_of(offsets: Offsets, count: int) -> Sequence[int]:
     """Return the offset of each row."""
     return range(offsets, offsets + count) if isinstance(offsets, int) else offsets
@@ -269,10 +279,16 @@ def offsets_of(offsets: Offsets, count: int) -> Sequence[int]:
 
 def _messages(kind: type[M], rows: pa.RecordBatch, topic: str, partition: int, offsets: Offsets) -> list[M]:
     count = rows.num_rows
+    return _made(kind, rows, repeat(topic, count), repeat(partition, count), offsets_of(offsets, count))
+
+
+def _made(
+    kind: type[M], rows: pa.RecordBatch, topics: Iterable[str], partitions: Iterable[int], offsets: Iterable[int]
+) -> list[M]:
     columns = (
-        repeat(topic, count),
-        repeat(partition, count),
-        offsets_of(offsets, count),
+        topics,
+        partitions,
+        offsets,
         _values(rows.column("key")),
         rows.column("value").to_pylist(),
         _headers(rows.column("headers")),

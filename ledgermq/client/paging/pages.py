@@ -10,16 +10,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush
 from typing import Literal
+
+import pyarrow as pa
 
 from ledgermq.buffers import MIB
 from ledgermq.client.connection.routing import AtOwners
-from ledgermq.client.consuming.message import Message, decode_run, messages_of
+from ledgermq.client.consuming.message import Message, decode_run, messages_of_table
 from ledgermq.client.consuming.start import Start, check_known, check_start, wishes
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.offsets import At
+from ledgermq.client.paging.rows import Rows, merged
 from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, OffsetOutOfRange, Unavailable, UnknownPartition
 from ledgermq.filters.filter import parse_filter
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -43,17 +46,26 @@ PageOrder = Literal["oldest", "newest"]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Records of a topic, oldest or newest first. `next`: by partition where the following page begins: pass it as
-    `start`. `at_end`: nothing more was there. `log_start`, `high_watermark`: by partition.
+    """Records of a topic, oldest or newest first. `table`: them with the columns of `Consumer.fetch_arrow`. `next`: by
+    partition where the following page begins: pass it as `start`. `at_end`: nothing more was there. `log_start`,
+    `high_watermark`: by partition.
     """
 
     topic: str
     topic_id: int
-    messages: Sequence[Message]
+    table: pa.Table
     next: Mapping[int, int]
     at_end: bool
     log_start: Mapping[int, int]
     high_watermark: Mapping[int, int]
+    _made: list[Message] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """Return the records as messages, which are made when they are first asked for."""
+        if len(self._made) != self.table.num_rows:
+            self._made[:] = messages_of_table(self.table)
+        return self._made
 
 
 @dataclass(slots=True)
@@ -63,18 +75,34 @@ class _Answer:
     log_start: int
     high_watermark: int
     next: int
-    messages: list[Message] = field(default_factory=list)
+    rows: Rows = field(default_factory=Rows)
 
 
 @dataclass(slots=True)
 class _Down:
-    """A partition that is read downwards: what was read below `at`, oldest first, and not taken yet begins at `low`."""
+    """A partition that is read downwards: what was read below `at`, and not taken yet, are the first `left` of `rows`,
+    which begin at `low`. `taken`: tables of what was taken before, newest first. `places`: in the page, of each record
+    that was taken, newest first.
+    """
 
     at: int
     low: int
     log_start: int
     step: int
-    messages: list[Message] = field(default_factory=list)
+    rows: Rows = field(default_factory=Rows)
+    left: int = 0
+    taken: list[pa.Table] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+
+    def read(self, rows: Rows, low: int) -> None:
+        """Go on with records that were read below the ones before, of which all are taken."""
+        assert not self.left, "what was read is taken before more is read"
+        self.let_go()
+        self.rows, self.left, self.low, self.step = rows, len(rows), low, min(2 * self.step, STEP_RECORDS_MAX)
+
+    def let_go(self) -> None:
+        """Keep, of what was read, only what was taken."""
+        self.taken.append(self.rows.table(self.left, len(self.rows)))
 
 
 class Pages:
@@ -153,27 +181,47 @@ class _Run:
         loop = asyncio.get_running_loop()
         until_s, poll_s = loop.time() + wait_s, min(POLL_S_MAX, self._context.connections.attempt_timeout_s / 2)
         answers = await self._ask(positions, 0.0, self._records_max)
-        while not any(each.messages for each in answers.values()) and until_s - loop.time() > 0.001:
+        while not any(each.rows for each in answers.values()) and until_s - loop.time() > 0.001:
             positions = {at: answers[at].next if at in answers else offset for at, offset in positions.items()}
             answers |= await self._first(positions, min(poll_s, until_s - loop.time()))
-        taken: list[Message] = []
         after = {at: answers[at].next if at in answers else offset for at, offset in positions.items()}
-        left = {at: iter(each.messages) for at, each in answers.items()}
-        heads = [(self._time(each.messages[0]), at, next(left[at])) for at, each in answers.items() if each.messages]
+        table, left = self._first_of(answers)
+        after |= {at: answers[at].rows.offsets[taken] for at, taken in left.items()}
+        return self._page(table, after, at_end=all(offset >= self._end(at) for at, offset in after.items()))
+
+    def _first_of(self, answers: Mapping[TopicPartition, _Answer]) -> tuple[pa.Table, dict[TopicPartition, int]]:
+        """Return the oldest records that a page has room for. Also return how many of them come from partitions of
+        which some are left.
+        """
+        found = {at: each.rows for at, each in answers.items() if each.rows}
+        places: dict[TopicPartition, Sequence[int]]
+        if len(found) == 1:
+            count = next(iter(found.values())).fitting(self._records_max, self._bytes_max)
+            places = dict.fromkeys(found, range(count))
+        else:
+            places, count = self._in_order_of_time(found)
+        table = merged([(found[at].table(0, len(taken)), taken) for at, taken in places.items()], count)
+        return table, {at: len(taken) for at, taken in places.items() if len(taken) < len(found[at])}
+
+    def _in_order_of_time(
+        self, found: Mapping[TopicPartition, Rows]
+    ) -> tuple[dict[TopicPartition, Sequence[int]], int]:
+        now_us, count, size = self._context.sources.now_us(), 0, 0
+        places: dict[TopicPartition, list[int]] = {at: [] for at in found}
+        heads = [(min(rows.times_us[0], now_us), at) for at, rows in found.items()]
         heapify(heads)
-        size = 0
         while heads:
-            _, at, message = heads[0]
-            size += _size(message)
-            if taken and (len(taken) >= self._records_max or size > self._bytes_max):
+            _, at = heads[0]
+            rows, taken = found[at], places[at]
+            size += rows.sizes[len(taken)]
+            if count and (count >= self._records_max or size > self._bytes_max):
                 break
-            taken.append(message)
-            if (following := next(left[at], None)) is None:
-                heappop(heads)
-            else:
-                heapreplace(heads, (self._time(following), at, following))
-        after |= {at: message.offset for _, at, message in heads}
-        return self._page(taken, after, at_end=all(offset >= self._end(at) for at, offset in after.items()))
+            taken.append(count)
+            count += 1
+            heappop(heads)
+            if len(taken) < len(rows):
+                heappush(heads, (min(rows.times_us[len(taken)], now_us), at))
+        return {**places}, count
 
     async def newest(self, positions: Mapping[TopicPartition, int]) -> Page:
         wanted = [*positions]
@@ -183,30 +231,34 @@ class _Run:
         step = max(1, min(self._records_max, STEP_RECORDS) // len(wanted))
         tops = {at: max(first[at], min(offset, last[at])) for at, offset in positions.items()}
         downs = {at: _Down(top, top, first[at], step) for at, top in tops.items()}
-        taken: list[Message] = []
         heads: list[tuple[int, TopicPartition]] = []
-        size, empty = 0, [*downs]
-        while len(taken) < self._records_max:
+        now_us, count, size, empty = self._context.sources.now_us(), 0, 0, [*downs]
+        while count < self._records_max:
             await self._fill({at: downs[at] for at in empty})
             for at in empty:
-                if downs[at].messages:
-                    heappush(heads, (-self._time(downs[at].messages[-1]), at))
+                if down_left := downs[at].left:
+                    heappush(heads, (-min(downs[at].rows.times_us[down_left - 1], now_us), at))
             if not heads:
                 break
             _, at = heappop(heads)
-            message = downs[at].messages[-1]
-            size += _size(message)
-            if taken and size > self._bytes_max:
+            down = downs[at]
+            size += down.rows.sizes[down.left - 1]
+            if count and size > self._bytes_max:
                 break
-            taken.append(downs[at].messages.pop())
-            downs[at].at = message.offset
-            empty = [at]
-        below = {at: down.at if down.messages else down.low for at, down in downs.items()}
-        return self._page(taken, below, at_end=all(offset <= downs[at].log_start for at, offset in below.items()))
+            down.left -= 1
+            down.at = down.rows.offsets[down.left]
+            down.places.append(count)
+            count, empty = count + 1, [at]
+        below = {at: down.at if down.left else down.low for at, down in downs.items()}
+        for down in downs.values():
+            down.let_go()
+        parts = [(pa.concat_tables(reversed(down.taken)), down.places[::-1]) for down in downs.values() if down.places]
+        at_end = all(offset <= downs[at].log_start for at, offset in below.items())
+        return self._page(merged(parts, count), below, at_end=at_end)
 
     async def _fill(self, downs: Mapping[TopicPartition, _Down]) -> None:
         """Read more of partitions of which everything is taken, until each has a record or is at its beginning."""
-        while empty := [at for at, down in downs.items() if not down.messages and down.low > down.log_start]:
+        while empty := [at for at, down in downs.items() if not down.left and down.low > down.log_start]:
             lows = {at: max(downs[at].log_start, downs[at].low - downs[at].step) for at in empty}
             try:
                 read = await self._ranges({at: (low, downs[at].low) for at, low in lows.items()})
@@ -216,20 +268,20 @@ class _Run:
                 ).items():
                     downs[at].log_start = begin
                 continue
-            for at, messages in read.items():
-                down = downs[at]
-                down.messages, down.low, down.step = messages, lows[at], min(2 * down.step, STEP_RECORDS_MAX)
+            for at, rows in read.items():
+                downs[at].read(rows, lows[at])
 
-    async def _ranges(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, list[Message]]:
+    async def _ranges(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, Rows]:
         """Return the records of each partition from one offset up to, without, another."""
-        found: dict[TopicPartition, list[Message]] = {at: [] for at in ranges}
+        found = {at: Rows() for at in ranges}
         lows, backoff = {at: low for at, (low, _) in ranges.items()}, self._context.connections.backoff()
         while lows:
             moved = False
             for at, answer in (await self._ask(lows, 0.0, STEP_RECORDS_MAX)).items():
                 high = ranges[at][1]
                 moved = moved or answer.next > lows[at]
-                found[at] += [each for each in answer.messages if each.offset < high]
+                answer.rows.keep(high)
+                found[at].extend(answer.rows)
                 lows[at] = answer.next
                 if answer.next >= high:
                     del lows[at]
@@ -246,7 +298,7 @@ class _Run:
         asking = {asyncio.create_task(self._ask(group, wait_s, self._records_max)) for group in groups.values()}
         found: dict[TopicPartition, _Answer] = {}
         try:
-            while asking and not any(each.messages for each in found.values()):
+            while asking and not any(each.rows for each in found.values()):
                 done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     found |= task.result()
@@ -291,7 +343,7 @@ class _Run:
             answer = _Answer(part.log_start, part.high_watermark, positions[at])
             for batch in part.batches:
                 data, begin = payload[begin : begin + batch.length], begin + batch.length
-                if len(answer.messages) >= records_max:
+                if len(answer.rows) >= records_max:
                     continue
                 where = f"{at}, offset {batch.base_offset}"
                 rows = decode_run(data, batch.crc, batch.record_count, DECODED_BYTES_MAX, where)
@@ -302,36 +354,29 @@ class _Run:
                     passes = self._filter.passes(rows)
                     offsets = [each for each, kept in zip(offsets, passes.to_pylist(), strict=True) if kept]
                     rows = rows.filter(passes)
-                room = records_max - len(answer.messages)
+                room = records_max - len(answer.rows)
                 answer.next = max(answer.next, batch.base_offset + batch.record_count)
                 if len(offsets) > room:
                     answer.next = offsets[room]
-                answer.messages += messages_of(rows.slice(0, room), *at, offsets[:room])
+                answer.rows.add(rows.slice(0, room), *at, offsets[:room])
             found[at] = answer
         return found
-
-    def _time(self, message: Message) -> int:
-        return min(message.timestamp_us or 0, self._context.sources.now_us())
 
     def _end(self, at: TopicPartition) -> int:
         """Return the partition's end; one that had no turn may have more."""
         return self._ends[at.partition][1] if at.partition in self._ends else 2**63
 
-    def _page(self, messages: list[Message], after: Mapping[TopicPartition, int], *, at_end: bool) -> Page:
+    def _page(self, table: pa.Table, after: Mapping[TopicPartition, int], *, at_end: bool) -> Page:
         route = self._context.routing.known(self._topic)
         return Page(
             self._topic,
             0 if route is None else route.topic_id,
-            messages,
+            table,
             {at.partition: offset for at, offset in after.items()},
             at_end,
             {partition: ends[0] for partition, ends in self._ends.items()},
             {partition: ends[1] for partition, ends in self._ends.items()},
         )
-
-
-def _size(message: Message) -> int:
-    return len(message.key or b"") + len(message.value or b"")
 
 
 def _check(name: str, given: int, most: int) -> None:
