@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from ledgermq.client.client import Client
     from ledgermq.client.connecting import connect
     from ledgermq.client.consuming.consumer import Consumer
+    from ledgermq.client.consuming.described import MessageDescription, StoredBy
     from ledgermq.client.consuming.frames import to_pandas, to_polars
-    from ledgermq.client.consuming.message import Message, MessageDescription, StoredBy
+    from ledgermq.client.consuming.message import Message
     from ledgermq.client.consuming.reader import FilterCounts
     from ledgermq.client.cuts.admin import CutBundle, CutDescription, CutFile, CutPartition, Cuts
     from ledgermq.client.delayed import DelayedBundle, DelayedList, DelayedMessage, DelayedRange, RecallOutcome
@@ -275,7 +276,8 @@ _MODULES = {
     "client.client": ("Client",),
     "client.connecting": ("connect",),
     "client.consuming.consumer": ("Consumer",),
-    "client.consuming.message": ("Message", "MessageDescription", "StoredBy"),
+    "client.consuming.described": ("MessageDescription", "StoredBy"),
+    "client.consuming.message": ("Message",),
     "client.paging.pages": ("Page",),
     "client.consuming.reader": ("FilterCounts",),
     "client.delayed": ("DelayedBundle", "DelayedList", "DelayedMessage", "DelayedRange", "RecallOutcome"),
@@ -345,12 +347,7 @@ _MODULES = {
     "client.tables.rows": ("Change",),
     "client.tables.table": ("Table",),
     "client.settings.tls": ("Tls",),
-    "client.transactions.admin": (
-        "StagedTransaction",
-        "TransactionDescription",
-        "TransactionList",
-        "TransactionPart",
-    ),
+    "client.transactions.admin": ("StagedTransaction", "TransactionDescription", "TransactionList", "TransactionPart"),
     "client.transactions.checks": ("CheckedMessage",),
     "client.transactions.decisions": ("TransactionOutcome",),
     "client.transactions.half_messages": ("HalfMessage", "HalfMessages"),

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self, cast
 
 from ledgermq.client.connection.routing import AtOwners
-from ledgermq.client.consuming.message import Message, MessageDescription, description_of, messages_of
+from ledgermq.client.consuming.described import MessageDescription, description_of
+from ledgermq.client.consuming.message import Message, messages_of
 from ledgermq.client.consuming.start import Position, Wanted, check_known, check_position, check_start, wishes
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition, check_partition

@@ -12,6 +12,7 @@ import pytest
 import ledgermq
 from ledgermq.client.consuming.message import table_of
 from ledgermq.client.paging import rows
+from ledgermq.client.paging.pages import PageOrder
 from ledgermq.errors import InvalidRequest, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from tests.broker.cluster import Cluster, in_cluster
 
@@ -83,6 +84,57 @@ async def test_a_page_is_bounded_by_bytes_and_has_one_record(cluster: Cluster) -
             assert [message.value for page in pages for message in page.messages] == expected
             assert max(len(page.messages) for page in pages) == 3
             assert len((await client.read("t", order=order, bytes_max=1)).messages) == 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@in_cluster("a:1")
+async def test_a_page_is_the_same_as_a_table_and_as_messages(cluster: Cluster, partitions: int) -> None:
+    async with cluster.client() as client, client.producer() as producer:
+        await client.create_topic("t", partitions)
+        for number in range(40):
+            headers = [("n", None), ("é", b"%d" % number)][: number % 3]
+            key, tag = (b"k", "eu") if number % 4 == 0 else (None, None)
+            at_us = BEGIN_US + number % 5 * 1_000_000
+            producer.send(
+                "t", b"%d" % number, key=key, headers=headers, tag=tag, timestamp=at_us, partition=number % partitions
+            )
+            if number % 7 == 0:
+                await producer.flush()
+        await producer.flush()
+        whole = await client.read_arrow("t")
+        for order in ("oldest", "newest"):
+            for page in await all_pages(client, order, records_max=9):
+                assert page.table.schema == whole.schema
+                for row, message in zip(page.table.to_pylist(), page.messages, strict=True):
+                    origin = row["topic"], row["partition"], row["offset"]
+                    assert origin == (message.topic, message.partition, message.offset)
+                    assert (row["key"], row["value"], row["tag"]) == (message.key, message.value, message.tag)
+                    assert [(each["key"], each["value"]) for each in row["headers"] or ()] == list(message.headers)
+                    assert row in whole.to_pylist()
+
+
+@in_cluster("a:1")
+async def test_headers_count_as_bytes_of_a_page(cluster: Cluster) -> None:
+    async with cluster.client() as client, client.producer() as producer:
+        await client.create_topic("t", 1)
+        for _ in range(10):
+            producer.send("t", b"v", headers=[("h", bytes(999))])
+        await producer.flush()
+        for order in ("oldest", "newest"):
+            pages = await all_pages(client, order, bytes_max=3500)
+            assert [len(page.messages) for page in pages] == [3, 3, 3, 1]
+
+
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+@in_cluster("a:1")
+async def test_a_small_page_holds_nothing_of_the_batch_that_it_comes_from(cluster: Cluster, order: PageOrder) -> None:
+    async with cluster.client() as client:
+        await fill(client, 1, 2, 1_000_000)
+        async with client.producer() as producer:
+            await (await producer.send_batch("t", pa.table({"value": [bytes(1000)] * 3000})))
+        page = await client.read("t", order=order, start={0: 1000} if order == "oldest" else None, records_max=2)
+        assert page.table.num_rows == 2
+        assert page.table.get_total_buffer_size() < 3 * page.table.nbytes < 10_000
 
 
 @in_cluster("a:1", "b:1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ledgermq.client.consuming.message import MessageDescription
+from ledgermq.client.consuming.described import MessageDescription
 from ledgermq.client.context import ClientContext
 from ledgermq.client.delayed import Delayed, DelayedList, RecallOutcome
 from ledgermq.client.finding import (

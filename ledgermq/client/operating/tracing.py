@@ -16,7 +16,8 @@ from typing import Literal
 
 from ledgermq.client.admin.topics import Admin
 from ledgermq.client.consuming.consumer import Consumer
-from ledgermq.client.consuming.message import Message, MessageDescription
+from ledgermq.client.consuming.described import MessageDescription
+from ledgermq.client.consuming.message import Message
 from ledgermq.client.context import ClientContext
 from ledgermq.client.finding import BYTES_MAX, Finding
 from ledgermq.client.groups.admin.descriptions import CommittedOffset, committed_offsets

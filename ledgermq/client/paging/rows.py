@@ -79,7 +79,7 @@ def merged(parts: Sequence[tuple[pa.Table, Sequence[int]]], count: int) -> pa.Ta
     """Return the records of several partitions in one order: of each part its table, and the place of each of its
     records in the whole, which has `count`.
     """
-    table = pa.concat_tables([TABLE_SCHEMA.empty_table(), *(part for part, _ in parts)])
+    table = pa.concat_tables([part for part, _ in parts] or [TABLE_SCHEMA.empty_table()])
     order, places = [0] * count, [place for _, taken in parts for place in taken]
     for number, place in enumerate(places):
         order[place] = number

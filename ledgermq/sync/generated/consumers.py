@@ -137,9 +137,10 @@ class MakingConsumers:
 
         `start` as in `consumer`: where the page begins going up, "earliest" if None; with order="newest", below which
         it goes down, "latest" if None. `partitions`: at most 256; all, if None. Their records are merged by timestamp.
-        After `records_max` records (10,000 at most) or `bytes_max` bytes of keys and values the page ends; it has one
-        record at least, if there is one. `wait`: with order="oldest", so many seconds for a first record. `filter`: as
-        in `consumer`; a page may be empty then although more follow, see `Page.at_end`. Expired records come, too.
+        After `records_max` records (10,000 at most) or `bytes_max` bytes of keys, values and headers the page ends;
+        it has one record at least, if there is one. `wait`: with order="oldest", so many seconds for a first record.
+        `filter`: as in `consumer`; a page may be empty then although more follow, see `Page.at_end`. Expired records
+        come, too.
 
         Raises OffsetOutOfRange, InvalidRequest, InvalidConfig, InvalidFilter, UnknownTopic, UnknownPartition,
         Unauthorized, DataDamaged, CorruptFrame, Unavailable.

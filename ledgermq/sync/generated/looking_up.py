@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledgermq.client.consuming.message import MessageDescription
+from ledgermq.client.consuming.described import MessageDescription
 from ledgermq.client.delayed import DelayedList, RecallOutcome
 from ledgermq.client.finding import BYTES_MAX, MAX, TIMEOUT_S, GivenKey, Order, Partitions, Place
 from ledgermq.client.front.looking_up import LookingUp as AsyncLookingUp
