@@ -34,8 +34,9 @@ class TokenBucket:
     def take(self, amount: float, now_s: float) -> None:
         self._level = self.level(now_s) - amount
 
-    def change(self, per_s: float, now_s: float) -> None:
-        """Set another limit, of a second. What is owed stays owed, and is paid at the new rate."""
+    def change(self, per_s: float, now_s: float, burst: float | None = None) -> None:
+        """Set another limit. What is owed stays owed, and is paid at the new rate. `burst`: as at first."""
         self.level(now_s)
-        self.per_s = self.burst = per_s
-        self._level = min(self._level, per_s)
+        self.per_s = per_s
+        self.burst = per_s if burst is None else burst
+        self._level = min(self._level, self.burst)

@@ -91,7 +91,7 @@ class Quota(Struct, kw_only=True):
 
     principal: str
     client_id: str
-    limits: dict[str, int]
+    limits: dict[str, int | float]
     trouble: str
 
 
@@ -100,11 +100,11 @@ class Quotas(Struct, kw_only=True):
 
 
 class QuotaIn(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`limits`: those to set; null drops one. Others stay."""
+    """`limits`: those to set; null drops one. Others stay. Whole numbers, but for `dollars_month`."""
 
     principal: Words
     client_id: str = ""
-    limits: Annotated[dict[str, Annotated[int, Meta(ge=0, le=2**53)] | None], Meta(min_length=1)]
+    limits: Annotated[dict[str, Annotated[float, Meta(ge=0, le=2**53)] | None], Meta(min_length=1)]
 
 
 _rule_in = msgspec.json.Decoder(RuleIn)
@@ -190,6 +190,11 @@ async def put_quota(call: Call) -> Answer:
         raise Problem("INVALID_REQUEST", f"there is no limit {unknown[0][:40]!r}: {', '.join(LIMITS)}")
     quotas = call.caller.client.quotas
     kept: dict[str, Any] = {name: value for name, value in given.limits.items() if value is not None}
+    for name, value in kept.items():
+        if name != "dollars_month":
+            if not value.is_integer():
+                raise Problem("INVALID_REQUEST", f"{name} must be a whole number, not {value}")
+            kept[name] = int(value)
     found: QuotaDescription | None = None
     if dropped := [name for name, value in given.limits.items() if value is None]:
         found = await quotas.unset(given.principal, given.client_id, *dropped)

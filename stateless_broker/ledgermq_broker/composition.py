@@ -30,6 +30,7 @@ from ledgermq_broker.cluster.membership import Membership
 from ledgermq_broker.cluster.owners import OwnershipTimes
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.cluster.peers import Peers
+from ledgermq_broker.costs.counted import StoreCosts
 from ledgermq_broker.cuts.automatic import AutomaticCuts
 from ledgermq_broker.cuts.holding import Holding
 from ledgermq_broker.cuts.path import CutPath
@@ -209,12 +210,9 @@ class Composition:
         produce_path = ProducePath(self.metadata, self.ownership, checks, self.context.metrics, window)
         self._fetch_path = self._new_fetch_path()
         at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
-        self.internal = InternalTerms(
-            self.ownership,
-            TermParts(
-                lambda: self.metadata.catalog, self.context.sources, lambda: self.ownership.times.damaged_retry_s
-            ),
-        )
+        sources = self.context.sources
+        terms = TermParts(lambda: self.metadata.catalog, sources, lambda: self.ownership.times.damaged_retry_s)
+        self.internal = InternalTerms(self.ownership, terms)
         parts = self._open_features(checks, produce_path, at_controller)
         for serving in self.opened:
             self.alarms.add(serving.alarms)
@@ -233,12 +231,13 @@ class Composition:
             self.metadata,
             self.rules,
             Everywhere(self.membership, self._peers.connection),
-            self.context.sources,
+            sources,
             self.membership.me.session,
         )
-        sources = self.context.sources
+        costs = parts.counts_of(StoreCosts)
+        costs.on_spent = self.rules.usages.spend
         quota_path = QuotaPath(
-            at_controller, self.metadata, rule_path.put, sources, self.rules.usages, self._tables_used_by
+            at_controller, self.metadata, rule_path.put, sources, self.rules.usages, self._tables_used_by, costs
         )
         scram_path = ScramPath(at_controller, self.metadata, rule_path.put, self.rules, sources)
         ledger = self.context.ledger(keys.METADATA_BUNDLE)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import ledgermq
-from ledgermq.errors import ResourceExhausted
+from ledgermq.errors import DeadlineExceeded, ResourceExhausted
 from tests.e2e.admin_port import AdminPort
 from tests.e2e.processes import QUICK, BrokerProcesses
 from tests.e2e.warm_cli import WarmCommands
@@ -63,6 +63,40 @@ async def test_a_program_is_bound_by_the_quota_of_its_client_id(tmp_path: Path, 
         run(program, target, "quota", "unset", "anonymous", "-c", "nightly")
         assert json.loads(run(program, target, "quota", "list", "-o", "json")[0])["quotas"] == []
         run(program, target, "quota", "set", "anonymous", code=2)
+
+
+@pytest.mark.slow
+async def test_a_budget_in_dollars_binds_where_requests_have_a_price(tmp_path: Path, program: Path) -> None:
+    with BrokerProcesses(tmp_path, (tmp_path / "free").as_uri(), QUICK) as brokers:
+        brokers.start()
+        _, why = run(program, brokers.addresses, "quota", "set", "anonymous", "--dollars-month", "1", code=2)
+        assert "no price" in why
+    with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri(), QUICK) as brokers:
+        broker = brokers.start("--admin-port", "0", "--log-format", "json", "--price-put-dollars", "5")
+        target = brokers.addresses
+        run(program, target, "topic", "create", "t", "--partitions", "1")
+        _, why = run(program, target, "quota", "set", "anonymous", "--dollars-month", "nan", code=2)
+        assert "dollars_month must be" in why
+        set_, _ = run(program, target, "quota", "set", "anonymous", "--dollars-month", "7.3", "-o", "json")
+        assert json.loads(set_)["dollars_month"] == 7.3, "two PUTs an hour"
+        with pytest.raises(DeadlineExceeded, match=r"dollars_month 7\.3"):
+            await _send(target, 10)
+        shown, _ = run(program, target, "quota", "describe", "anonymous", "-o", "json")
+        [row] = [row for row in json.loads(shown)["use"] if row["limit"] == "dollars_month"]
+        assert (row["bound"], row["used"] >= 0.01) == (7.3, True)
+        assert {limit for limit, _ in AdminPort(broker).metrics()["ledgermq_quota_refusals_total"]} == {"dollars_month"}
+        run(program, target, "quota", "unset", "anonymous", "-l", "dollars_month")
+        await _send(target, 1)
+
+
+async def _send(target: str, count: int) -> None:
+    """Send records one by one, each in a segment."""
+    async with (
+        ledgermq.connect(target) as client,
+        client.producer(linger_ms=0, delivery_timeout_s=10) as producer,
+    ):
+        for _ in range(count):
+            await producer.send("t", b"x")
 
 
 @pytest.mark.slow

@@ -2,7 +2,36 @@
 
 from __future__ import annotations
 
+from ledgermq_broker.costs.counted import StoreCosts
+from ledgermq_ledger.object_store.prices import S3_PRICES, Prices
+from ledgermq_tools.testing.cluster import VirtualCluster
 from tests.gateway.world import world
+
+
+class Priced(VirtualCluster):
+    """Requests to its store have the price that is in `costs`."""
+
+    costs = StoreCosts()
+
+    def observers(self, address: str) -> dict[str, object]:
+        return {**super().observers(address), "counts": [self.costs]}
+
+
+async def test_budgets_in_dollars() -> None:
+    async with world(kind=Priced) as at:
+        Priced.costs.prices = Prices()
+        quota = {"principal": "user:shop", "limits": {"requests": 500, "dollars_month": 12.25}}
+        free = await at.http.put("/v1/quotas", json=quota)
+        assert free.status_code == 400
+        assert "no price" in free.text
+        Priced.costs.prices = S3_PRICES
+        assert (await at.http.put("/v1/quotas", json=quota)).status_code == 200
+        for name, wrong in (("dollars_month", 0), ("dollars_month", -1), ("dollars_month", 2**53), ("requests", 1.5)):
+            answer = await at.http.put("/v1/quotas", json=quota | {"limits": {name: wrong}})
+            assert answer.status_code == 400, answer.text
+        assert '"limits":{"requests":500,"dollars_month":12.25}' in (await at.http.get("/v1/quotas")).text
+        dropped = await at.http.put("/v1/quotas", json=quota | {"limits": {"dollars_month": None}})
+        assert dropped.json()["limits"] == {"requests": 500}
 
 
 async def test_rules_tokens_and_quotas() -> None:

@@ -70,12 +70,13 @@ async def world(
     tls: ssl.SSLContext | None = None,
     client_tracing: bool = False,
     machine: Sources | None = None,
+    kind: type[VirtualCluster] = VirtualCluster,
     **settings: Any,
 ) -> AsyncIterator[World]:
     """`rules`: brokers want tokens. `tls`: of the HTTP port. `client_tracing`: of the gateway's client. `machine`:
     clock of the gateway's machine. `settings`: of the gateway.
     """
-    made = VirtualCluster(
+    made = kind(
         MemoryStore("", seeded_sources()), load_settings(None, **CLUSTER, **(RULES if rules else {}), **(cluster or {}))
     )
     for number in range(brokers):

@@ -51,6 +51,28 @@ def test_a_caller_that_waits_as_long_as_it_is_told_gets_its_whole_quota(
     assert now_s <= total / per_s + 0.002 * len(steps)
 
 
+@given(
+    st.integers(1, 10**9),
+    st.lists(st.tuples(st.floats(0, 4000), st.integers(1, 10**8)), min_size=1, max_size=60),
+)
+def test_what_is_charged_later_is_never_more_than_the_budget_an_hour_and_what_was_on_its_way(
+    microdollars: int, steps: list[tuple[float, int]]
+) -> None:
+    """Each call that is let through is charged for when the next one comes."""
+    usages = Usages()
+    usages.take(QuotaSet({Subject("*"): StoredQuota(Quota(microdollars_month=microdollars))}))
+    per_s, burst = Limit.DOLLARS_MONTH.flow(microdollars)
+    account = Account(usages, "user:calm", "")
+    now_s, spent, on_its_way = 0.0, 0, 0
+    for pause_s, price in steps:
+        now_s += pause_s
+        if account.excess((Limit.DOLLARS_MONTH,), now_s) is None:
+            assert spent <= _about(burst + per_s * now_s)
+            usages.spend("user:calm", on_its_way, now_s)
+            spent, on_its_way = spent + on_its_way, price
+    assert spent + on_its_way <= _about(burst + per_s * now_s) + 2 * 10**8
+
+
 @given(PER_S, PER_S, STEPS)
 def test_another_limit_neither_forgives_nor_gives(before: int, after: int, steps: list[tuple[float, int]]) -> None:
     bucket = TokenBucket(before, 0.0)

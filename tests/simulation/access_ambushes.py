@@ -1,6 +1,6 @@
 """What single mistakes of access rules need, and dice alone hardly bring: producer ids that are known from a
-checkpoint only, a broker whose proof of its rules ends long after it began, and a principal with many calls that wait
-while rules change, and with a quota that just allows them.
+checkpoint only, a broker whose proof of its rules ends long after it began, a principal with many calls that wait
+while rules change, and with a quota that just allows them, and a principal that has spent what it may.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from ledgermq.client.client import Client
 from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.api import Connection
 from ledgermq_broker.access.freshness import LEASE_S
-from ledgermq_broker.access.state.quotas import Quota, Subject
+from ledgermq_broker.access.state.quotas import MICRO, NO_QUOTA, Quota, Subject
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_ledger.object_store.prices import HOURS_A_MONTH, S3_PRICES
 from tests.broker.cluster import fetch_of
-from tests.simulation.access_clients import ALLOWED, LASTING, TOPICS, Thief, access_plan_of, change_quota
+from tests.simulation.access_clients import ALLOWED, LASTING, TOPICS, Thief, access_plan_of, change_quota, patient
 from tests.simulation.access_truth import AccessTruth, LeakedSession
 from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.cluster_broker import ClusterBroker
@@ -39,6 +40,11 @@ POLLS, POLL_MS, POLL_PAUSE_S_MAX = 40, 8000, 8.0
 POLLED = Quota(bytes_in=10_000_000, bytes_out=100_000_000, requests=40)
 BIG = 1024 * 1024
 """Bytes that no poll finds: it waits to its end."""
+SPENDING = 0.2
+BUDGETS_PUTS = (0, 1, 1, 3, 3000)
+"""An hour: with the smallest ones a program is soon refused, with the largest it soon has paid."""
+BUDGET_S = 2.0, 12.0
+SPENDER = Subject(f"user:{ALLOWED}")
 SLOW_SHARE = 0.6, 0.95
 """How long the answer to a proof is on the way, of a lease."""
 
@@ -115,6 +121,31 @@ class LongPolls(SimulatedClient):
             with suppress(LedgerMQError):
                 await line.fetch_once(request)
                 self._world.coverage.saw("a call waited while rules changed")
+
+
+def spends(seed: int) -> bool:
+    """Return whether a principal has a budget in dollars, and soon has spent it."""
+    own = access_plan_of(seed)
+    rare = own.proves_slowly or own.hoards or polls_long(seed)
+    return not rare and random.Random(f"spent budgets {seed}").random() < SPENDING
+
+
+class Spender(SimulatedClient):
+    """Changes the budget of a principal, and drops it."""
+
+    def __init__(self, world: World, network: Network, plan: ClusterPlan, truth: AccessTruth) -> None:
+        super().__init__(world, network, patient(plan), "budgets")
+        self._truth = truth.quotas
+
+    async def work(self) -> None:
+        while not self.stopped.is_set():
+            puts = self.random.choice(BUDGETS_PUTS)
+            budget = round(puts * S3_PRICES.of("put") * HOURS_A_MONTH * MICRO)
+            quota = Quota(bytes_in=10_000_000, bytes_out=100_000_000, requests=10_000, microdollars_month=budget)
+            self._world.note(self.name, f"wants what pays {puts} PUTs an hour")
+            with suppress(LedgerMQError):
+                await change_quota(self.client, self._truth, SPENDER, quota if puts else NO_QUOTA)
+            await asyncio.sleep(self.random.uniform(*BUDGET_S))
 
 
 class SlowProofs:

@@ -16,7 +16,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.naming.tokens import bearer
 from ledgermq.protocol.status import error_from_proto
-from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, Quota, Subject
+from ledgermq_broker.access.state.quotas import EACH, MICRO, NO_QUOTA, Quota, Subject
 from ledgermq_broker.access.state.records import rule_key, token_key
 from ledgermq_broker.access.state.rules import Operation, Rule
 from tests.broker.cluster import fetch_of, frame_of
@@ -209,13 +209,19 @@ class QuotaAdministrator(SimulatedClient):
 
 
 async def change_quota(client: Client, truth: QuotaTruth, subject: Subject, quota: Quota) -> None:
-    """Set all three rates, or drop the quota. Raises the call's errors; then it is unknown."""
+    """Set all three rates, and the budget if there is one, or drop the quota. Raises the call's errors; then it is
+    unknown.
+    """
     truth.begin(subject, quota)
     if quota == NO_QUOTA:
         await client.quotas.unset(subject.principal)
     else:
         await client.quotas.set(
-            subject.principal, bytes_in=quota.bytes_in, bytes_out=quota.bytes_out, requests=quota.requests
+            subject.principal,
+            bytes_in=quota.bytes_in,
+            bytes_out=quota.bytes_out,
+            requests=quota.requests,
+            dollars_month=quota.microdollars_month / MICRO if quota.microdollars_month else None,
         )
     truth.answered(subject)
 

@@ -9,14 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ledgermq.client.client import Client
 from ledgermq.errors import LedgerMQError
 from ledgermq_broker.access.freshness import LEASE_S
 from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, Subject
+from ledgermq_broker.costs.counted import StoreCosts
+from ledgermq_ledger.object_store.prices import S3_PRICES
+from ledgermq_ledger.object_store.wrappers.metered import StoreMeter
 from tests.judges.violation import Violation
-from tests.simulation.access_ambushes import Hoarder, LongPolls, PasserBy, SlowProofs, calm, polls_long
+from tests.simulation.access_ambushes import (
+    SPENDER,
+    Hoarder,
+    LongPolls,
+    PasserBy,
+    SlowProofs,
+    Spender,
+    calm,
+    polls_long,
+    spends,
+)
 from tests.simulation.access_clients import (
     ALLOWED,
     DENIED,
@@ -43,7 +57,7 @@ from tests.simulation.guarded import ADMIN, first_token, guarded, rested
 from tests.simulation.history import Outcome, Partition
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.result import Result
-from tests.simulation.throttle_watch import is_limited
+from tests.simulation.throttle_watch import JudgedCosts, is_limited
 
 SECONDS_MIN = 30.0
 ALONE_EVERY_S = 4.0
@@ -71,6 +85,8 @@ class AccessRun(ClusterRun):
         self.truth = AccessTruth(self.world)
         self.network = AccessNetwork(self.world, self.truth)
         self.network.credential_of = self._credential_of
+        if spends(seed):
+            self.network.meters = self._meters
         self._switches = switches_of(self.truth)
         self._polls = LongPolls(self.world, self.network, self.cluster, self.truth)
         self._admin = ""
@@ -79,6 +95,10 @@ class AccessRun(ClusterRun):
     async def run(self) -> Result:
         self.world.store.on_metadata = self.truth.on_metadata
         return await super().run()
+
+    def _meters(self, broker: str) -> Sequence[StoreMeter]:
+        self.truth.costs[broker] = JudgedCosts(self.truth.quotas, broker)
+        return self.truth.costs[broker], StoreCosts(S3_PRICES)
 
     def _credential_of(self, who: str) -> str:
         """By the begin of the caller's name; an *old* one uses a token that was replaced, if there is one."""
@@ -122,6 +142,8 @@ class AccessRun(ClusterRun):
             ]
         if polls_long(world.seed):
             self._clients.append(self._polls)
+        elif spends(world.seed):
+            self._clients.append(Spender(world, network, plan, self.truth))
         elif is_limited(world.seed):
             self._clients.append(QuotaAdministrator(world, network, plan, self.truth))
         if self.own.proves_slowly:
@@ -182,6 +204,8 @@ class AccessRun(ClusterRun):
         while not self.truth.tokens[TOKENED][-1].token.granted:
             await self._insist(lambda: new_token(admin.access, self.truth, self._switches, TOKENED))
         await self._insist(lambda: change_quota(admin, self.truth.quotas, Subject(EACH), NO_QUOTA))
+        if spends(self.world.seed):
+            await self._insist(lambda: change_quota(admin, self.truth.quotas, SPENDER, NO_QUOTA))
         await admin.close()
 
     async def _serve(self, name: str) -> None:

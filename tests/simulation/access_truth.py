@@ -39,7 +39,7 @@ from tests.simulation.belief import Belief
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.network import Network
 from tests.simulation.stored_segments import StoredSegment, values_of
-from tests.simulation.throttle_watch import Came, Place, QuotaTruth
+from tests.simulation.throttle_watch import Came, JudgedCosts, Place, QuotaTruth
 from tests.simulation.world import World
 
 Right = tuple[Operation, str]
@@ -105,6 +105,8 @@ class AccessTruth:
     """By principal: with all its tokens, the newest last."""
     quotas: QuotaTruth = field(init=False)
     doors: int = 0
+    costs: dict[str, JudgedCosts] = field(default_factory=dict)
+    """Of the newest start of each broker, in runs with budgets."""
     sessions: deque[LeakedSession] = field(default_factory=lambda: deque(maxlen=20))
     """The newest producer sessions of judged callers."""
     places: dict[tuple[bytes, str, int], LeakedSession] = field(default_factory=dict)
@@ -181,6 +183,8 @@ class JudgedDoor:
         self._address = address
         self._truth = truth
         self._number = truth.doors = truth.doors + 1
+        if address in truth.costs:
+            truth.costs[address].door = self._number
 
     async def admit(self, credential: str) -> Admitted:
         caller = self._truth.callers.get(credential)
@@ -248,7 +252,8 @@ class Judge:
                 self._truth.take_batch(f"{value.decode()}", verdict, f"{where} for {batch.topic}")
         self._truth.leak(self.caller.name, frame)
         lengths = [batch.length for batch in frame.header.batches]
-        return TakenFrame(verdicts, lengths, self.place.came({Limit.REQUESTS: 1, Limit.BYTES_IN: frame.payload_bytes}))
+        amounts = {Limit.REQUESTS: 1, Limit.BYTES_IN: frame.payload_bytes, Limit.DOLLARS_MONTH: 0}
+        return TakenFrame(verdicts, lengths, self.place.came(amounts))
 
     def produced(self, taken: TakenFrame, results: Sequence[pb.ProduceResult]) -> None:
         """A frame of batches was answered."""

@@ -42,7 +42,8 @@ class ClusterBroker:
         self._network = network
         self._settings = plan.settings.model_copy(update={"broker_id": name if plan.named_brokers else None})
         self._constants = plan.constants
-        self._store = world.line(name)
+        self._meters = network.meters(name)
+        self._store = world.line(name, self._meters)
         self._sources = world.sources(f"{name} {incarnation}", clock=name)
         self.process.spawn(self._live())
 
@@ -59,6 +60,7 @@ class ClusterBroker:
                     run_inline,
                     metrics=MovesForLoad(self._world),
                     constants=self._constants,
+                    counts=self._meters,
                     functions=InlineFunctions(FUNCTIONS),
                     kafka_address=self._network.kafka_address(self.name),
                 )

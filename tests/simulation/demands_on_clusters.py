@@ -250,6 +250,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a quota was set",
         "a quota refused: requests",
         "a quota refused: bytes_in",
+        "a quota refused: dollars_month",
         "an answer reached a quota",
         "a term was opened",
         "a void segment",
@@ -365,6 +366,7 @@ RARE: dict[str, frozenset[str]] = {
             "a broker stood still until another had claimed",
             "a quota refused: requests",
             "a quota refused: bytes_in",
+            "a quota refused: dollars_month",
             "an answer reached a quota",
         }
     ),

@@ -7,7 +7,7 @@ import pytest
 from ledgermq_broker.access.state.quotas import Limit
 from ledgermq_broker.access.state.usage import Account, Usage, Usages
 from ledgermq_broker.access.wrappers.throttled import ThrottledService
-from tests.simulation.access_ambushes import polls_long
+from tests.simulation.access_ambushes import polls_long, spends
 from tests.simulation.mutants import mutant
 from tests.simulation.throttle_watch import is_limited
 
@@ -27,6 +27,12 @@ def quota_forgotten_after_a_refusal(patch: Patch) -> None:
         return wait_s
 
     patch.setattr(Usage, "wait_s", wait_s)
+
+
+@mutant("access", spends)
+def requests_to_the_store_cost_nothing(patch: Patch) -> None:
+    """What a principal's requests to the store cost is not taken from its budget."""
+    patch.setattr(Usages, "spend", lambda self, principal, picodollars, now_s: None)
 
 
 @mutant("access", is_limited)

@@ -9,7 +9,7 @@ the published ones.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -20,6 +20,7 @@ from ledgermq.protocol.methods import Calls, Kind, Method
 from ledgermq.protocol.status import error_from_proto, error_to_proto
 from ledgermq_broker.access.door import Admitted, Door
 from ledgermq_broker.broker import Broker
+from ledgermq_ledger.object_store.wrappers.metered import StoreMeter
 from tests.simulation.loop import Process
 from tests.simulation.world import World, failed_assertions
 
@@ -61,6 +62,8 @@ class Network:
         """Called where a request arrives; it returns what is called with the answer, or the error."""
         self.on_start: Callable[[Broker], None] = lambda broker: None
         """Called with each broker that has started."""
+        self.meters: Callable[[str], Sequence[StoreMeter]] = lambda broker: ()
+        """What counts the requests to the store of a broker that is about to start, by its name."""
         self.kafka_address: Callable[[str], str] = lambda broker: ""
         """Where clients of the Kafka protocol reach a broker, by its name; "": nowhere."""
         self.credential_of: Callable[[str], str] | None = None

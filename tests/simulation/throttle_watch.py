@@ -4,6 +4,7 @@
     refused below a quota     a broker refused a principal that cannot have reached its quota, or has none
     no time to come back      a refusal does not say when
 
+What requests to the store cost is noted by a meter of the judge, for whom they are made (`JudgedCosts`).
 A quota counts surely from the answer to its change until the next change of it begins. For each limit of
 each principal at each start of a broker, the judge keeps two token buckets. What surely passed is taken from
 the first, so it is never emptier than the broker's. Everything that may have passed is taken from the second,
@@ -22,15 +23,19 @@ from dataclasses import dataclass, field
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.token_bucket import TokenBucket
-from ledgermq_broker.access.state.quotas import EACH, NO_QUOTA, RATES, Limit, Quota, Subject
+from ledgermq_broker.access.state.quotas import EACH, FLOWS, MICRO, NO_QUOTA, Limit, Quota, Subject
 from ledgermq_broker.access.state.records import decode_quota, quota_key
-from ledgermq_broker.access.state.usage import BURST_S
 from ledgermq_ledger.format.versioned import Unreadable
+from ledgermq_ledger.object_store.prices import S3_PRICES
+from ledgermq_ledger.object_store.wrappers.metered import StoreMeter
+from ledgermq_ledger.object_store.wrappers.payers import divided, payers
 from tests.judges.violation import Violation
 from tests.simulation.belief import Belief
 
 SLACK = 1e-6
-_REFUSAL = re.compile(r"has reached its quota at this broker: (\w+) (\d+)")
+_REFUSAL = re.compile(r"has reached its quota at this broker: (\w+) ([\d.]+)")
+_TITLES = {limit.title: limit for limit in Limit}
+_ANSWER = (Limit.BYTES_OUT, Limit.DOLLARS_MONTH)
 
 
 def is_limited(seed: int) -> bool:
@@ -75,7 +80,8 @@ class Came:
         found = _REFUSAL.search(error.message)
         if found is None:
             return False
-        self.refusal = Limit(found[1]), int(found[2])
+        limit = _TITLES[found[1]]
+        self.refusal = limit, round(float(found[2]) * (MICRO if limit is Limit.DOLLARS_MONTH else 1))
         if not error.retry_after_ms:
             self.place.truth.violations.append(Violation("no time to come back", error.message))
         return True
@@ -107,6 +113,30 @@ class _Sent:
     size: int
 
 
+@dataclass(slots=True)
+class _Charged:
+    place: Place
+    at_s: float
+    picodollars: int
+
+
+class JudgedCosts(StoreMeter):
+    """Notes what requests of one start of a broker cost its callers. `door`: of this start, None until it listens."""
+
+    def __init__(self, truth: QuotaTruth, address: str) -> None:
+        self.door: int | None = None
+        self._truth = truth
+        self._address = address
+
+    def request_ended(self, operation: str, outcome: str, seconds: float, bytes_sent: int, bytes_received: int) -> None:
+        for payer, part in divided(S3_PRICES.picodollars(operation), payers()) if self.door is not None else ():
+            place = Place(self._truth, self.door or 0, self._address, payer.principal)
+            self._truth.events.append(_Charged(place, self._truth.now_s(), part))
+
+    def object_damaged(self, key: str, outcome: str) -> None:
+        """It costs nothing by itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A principal at one start of a broker. `door`: a number for the start."""
@@ -132,7 +162,7 @@ class QuotaTruth:
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.now_s = now_s
-        self.events: list[_Change | Came | _Opened | _Sent] = []
+        self.events: list[_Change | Came | _Opened | _Sent | _Charged] = []
         self.violations: list[Violation] = []
         self._beliefs: dict[bytes, tuple[Subject, Belief[Quota]]] = {}
 
@@ -179,30 +209,38 @@ class QuotaTruth:
 class _Buckets:
     """Of one limit of one principal at one start of a broker. `bound` 0: none counts surely."""
 
+    limit: Limit
     bound: int = 0
     fuller: TokenBucket | None = None
     emptier: TokenBucket | None = None
     """Made by the first that comes: until then the broker fills its own by the quota before."""
+    met: bool = False
+    """Whether the broker may have had a bucket before."""
     attempted: float = 0.0
     """Everything that may have been taken so far."""
 
     def rule(self, bound: int, at_s: float) -> None:
         self.bound = bound
-        self.fuller = TokenBucket(bound, at_s) if bound else None
+        self.fuller = self._full(at_s) if bound else None
         self.emptier = None
 
     def come(self, at_s: float) -> None:
         """Something comes that the quota counts."""
         if self.bound and self.emptier is None:
-            self.emptier = TokenBucket(self.bound, at_s)
-            if self.attempted:  # it is not filled by a change, and something may still be owed
-                self.emptier.take(self.bound * BURST_S + self.attempted, at_s)
+            self.emptier = self._full(at_s)
+            if self.met:  # it is not filled by a change, and something may still be owed
+                self.emptier.take(self.emptier.burst + self.attempted, at_s)
+        self.met = True
+
+    def _full(self, at_s: float) -> TokenBucket:
+        per_s, burst = self.limit.flow(self.bound)
+        return TokenBucket(per_s, at_s, burst)
 
     def is_open(self, at_s: float) -> bool:
-        return self.fuller is None or self.fuller.level(at_s) > -SLACK * self.bound
+        return self.fuller is None or self.fuller.level(at_s) > -SLACK * self.fuller.burst
 
     def may_be_empty(self, at_s: float) -> bool:
-        return self.emptier is None or self.emptier.level(at_s) <= SLACK * self.bound
+        return self.emptier is None or self.emptier.level(at_s) <= SLACK * self.emptier.burst
 
     def take(self, amount: int, at_s: float, *, surely: bool) -> None:
         self.attempted += amount
@@ -217,14 +255,14 @@ class _Room:
     """A principal at one start of a broker. `quota`: what binds it surely, None while that is not known."""
 
     quota: Quota | None
-    buckets: dict[Limit, _Buckets] = field(default_factory=lambda: {limit: _Buckets() for limit in RATES})
+    buckets: dict[Limit, _Buckets] = field(default_factory=lambda: {limit: _Buckets(limit) for limit in FLOWS})
     turn: int = 0
     open_turn: int = 0
-    """The latest turn at which the fuller bucket of answers held something."""
+    """The latest turn at which the fuller buckets of answers held something."""
 
     def look(self, at_s: float) -> None:
         self.turn += 1
-        if self.buckets[Limit.BYTES_OUT].is_open(at_s):
+        if all(self.buckets[limit].is_open(at_s) for limit in _ANSWER):
             self.open_turn = self.turn
 
     def rule(self, quota: Quota | None, at_s: float) -> None:
@@ -238,7 +276,7 @@ class _Replay:
         self._known: dict[Subject, Quota | None] = defaultdict(lambda: NO_QUOTA)
         self._rooms: dict[tuple[int, str], _Room] = {}
 
-    def run(self, events: Iterable[_Change | Came | _Opened | _Sent]) -> Iterator[Violation | str]:
+    def run(self, events: Iterable[_Change | Came | _Opened | _Sent | _Charged]) -> Iterator[Violation | str]:
         for event in events:
             match event:
                 case _Change():
@@ -253,6 +291,8 @@ class _Replay:
                     room = self._room(event.answers.place, event.at_s)
                     room.look(event.at_s)
                     event.answers.since = room.turn
+                case _Charged():
+                    self._charge(event, self._room(event.place, event.at_s))
                 case _Sent():
                     yield from self._judge_answer(event, self._room(event.answers.place, event.at_s))
 
@@ -267,19 +307,26 @@ class _Replay:
             found.rule(self._quota_of(place.principal), at_s)
         return found
 
+    def _charge(self, event: _Charged, room: _Room) -> None:
+        room.look(event.at_s)
+        buckets = room.buckets[Limit.DOLLARS_MONTH]
+        buckets.come(event.at_s)
+        buckets.take(event.picodollars, event.at_s, surely=True)
+        room.look(event.at_s)
+
     def _judge_call(self, event: Came, room: _Room) -> Iterator[Violation | str]:
         for limit, amount in event.amounts.items():
             buckets = room.buckets[limit]
             buckets.come(event.at_s)
             if event.passed and not event.exempt and not buckets.is_open(event.at_s):
                 yield _violation("above a quota", event.place, f"{limit.value} {buckets.bound}", event.at_s)
-            if event.refusal is None or event.refusal[0] is Limit.BYTES_OUT:  # it came in, and found no room to answer
+            if event.refusal is None or event.refusal[0] not in event.amounts:  # it came in, and had no room to answer
                 buckets.take(amount, event.at_s, surely=event.passed)
         if event.refusal is None:
             return
         limit, bound = event.refusal
-        yield f"a quota refused: {limit.value}"
-        if limit is Limit.BYTES_OUT or room.quota is None:
+        yield f"a quota refused: {limit.title}"
+        if limit not in event.amounts or room.quota is None:
             return  # a single answer waits for a while before it is refused
         buckets = room.buckets[limit]
         if buckets.bound != bound or not buckets.may_be_empty(event.at_s):
@@ -289,7 +336,8 @@ class _Replay:
         buckets, answers = room.buckets[Limit.BYTES_OUT], event.answers
         room.look(event.at_s)
         if event.size and room.open_turn < answers.since:
-            yield _violation("above a quota", answers.place, f"bytes_out {buckets.bound}", event.at_s)
+            bounds = [f"{limit.value} {room.buckets[limit].bound}" for limit in _ANSWER]
+            yield _violation("above a quota", answers.place, " or ".join(bounds), event.at_s)
         buckets.take(event.size, event.at_s, surely=True)
         room.look(event.at_s)
         answers.since = room.turn

@@ -9,13 +9,14 @@ import logging
 import random
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ledgermq.errors import DataDamaged, FormatNotSupported
 from ledgermq.sources import Sources
 from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.wrappers.metered import MeteredStore, StoreMeter
 from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore
 from ledgermq_ledger.root.copies import CopyingStore
 from tests.judges.violation import Violation
@@ -93,12 +94,12 @@ class World:
     def start(self, name: str) -> Process:
         return Process(self.loop, name)
 
-    def line(self, name: str) -> ObjectStore:
+    def line(self, name: str, meters: Sequence[StoreMeter] = ()) -> ObjectStore:
         """A new line to the store; each incarnation of a process takes one, with other faults than
         the one before.
 
         Around it what every real store of the product has around it: bounds, and tries again where
-        that is safe.
+        that is safe. `meters`: each sees every try.
         """
         self._incarnations[name] += 1
         sources = self.sources(f"line {name} {self._incarnations[name]}")
@@ -107,7 +108,11 @@ class World:
             inner = SimulatedS3(
                 self.store, self.sources(f"S3 of {name} {self._incarnations[name]}", clock=name), self.coverage
             )
-        line = StoreLine(inner, self.store, self.loop, name, sources, self.weather, self.trace, self.coverage)
+        line: ObjectStore = StoreLine(
+            inner, self.store, self.loop, name, sources, self.weather, self.trace, self.coverage
+        )
+        for meter in meters:
+            line = MeteredStore(line, meter)
         return CopyingStore(ResilientStore(line, sources), mends=True)
 
     async def go_on(self, seconds: float, requests_max: int) -> None:

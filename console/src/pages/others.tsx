@@ -145,7 +145,7 @@ export function Access(): JSX.Element {
       {quotas.data && <Table label="Quotas" rows={quotas.data.quotas} keyOf={(quota) => `${quota.principal} ${quota.client_id}`} empty="There is no quota." columns={[
         { name: "Principal", show: (quota) => visible(quota.principal) },
         { name: "Client", show: (quota) => visible(quota.client_id) || "–" },
-        { name: "At each broker", show: (quota) => Object.entries(quota.limits).map(([name, value]) => `${visible(name)} ${count(value)}`).join(", ") },
+        { name: "At each broker", show: (quota) => Object.entries(quota.limits).map(([name, value]) => `${visible(name)} ${value.toLocaleString("en-US", { maximumFractionDigits: 6 })}`).join(", ") },
       ]} />}
     </>
   );

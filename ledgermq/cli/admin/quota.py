@@ -60,6 +60,14 @@ OpenTransactions = Annotated[
     int | None,
     typer.Option("--open-transactions", min=1, help="Transactions that have records staged.", show_default=False),
 ]
+DollarsMonth = Annotated[
+    float | None,
+    typer.Option(
+        "--dollars-month",
+        help="Dollars a month for requests to the store, of a principal without a client id.",
+        show_default=False,
+    ),
+]
 Dropped = Annotated[
     list[str] | None,
     typer.Option(
@@ -88,6 +96,7 @@ async def set_quota(
     connections: Connections = None,
     calls: Calls = None,
     open_transactions: OpenTransactions = None,
+    dollars_month: DollarsMonth = None,
     target: Target = DEFAULT_TARGET,
     output: Output = OutputFormat.TABLE,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
@@ -101,11 +110,14 @@ async def set_quota(
     ledgermq quota set '*' --bytes-out 50000000
 
     ledgermq quota set anonymous --client-id nightly --bytes-in 1000000
+
+    ledgermq quota set user:shop --dollars-month 25
     """
-    if all(limit is None for limit in (bytes_in, bytes_out, requests, connections, calls, open_transactions)):
+    given = (bytes_in, bytes_out, requests, connections, calls, open_transactions, dollars_month)
+    if all(limit is None for limit in given):
         raise InvalidRequest(
-            "give one or more limits: --bytes-in, --bytes-out, --requests, --connections, --calls, --open-transactions;"
-            " `ledgermq quota unset` drops limits"
+            "give one or more limits: --bytes-in, --bytes-out, --requests, --connections, --calls, --open-transactions,"
+            " --dollars-month; `ledgermq quota unset` drops limits"
         )
     async with connected(target, timeout_s) as client:
         found = await client.quotas.set(
@@ -117,6 +129,7 @@ async def set_quota(
             connections=connections,
             calls=calls,
             open_transactions=open_transactions,
+            dollars_month=dollars_month,
         )
     show(Report("", _facts(found)), output)
 
@@ -159,7 +172,8 @@ async def describe_quota(
 ) -> None:
     """Show what a principal uses at each broker now, and the limits that bind it.
 
-    Rates are those of the last second, and are known only where there is a limit. Tables that all principals share,
+    Rates are those of the last second, and are known only where there is a limit. Of `dollars_month`: what is spent of
+    the budget of an hour and has not come back since. Tables that all principals share,
     such as `message_ids`, have no limit to set: a principal may have as many entries as are free.
     """
     async with connected(target, timeout_s) as client:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from ledgermq.client.connection.connections import Connections
 from ledgermq.client.context import ClientContext
@@ -13,7 +14,12 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.runtime.tasks import all_of
 
 CALLS_AT_ONCE = 16
-LIMITS = ("bytes_in", "bytes_out", "requests", "connections", "calls", "open_transactions")
+LIMITS = ("bytes_in", "bytes_out", "requests", "connections", "calls", "open_transactions", "dollars_month")
+_NEWEST = ("dollars_month", "calls")
+"""Brokers of earlier releases do not know these limits."""
+_ON_THE_WIRE = {"dollars_month": "microdollars_month"}
+MICRO = 10**6
+DOLLARS_MIN, DOLLARS_MAX = 1 / MICRO, 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +30,8 @@ class QuotaDescription:
 
     `bytes_in`, `bytes_out`: bytes of batches a second; `requests`: calls and frames a second; `connections`:
     that have calls under way; `calls`: calls and streams under way; `open_transactions`: that have records
-    staged. None: no limit. `trouble`: why the brokers cannot read the quota; it bounds nothing then.
+    staged; `dollars_month`: dollars a month for requests to the store. None: no limit. `trouble`: why the brokers
+    cannot read the quota; it bounds nothing then.
     """
 
     principal: str
@@ -35,6 +42,7 @@ class QuotaDescription:
     connections: int | None = None
     calls: int | None = None
     open_transactions: int | None = None
+    dollars_month: float | None = None
     changed: datetime | None = None
     changed_by: str = ""
     trouble: str = ""
@@ -45,14 +53,15 @@ class QuotaUse:
     """What a principal uses at one broker now, all of its client ids together, by the names of limits.
 
     `limits`: those that bind it, by a quota of the principal or by that of `*`. `used`: of `bytes_in`, `bytes_out` and
-    `requests` what came in the last second, which is known only where there is a limit. It also has the entries of the
-    tables that all principals share, in the bundles of this broker: `message_ids`, `staged_batches`, `staged_bytes`,
+    `requests` what came in the last second, and of `dollars_month` the dollars that are spent of the budget of an hour
+    and have not come back since; both are known only where there is a limit. It also has the entries of the tables
+    that all principals share, in the bundles of this broker: `message_ids`, `staged_batches`, `staged_bytes`,
     `transactional_ids`, `recalls`, `new_producers`. They have no limit: a principal may have as many as are free.
     """
 
     broker: str
-    limits: Mapping[str, int]
-    used: Mapping[str, int]
+    limits: Mapping[str, float]
+    used: Mapping[str, float]
 
 
 class Quotas:
@@ -75,9 +84,12 @@ class Quotas:
         connections: int | None = None,
         calls: int | None = None,
         open_transactions: int | None = None,
+        dollars_month: float | None = None,
     ) -> QuotaDescription:
         """Set these limits of a quota, and return it; limits that are not given stay. See
-        `QuotaDescription` for the parts. Raises InvalidRequest, Unauthorized, Unavailable.
+        `QuotaDescription` for the parts. `dollars_month`: 0.000001 to 10**9, rounded to millionths; of a principal,
+        without a client id, and where requests to the store have a price. Raises InvalidRequest, Unauthorized,
+        Unavailable.
         """
         given = {
             "bytes_in": bytes_in,
@@ -86,6 +98,7 @@ class Quotas:
             "connections": connections,
             "calls": calls,
             "open_transactions": open_transactions,
+            "microdollars_month": None if dollars_month is None else _microdollars(dollars_month),
         }
         limits = {name: value for name, value in given.items() if value is not None}
         request = pb.ChangeQuotaRequest(principal=principal, client_id=client_id, set=limits)
@@ -97,13 +110,14 @@ class Quotas:
         """Drop limits of a quota by their names; without names all of them, which removes the quota.
         Return what is left, None for nothing. Raises InvalidRequest, Unauthorized, Unavailable.
         """
-        request = pb.ChangeQuotaRequest(principal=principal, client_id=client_id, unset=limits or LIMITS)
+        names = [_ON_THE_WIRE.get(name, name) for name in limits or LIMITS]
+        request = pb.ChangeQuotaRequest(principal=principal, client_id=client_id, unset=names)
         try:
             answer = await self._change(request)
         except InvalidRequest:
             if limits:
                 raise
-            known = [name for name in LIMITS if name != "calls"]  # a broker of an earlier release has no such limit
+            known = [name for name in LIMITS if name not in _NEWEST]
             request = pb.ChangeQuotaRequest(principal=principal, client_id=client_id, unset=known)
             answer = await self._change(request)
         return _from_wire(answer.quota) if answer.HasField("quota") else None
@@ -129,7 +143,7 @@ class Quotas:
 
         answers = await all_of(map(ask, addresses), CALLS_AT_ONCE)
         return [
-            QuotaUse(address, dict(answer.use.limits), dict(answer.use.used))
+            QuotaUse(address, _in_dollars(answer.use.limits), _in_dollars(answer.use.used))
             for address, answer in zip(addresses, answers, strict=True)
             if answer.HasField("use")
         ]
@@ -139,11 +153,31 @@ class Quotas:
         return await self._connections.ask(lambda at: at.change_quota(request), self._connections.deadline())
 
 
+def _microdollars(dollars: float) -> int:
+    """Return millionths of a dollar. Raises InvalidRequest, for what is no number, too."""
+    if not DOLLARS_MIN <= dollars <= DOLLARS_MAX:
+        raise InvalidRequest(
+            f"dollars_month must be {DOLLARS_MIN:f} to {DOLLARS_MAX:.0f} dollars, not {dollars}; `ledgermq quota unset`"
+            " drops the limit"
+        )
+    return round(dollars * MICRO)
+
+
+def _in_dollars(amounts: Mapping[str, int]) -> dict[str, float]:
+    """Return amounts by the names of limits, with money in dollars."""
+    found: dict[str, float] = dict(amounts)
+    for name, wire in _ON_THE_WIRE.items():
+        if wire in found:
+            found[name] = found.pop(wire) / MICRO
+    return found
+
+
 def _from_wire(stored: pb.StoredQuota) -> QuotaDescription:
+    limits: dict[str, Any] = _in_dollars(stored.limits)
     return QuotaDescription(
         stored.principal,
         stored.client_id,
-        **{name: stored.limits[name] for name in LIMITS if name in stored.limits},
+        **{name: limits[name] for name in LIMITS if name in limits},
         changed=datetime.fromtimestamp(stored.created_ms / 1000, UTC) if stored.created_ms else None,
         changed_by=stored.created_by,
         trouble=stored.trouble,

@@ -27,9 +27,12 @@ class Quotas:
         connections: int | None = None,
         calls: int | None = None,
         open_transactions: int | None = None,
+        dollars_month: float | None = None,
     ) -> QuotaDescription:
         """Set these limits of a quota, and return it; limits that are not given stay. See
-        `QuotaDescription` for the parts. Raises InvalidRequest, Unauthorized, Unavailable.
+        `QuotaDescription` for the parts. `dollars_month`: 0.000001 to 10**9, rounded to millionths; of a principal,
+        without a client id, and where requests to the store have a price. Raises InvalidRequest, Unauthorized,
+        Unavailable.
         """
         return self._background.run(
             self._inner.set(
@@ -41,6 +44,7 @@ class Quotas:
                 connections=connections,
                 calls=calls,
                 open_transactions=open_transactions,
+                dollars_month=dollars_month,
             )
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class QuotaCounts:
-    """Methods are called on the event loop and must return at once. `limit`: one of `quotas.Limit`."""
+    """Methods are called on the event loop and must return at once. `limit`: title of a `quotas.Limit`."""
 
     def refused(self, principal: str, limit: str) -> None:
         """Count a call, or a frame of a stream, that was refused."""

@@ -14,6 +14,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.limits import check_nonce
 from ledgermq.sources import Sources
 from ledgermq_broker.access.state.quotas import (
+    DOLLARS_TITLE,
     NO_QUOTA,
     QUOTAS_MAX,
     Limit,
@@ -21,6 +22,7 @@ from ledgermq_broker.access.state.quotas import (
     QuotaSet,
     StoredQuota,
     Subject,
+    check_budget,
     checked_limits,
     checked_subject,
     limit_named,
@@ -36,7 +38,8 @@ from ledgermq_broker.access.state.records import (
 )
 from ledgermq_broker.access.state.rules import PRINCIPAL_CHARS_MAX, hash_of
 from ledgermq_broker.access.state.usage import Usages
-from ledgermq_broker.cluster.heartbeat import QUOTAS
+from ledgermq_broker.cluster.heartbeat import BUDGETS, QUOTAS
+from ledgermq_broker.costs.counted import StoreCosts
 from ledgermq_broker.metadata.at_controller import AtController
 from ledgermq_broker.metadata.controller import Decide
 from ledgermq_broker.metadata.followed import Metadata
@@ -49,6 +52,7 @@ class QuotaPath:
     """`put(decide, feature)` writes records that need a feature of every broker, and returns when they are
     in force everywhere. `usages`: what callers use at this broker. `tables(principal)`: what a principal (a hash of
     its name) has of the tables that this broker serves and all principals share, by their names.
+    `costs`: with the prices that apply here.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class QuotaPath:
         sources: Sources,
         usages: Usages,
         tables: Callable[[int], dict[str, int]],
+        costs: StoreCosts,
     ) -> None:
         self._at_controller = at_controller
         self._metadata = metadata
@@ -66,11 +71,13 @@ class QuotaPath:
         self._sources = sources
         self._usages = usages
         self._tables = tables
+        self._costs = costs
 
     async def change_quota(self, request: pb.ChangeQuotaRequest) -> pb.ChangeQuotaResponse:
         """Set and drop limits of one subject. Raises InvalidRequest, ResourceExhausted, Unavailable."""
         subject = checked_subject(request.principal, request.client_id)
         given = checked_limits(request.set)
+        check_budget(subject, given)
         dropped = frozenset(limit_named(name).value for name in request.unset)
         if not given and not dropped:
             raise InvalidRequest("a change of a quota names one or more limits, to set or to unset")
@@ -101,10 +108,21 @@ class QuotaPath:
             return [(key, encode_quota(stored)), *noted]
 
         async def here() -> pb.ChangeQuotaResponse:
-            await self._put(decide, QUOTAS)
+            if Limit.DOLLARS_MONTH.value in given:
+                self._check_priced()
+            await self._put(decide, BUDGETS if Limit.DOLLARS_MONTH.value in given else QUOTAS)
             return pb.ChangeQuotaResponse(quota=_to_wire(subject, after[0]) if after else None)
 
         return await self._at_controller.run(request, here, lambda line, passed: line.change_quota(passed))
+
+    def _check_priced(self) -> None:
+        """Raise InvalidRequest if no request to the store has a price, so that a budget would bind nothing."""
+        prices = self._costs.prices
+        if not (prices.write or prices.read or prices.delete):
+            raise InvalidRequest(
+                f"{DOLLARS_TITLE} would bind nothing: requests to this store have no price. Set price_put_dollars and"
+                " price_get_dollars of the brokers first, or bound bytes_in, bytes_out or requests"
+            )
 
     async def list_quotas(self, request: pb.ListQuotasRequest) -> pb.ListQuotasResponse:
         await self._metadata.catch_up()

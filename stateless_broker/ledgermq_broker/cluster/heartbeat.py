@@ -30,6 +30,8 @@ RULES = "rules"
 """Knows access rules and tokens, and proves to other brokers that it is one."""
 QUOTAS = "quotas"
 """Binds callers by quotas."""
+BUDGETS = "quotas in dollars"
+"""Binds principals by what their requests to the store cost. Earlier releases ignore the limit, and drop it."""
 ADDED_BUNDLES = "added bundles"
 """Follows the number of bundles of the cluster, which may grow."""
 ENFORCING = "rules enforced"
@@ -64,6 +66,7 @@ that a cut names."""
 COMMON = (
     RULES,
     QUOTAS,
+    BUDGETS,
     ADDED_BUNDLES,
     LOADS,
     MOVES,

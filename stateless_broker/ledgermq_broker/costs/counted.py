@@ -7,7 +7,8 @@ Must not know: names of topics, the wire.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ledgermq_ledger.object_store.prices import WRITES, Prices
@@ -39,11 +40,16 @@ class Spent:
 
 
 class StoreCosts(StoreMeter):
-    """`prices` may be replaced at any time; requests that are already counted keep their price."""
+    """`prices` may be replaced at any time; requests that are already counted keep their price.
+
+    `on_spent(principal, picodollars, now_s)` is called for each part of a price that a topic pays, in the turn in which
+    the request ends; `principal`: "" for callers without a name.
+    """
 
     def __init__(self, prices: Prices | None = None, payers_max: int = PAYERS_MAX) -> None:
         self.prices = prices or Prices()
         self.total = 0
+        self.on_spent: Callable[[str, int, float], None] | None = None
         self._payers_max = payers_max
         self._spent: dict[Payer, Spent] = {CLUSTER: Spent(), REST: Spent()}
 
@@ -54,6 +60,8 @@ class StoreCosts(StoreMeter):
         self.total += price
         is_read = operation not in WRITES and operation != "delete"
         for payer, part in divided(price, payers()) or ((CLUSTER, price),):
+            if self.on_spent is not None and part and payer != CLUSTER:
+                self.on_spent(payer.principal, part, asyncio.get_running_loop().time())
             spent = self._of(payer)
             if is_read:
                 spent.reads += part

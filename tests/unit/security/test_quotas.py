@@ -116,6 +116,42 @@ def test_calls_are_counted_over_all_connections_and_clients() -> None:
     assert account.full("1", 0.0) is None
 
 
+def test_a_budget_is_shared_kept_while_something_is_owed_and_bounded_in_memory() -> None:
+    usages = Usages()
+    an_hour = Limit.DOLLARS_MONTH.flow(730)[1]
+    assert an_hour == 10**6
+    usages.take(QuotaSet({Subject("*"): StoredQuota(Quota(microdollars_month=730))}))
+    budget = (Limit.DOLLARS_MONTH,)
+    usages.spend("user:alice", 3 * 10**6, 0.0)
+    account = Account(usages, "user:alice", "a")
+    excess = account.excess(budget, 0.0)
+    assert excess is not None
+    assert (excess.whose, excess.wait_s) == ("user:alice", pytest.approx(2 * 3600))
+    del account, excess
+    assert Account(usages, "user:alice", "b").excess(budget, 7100.0) is not None, "no connection was left meanwhile"
+    assert Account(usages, "user:alice", "b").excess(budget, 7300.0) is None
+    for number in range(1000):
+        usages.spend(f"user:{number}", 10**6, 8000.0 + number)
+    assert len(usages._spending) > 900, "all of these owe something"
+    usages.spend("", 1, 8000.0)
+    assert usages.used_by("anonymous", 8000.0)[Limit.DOLLARS_MONTH] == 0
+    for number in range(2000):
+        usages.spend("user:late", 1, 20_000.0 + number)
+        usages.spend(f"user:{number + 1000}", 0, 20_000.0 + number)
+    assert len(usages._spending) < 2100, "those that owe nothing any longer were let go"
+    usages.take(QuotaSet())
+    usages.spend("user:alice", 10**9, 30_000.0)
+    assert Account(usages, "user:alice", "a").excess(budget, 30_000.0) is None
+
+
+def test_limits_have_names_and_bounds_for_people() -> None:
+    assert [(limit.title, limit.shown(bound)) for limit, bound in ((Limit.CALLS, 7), (Limit.DOLLARS_MONTH, 1))] == [
+        ("calls", "7"), ("dollars_month", "0.000001"),
+    ]  # fmt: skip
+    assert Limit.DOLLARS_MONTH.shown(LIMIT_MAX) == "1000000000"
+    assert Limit.DOLLARS_MONTH.shown(12_250_000) == "12.25"
+
+
 @pytest.mark.parametrize(
     ("principal", "client_id"),
     [
@@ -159,6 +195,7 @@ def test_golden_records_are_read() -> None:
         (b"quota/user:alice", b""),
         (b"quota/user:alice", fmt.QuotaRecord(version=2).SerializeToString()),
         (b"quota/user:alice", fmt.QuotaRecord(version=1, requests=-1).SerializeToString()),
+        (b"quota/user:alice", fmt.QuotaRecord(version=1, microdollars_month=-1).SerializeToString()),
         (b"quota/group:staff", fmt.QuotaRecord(version=1).SerializeToString()),
         (b"quota/\xff", fmt.QuotaRecord(version=1).SerializeToString()),
     ],

@@ -11,12 +11,13 @@
 A call is bound by two quotas at most: that of its principal, and that of its client id. A client
 chooses its id, so a quota of a client id is a matter of order, and only one of a principal is a limit
 that no program can evade. A quota of a principal's own replaces the default as a whole.
+`dollars_month` is a limit of principals alone, because a request to the store is made for principals.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 
@@ -24,6 +25,7 @@ from ledgermq.errors import InvalidRequest
 from ledgermq.hints import did_you_mean
 from ledgermq.protocol.naming.client_ids import check_client_id
 from ledgermq_broker.access.state.rules import PRINCIPAL_CHARS_MAX
+from ledgermq_ledger.object_store.prices import HOURS_A_MONTH, PICO
 
 ANONYMOUS = "anonymous"
 EACH = "*"
@@ -48,9 +50,35 @@ class Limit(Enum):
     """Transactions that have records staged, and are not completed."""
     CALLS = "calls"
     """Calls and streams under way, long polls included."""
+    DOLLARS_MONTH = "microdollars_month"
+    """Millionths of a dollar a month for requests to the store. Commands, errors and metrics show dollars."""
+
+    @property
+    def title(self) -> str:
+        """Return its name where people read it."""
+        return DOLLARS_TITLE if self is Limit.DOLLARS_MONTH else self.value
+
+    def shown(self, bound: int) -> str:
+        """Return a bound where people read it."""
+        return f"{bound / MICRO:.6f}".rstrip("0").rstrip(".") if self is Limit.DOLLARS_MONTH else str(bound)
+
+    def flow(self, bound: int) -> tuple[float, float]:
+        """Return what flows into a bucket in a second, and what it holds at most: bytes, calls, or picodollars."""
+        if self is Limit.DOLLARS_MONTH:
+            an_hour = bound * (PICO // MICRO) / HOURS_A_MONTH
+            return an_hour / BUDGET_BURST_S, an_hour
+        return bound, bound * BURST_S
 
 
+DOLLARS_TITLE = "dollars_month"
+MICRO = 10**6
+BURST_S = 1.0
+"""A bucket holds at most the limit of this time."""
+BUDGET_BURST_S = 3600.0
+"""The same for money: a request costs some millionths of a dollar, which is seconds of a small budget."""
 RATES = (Limit.BYTES_IN, Limit.BYTES_OUT, Limit.REQUESTS)
+FLOWS = (*RATES, Limit.DOLLARS_MONTH)
+"""Those that a bucket measures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +91,7 @@ class Quota:
     connections: int = 0
     open_transactions: int = 0
     calls: int = 0
+    microdollars_month: int = 0
 
     def of(self, limit: Limit) -> int:
         found: int = getattr(self, limit.value)
@@ -140,6 +169,15 @@ def checked_limits(given: Mapping[str, int]) -> dict[str, int]:
         if not 0 < value <= LIMIT_MAX:
             raise InvalidRequest(f"{name} must be 1 to {LIMIT_MAX}, not {value}; access rules refuse everything")
     return dict(given)
+
+
+def check_budget(subject: Subject, given: Collection[str]) -> None:
+    """Raise InvalidRequest if these limits have one in dollars, and the subject is a client id."""
+    if Limit.DOLLARS_MONTH.value in given and subject.client_id:
+        raise InvalidRequest(
+            f"{DOLLARS_TITLE} is a limit of a principal as a whole, not of one client id: what a request to the store"
+            f" costs is divided among principals; set it for {subject.principal} without a client id"
+        )
 
 
 def limit_named(name: str) -> Limit:

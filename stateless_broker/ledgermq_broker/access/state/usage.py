@@ -1,7 +1,7 @@
 """Measure use against quotas, shared by all calls of one principal or client id.
 
-Each principal and each client id has its own buckets, which hold the limit of one second. So one that floods
-takes nothing from the others. The clock is given: seconds that never go back.
+Each principal and each client id has its own buckets, which hold the limit of one second, and of one hour where it is
+in dollars. So one that floods takes nothing from the others. The clock is given: seconds that never go back.
 """
 
 from __future__ import annotations
@@ -11,14 +11,25 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from ledgermq.runtime.token_bucket import TokenBucket
-from ledgermq_broker.access.state.quotas import ANONYMOUS, NO_QUOTA, RATES, Limit, Quota, QuotaSet
+from ledgermq_broker.access.state.quotas import (
+    ANONYMOUS,
+    BURST_S,
+    FLOWS,
+    MICRO,
+    NO_QUOTA,
+    Limit,
+    Quota,
+    QuotaSet,
+)
+from ledgermq_ledger.object_store.prices import PICO
 
-BURST_S = 1.0
-"""A bucket holds at most the limit of this time."""
 SEARCHES_MAX = 1
 """Look-ups of one principal under way at one broker, which serves two at a time. So one is left for others."""
 ON_ITS_WAY_S = 0.1
 """For so long after a frame of it a transaction counts as open, although nothing of it may be staged yet."""
+
+SWEEP_MIN = 128
+"""Principals with a budget that are kept before those that owe nothing are looked for."""
 
 OpenTransaction = tuple[bytes, int, int]
 """A transaction: producer id, epoch and number."""
@@ -47,14 +58,15 @@ class Usage:
         self.quota = quota
         if not quota.open_transactions:
             self._transactions.clear()
-        for limit in RATES:
-            bucket, per_s = self._buckets.get(limit), quota.of(limit)
-            if not per_s:
+        for limit in FLOWS:
+            bucket, bound = self._buckets.get(limit), quota.of(limit)
+            per_s, burst = limit.flow(bound)
+            if not bound:
                 self._buckets.pop(limit, None)
             elif bucket is None:
-                self._buckets[limit] = TokenBucket(per_s, now_s)
+                self._buckets[limit] = TokenBucket(per_s, now_s, burst)
             else:
-                bucket.change(per_s, now_s)
+                bucket.change(per_s, now_s, burst)
 
     def wait_s(self, limit: Limit, now_s: float) -> float:
         bucket = self._buckets.get(limit)
@@ -66,13 +78,21 @@ class Usage:
             bucket.take(amount, now_s)
 
     def used(self, now_s: float) -> dict[Limit, int]:
-        """Return what is used now, by limit; of rates, in the last second, and only where there is a limit."""
+        """Return what is used now, by limit; of rates, in the last second, and only where there is a limit. Of a
+        budget: what its bucket lacks, in millionths of a dollar.
+        """
         found = {Limit.CONNECTIONS: len(self._connections), Limit.CALLS: self.calls}
         if self.quota.open_transactions:
             found[Limit.OPEN_TRANSACTIONS] = len(self._transactions)
         for limit, bucket in self._buckets.items():
-            found[limit] = round(max(0.0, bucket.burst - bucket.level(now_s)))
+            unit = PICO // MICRO if limit is Limit.DOLLARS_MONTH else 1
+            found[limit] = round(max(0.0, bucket.burst - bucket.level(now_s)) / unit)
         return found
+
+    def owes(self, now_s: float) -> bool:
+        """Return whether its budget has a bucket that is not full."""
+        bucket = self._buckets.get(Limit.DOLLARS_MONTH)
+        return bucket is not None and bucket.level(now_s) < bucket.burst
 
     def has_room_for(self, connection: str) -> bool:
         bound = self.quota.connections
@@ -129,19 +149,38 @@ class Excess:
 class Usages:
     """The use of every principal and client id at one broker, and the quotas that bind it.
 
-    Use is forgotten when no account refers to it any longer.
+    Use is forgotten when no account refers to it any longer; what was spent of a budget is kept until that has flowed
+    back, so a program that connects again finds its bucket as it was.
     """
 
     def __init__(self) -> None:
         self.quotas = QuotaSet()
         self.generation = 0
         self._usages: WeakValueDictionary[tuple[str, str | None], Usage] = WeakValueDictionary()
+        self._spending: dict[str, Usage] = {}
+        """By principal: those that may owe something of their budget."""
+        self._sweep_at = SWEEP_MIN
 
     def take(self, quotas: QuotaSet) -> None:
         """Bind calls by these quotas from now on."""
         if quotas is not self.quotas:
             self.quotas = quotas
             self.generation += 1
+
+    def spend(self, principal: str, picodollars: int, now_s: float) -> None:
+        """Take the price of a request to the store from the budget of the principal for which it was made; "": of
+        callers without a name.
+        """
+        principal = principal or ANONYMOUS
+        quota = self.quotas.of_principal(principal)
+        if not quota.of(Limit.DOLLARS_MONTH):
+            return
+        usage = self._spending[principal] = self.usage(principal)
+        usage.take_quota(quota, now_s)
+        usage.take(Limit.DOLLARS_MONTH, picodollars, now_s)
+        if len(self._spending) >= self._sweep_at:
+            self._spending = {name: usage for name, usage in self._spending.items() if usage.owes(now_s)}
+            self._sweep_at = max(SWEEP_MIN, 2 * len(self._spending))
 
     def used_by(self, principal: str, now_s: float) -> dict[Limit, int]:
         """Return what a principal uses now, all of its client ids together."""

@@ -1,11 +1,12 @@
 """`ThrottledService` puts quotas around any `BrokerApi`, for one client of one principal.
 
     what comes          limits              above a limit
-    batches             requests, bytes_in  every batch of the frame gets RESOURCE_EXHAUSTED
+    batches             requests, bytes_in, every batch of the frame gets RESOURCE_EXHAUSTED
+                        dollars_month
     staged batches      the same, and       the same
                         open_transactions
-    a fetch, a look-up  bytes_out           the next answer is held back; a single call is refused after
-                                            `HELD_S_MAX`; a principal looks up once at a time
+    a fetch, a look-up  bytes_out,          the next answer is held back; a single call is refused after
+                        dollars_month       `HELD_S_MAX`; a principal looks up once at a time
     every other call    requests            RESOURCE_EXHAUSTED
 
 Batches go on with the name of the principal, so that principals take turns in the broker's queues, and
@@ -58,9 +59,10 @@ ANSWER_BYTES: dict[str, Callable[[Any], int]] = {
 }
 """By method: the bytes of records in an answer."""
 
-_BATCHES = (Limit.REQUESTS, Limit.BYTES_IN)
+_BATCHES = (Limit.REQUESTS, Limit.BYTES_IN, Limit.DOLLARS_MONTH)
 _CALL = (Limit.REQUESTS,)
-_ANSWER = (Limit.BYTES_OUT,)
+_ANSWER = (Limit.BYTES_OUT, Limit.DOLLARS_MONTH)
+"""Nothing is taken from dollars here: a request to the store takes its price when it has ended (`Usages.spend`)."""
 
 
 class ThrottledService(UnaryCalls):
@@ -195,7 +197,7 @@ class ThrottledService(UnaryCalls):
         """Wait until the next answer may be sent; yield signs of life."""
         while (excess := self._excess(_ANSWER)) is not None:
             pause_s = min(excess.wait_s, SIGN_S)
-            self._counts.held(self._account.principal, excess.limit.value, pause_s)
+            self._counts.held(self._account.principal, excess.limit.title, pause_s)
             await asyncio.sleep(pause_s)
             if excess.wait_s > SIGN_S:
                 yield Frame(pb.FetchHeader(), [])
@@ -207,7 +209,7 @@ class ThrottledService(UnaryCalls):
             if excess.wait_s > left_s:
                 raise self._refused(excess)
             left_s -= excess.wait_s
-            self._counts.held(self._account.principal, excess.limit.value, excess.wait_s)
+            self._counts.held(self._account.principal, excess.limit.title, excess.wait_s)
             await asyncio.sleep(excess.wait_s)
 
     def _judge_staged(self, frame: StageFrame) -> Refusals:
@@ -237,7 +239,7 @@ class ThrottledService(UnaryCalls):
         self._take(Limit.REQUESTS, 1)
 
     def _refused(self, excess: Excess) -> QuotaExceeded:
-        self._counts.refused(self._account.principal, excess.limit.value)
+        self._counts.refused(self._account.principal, excess.limit.title)
         return refusal_of(excess)
 
     def _excess(self, limits: Iterable[Limit]) -> Excess | None:
@@ -287,9 +289,9 @@ def refusal_of(excess: Excess) -> QuotaExceeded:
     """Return the error for a caller that has reached a limit."""
     rate = " a second" if excess.limit in RATES else ""
     return QuotaExceeded(
-        f"{excess.whose} has reached its quota at this broker: {excess.limit.value} {excess.bound}{rate}; retry in"
-        f" {excess.wait_s:.3g} s, or ask an administrator for more (`ledgermq quota set`)",
-        limit=excess.limit.value,
+        f"{excess.whose} has reached its quota at this broker: {excess.limit.title} {excess.limit.shown(excess.bound)}"
+        f"{rate}; retry in {excess.wait_s:.3g} s, or ask an administrator for more (`ledgermq quota set`)",
+        limit=excess.limit.title,
         retry_after_ms=max(1, math.ceil(1000 * excess.wait_s)),
     )
 

@@ -73,7 +73,7 @@ class ScramRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., salt: _Optional[bytes] = ..., iterations: _Optional[int] = ..., stored_key: _Optional[bytes] = ..., server_key: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ...) -> None: ...
 
 class QuotaRecord(_message.Message):
-    __slots__ = ("version", "bytes_in", "bytes_out", "requests", "connections", "created_ms", "created_by", "open_transactions", "calls")
+    __slots__ = ("version", "bytes_in", "bytes_out", "requests", "connections", "created_ms", "created_by", "open_transactions", "calls", "microdollars_month")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BYTES_IN_FIELD_NUMBER: _ClassVar[int]
     BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,7 @@ class QuotaRecord(_message.Message):
     CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     OPEN_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
+    MICRODOLLARS_MONTH_FIELD_NUMBER: _ClassVar[int]
     version: int
     bytes_in: int
     bytes_out: int
@@ -92,7 +93,8 @@ class QuotaRecord(_message.Message):
     created_by: str
     open_transactions: int
     calls: int
-    def __init__(self, version: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., requests: _Optional[int] = ..., connections: _Optional[int] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ..., open_transactions: _Optional[int] = ..., calls: _Optional[int] = ...) -> None: ...
+    microdollars_month: int
+    def __init__(self, version: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., requests: _Optional[int] = ..., connections: _Optional[int] = ..., created_ms: _Optional[int] = ..., created_by: _Optional[str] = ..., open_transactions: _Optional[int] = ..., calls: _Optional[int] = ..., microdollars_month: _Optional[int] = ...) -> None: ...
 
 class QuotaChanges(_message.Message):
     __slots__ = ("version", "nonces", "absent")
