@@ -102,7 +102,14 @@ if TYPE_CHECKING:
     from ledgermq.client.settings.serializers import Serializer
     from ledgermq.client.settings.spill import Spill, SpillState
     from ledgermq.client.settings.tls import Tls
-    from ledgermq.client.tables.admin import TableAdmin, TableDescription, TablePartition, TableSummary
+    from ledgermq.client.tables.admin import (
+        TableAdmin,
+        TableDescription,
+        TablePartition,
+        TableSummary,
+        UndecodedValue,
+        UndecodedValues,
+    )
     from ledgermq.client.tables.rows import Change
     from ledgermq.client.tables.table import Table
     from ledgermq.client.transactions.admin import (
@@ -256,6 +263,8 @@ __all__ = [
     "TransactionPart",
     "Transactions",
     "TwoPhase",
+    "UndecodedValue",
+    "UndecodedValues",
     "UnresolvedAdmin",
     "UnresolvedMessage",
     "Xid",
@@ -343,7 +352,10 @@ _MODULES = {
     "client.schemas.descriptions": ("SchemaDescription", "SchemaField", "SubjectDescription"),
     "client.schemas.serializer": ("SchemaSerializer",),
     "client.cuts.admin": ("CutBundle", "CutDescription", "CutFile", "CutPartition", "Cuts"),
-    "client.tables.admin": ("TableAdmin", "TableDescription", "TablePartition", "TableSummary"),
+    "client.tables.admin": (
+        *("TableAdmin", "TableDescription", "TablePartition", "TableSummary"),
+        *("UndecodedValue", "UndecodedValues"),
+    ),
     "client.tables.rows": ("Change",),
     "client.tables.table": ("Table",),
     "client.settings.tls": ("Tls",),

@@ -2626,6 +2626,44 @@ class DescribeTableResponse(_message.Message):
     foreign: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, format: _Optional[str] = ..., folder: _Optional[str] = ..., generation: _Optional[int] = ..., is_current: _Optional[bool] = ..., version: _Optional[int] = ..., oldest_held: _Optional[int] = ..., version_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[DescribedTablePartition, _Mapping]]] = ..., behind_ms: _Optional[int] = ..., waits_for: _Optional[str] = ..., held_bytes: _Optional[int] = ..., foreign_objects: _Optional[int] = ..., foreign: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class ListUndecodedRequest(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "offset", "limit")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: int
+    partition: int
+    offset: int
+    limit: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListUndecodedResponse(_message.Message):
+    __slots__ = ("topic_id", "partitions", "records", "next_offset", "at_end")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    AT_END_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partitions: int
+    records: _containers.RepeatedCompositeFieldContainer[UndecodedRecord]
+    next_offset: int
+    at_end: bool
+    def __init__(self, topic_id: _Optional[int] = ..., partitions: _Optional[int] = ..., records: _Optional[_Iterable[_Union[UndecodedRecord, _Mapping]]] = ..., next_offset: _Optional[int] = ..., at_end: _Optional[bool] = ...) -> None: ...
+
+class UndecodedRecord(_message.Message):
+    __slots__ = ("offset", "error", "schema_id")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    error: str
+    schema_id: int
+    def __init__(self, offset: _Optional[int] = ..., error: _Optional[str] = ..., schema_id: _Optional[int] = ...) -> None: ...
+
 class DropTableRequest(_message.Message):
     __slots__ = ("topic",)
     TOPIC_FIELD_NUMBER: _ClassVar[int]

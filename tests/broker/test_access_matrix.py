@@ -165,6 +165,7 @@ SAMPLES: dict[str, Sample] = {
     "list_cut_files": Sample(lambda: pb.ListCutFilesRequest(name="c", topic=TOPIC), ("describe orders",)),
     "read_cut": Sample(lambda: pb.ReadCutRequest(name="c", topic=TOPIC), ("consume orders",)),
     "hold_for_cut": Sample(lambda: pb.HoldForCutRequest(bundle=1, cut=5), FROM_A_BROKER),
+    "list_undecoded": Sample(lambda: pb.ListUndecodedRequest(topic=TOPIC), ("consume orders",)),
     "describe_lake": Sample(pb.DescribeLakeRequest, ("cluster",)),
     "describe_table": Sample(lambda: pb.DescribeTableRequest(topic=TOPIC), ("describe orders",)),
     "put_schema": Sample(

@@ -29,6 +29,7 @@ Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.",
 TABLE_COLUMNS = (
     *("topic", "format", "version", "rows", "files", "size_bytes", "missing", "behind_s", "held_bytes", "trouble"),
 )
+ERROR_COLUMNS = ("partition", "offset", "schema_id", "error")
 PARTITION_COLUMNS = ("partition", "start", "end", "missing", "files", "rows", "size_bytes", "stopped")
 
 
@@ -37,6 +38,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(table, name="table", help="Show, rebuild and drop tables of topics, which other programs read.")
     command(table, "list")(list_tables)
     command(table, "describe")(describe)
+    command(table, "errors")(errors)
     command(table, "rebuild")(rebuild)
     command(table, "drop")(drop)
 
@@ -85,6 +87,31 @@ async def describe(
         for each in found.partitions
     ]
     show(Report("", table_facts(found), [Rows("partition_list", PARTITION_COLUMNS, rows)]), output)
+
+
+async def errors(
+    name: Name,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Records at most.")] = 100,
+    after: Annotated[
+        str, typer.Option("--after", help="Go on behind a former call: what it printed as next.", show_default=False)
+    ] = "",
+    target: Target = DEFAULT_TARGET,
+    output: Output = OutputFormat.TABLE,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Show records of a topic whose values could not be decoded: partition, offset, why, and the schema's id.
+
+    Only compacted records are looked at. `ledgermq message show` shows a record.
+    """
+    rows: list[dict[str, Any]] = []
+    async with connected(target, timeout_s) as client:
+        while True:
+            page = await client.tables.errors(name, after=after, limit=min(limit - len(rows), 1000))
+            rows += [asdict(each) for each in page.values]
+            after = page.next
+            if not after or len(rows) >= limit:
+                break
+    show(Report("", {"topic": name, "next": after}, [Rows("errors", ERROR_COLUMNS, rows)]), output)
 
 
 async def rebuild(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledgermq.client.tables.admin import TableAdmin as AsyncTableAdmin
-from ledgermq.client.tables.admin import TableDescription, TableSummary
+from ledgermq.client.tables.admin import TableDescription, TableSummary, UndecodedValues
 from ledgermq.sync.background import Background
 
 
@@ -33,6 +33,18 @@ class TableAdmin:
         Unavailable while no broker owns partition 0.
         """
         return self._background.run(self._inner.describe(topic))
+
+    def errors(self, topic: str, *, after: str = "", limit: int = 100) -> UndecodedValues:
+        """Return a page of the records of a topic whose values compaction could not decode (column `value_error`): at
+        most `limit` (1 to 1000), behind a page whose `next` was `after`. The topic need not have a table.
+
+        Only what is compacted is looked at, and nothing below the log start. A page looks into some hundred row groups
+        at most, so that it may have fewer records than `limit` although others come. Raises UnknownTopic (also if
+        `after` is of a topic that was deleted since), InvalidRequest (the topic's values have no schemas, `after` is no
+        `next`, or a broker of an earlier release answers), Unauthorized (it needs the right to consume the topic),
+        DataDamaged, FormatNotSupported, and Unavailable while a partition is between two bundles: repeat it then.
+        """
+        return self._background.run(self._inner.errors(topic, after=after, limit=limit))
 
     def rebuild(self, topic: str) -> int:
         """Begin a new generation of a topic's table, and return it: the owner of partition 0 replaces all that the

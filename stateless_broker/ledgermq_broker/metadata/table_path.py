@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from ledgermq.errors import InvalidRequest, LedgerMQError
@@ -14,6 +15,7 @@ from ledgermq_ledger.rounds.runner import bring_facts_into_force
 from ledgermq_ledger.tables.describe import ParquetEnds, PartitionFacts, TableFacts, describe_table
 from ledgermq_ledger.tables.drop import empty_table
 from ledgermq_ledger.tables.follower import TableState
+from ledgermq_ledger.tables.undecoded import find_undecoded
 from ledgermq_ledger.topics.tables import check_has_table
 from ledgermq_ledger.topics.topic import Topic
 
@@ -23,6 +25,10 @@ TABLES_MAX = 100
 """Tables of one answer."""
 TABLES_AT_ONCE = 4
 """Tables whose logs are read at a time."""
+RECORDS_MAX = 1000
+"""Records with values that could not be decoded, of one answer."""
+SEARCHES_AT_ONCE = 2
+"""For such records: each decodes a row group's column of errors, and pieces of its values."""
 
 
 class TablePath:
@@ -30,6 +36,7 @@ class TablePath:
         self._metadata = metadata
         self._ownership = ownership
         self._context = context
+        self._searching = asyncio.Semaphore(SEARCHES_AT_ONCE)
 
     async def describe_table(self, request: pb.DescribeTableRequest) -> pb.DescribeTableResponse:
         """Raises UnknownTopic, InvalidRequest (the topic has no table), NotOwner, Unavailable, DataDamaged,
@@ -100,6 +107,29 @@ class TablePath:
             await bring_facts_into_force(replace(context.ledger(bundle), known=None), context.catalog())
         await empty_table(context.store, context.cluster.cluster_id, topic, context.sources)
         return pb.DropTableResponse()
+
+    async def list_undecoded(self, request: pb.ListUndecodedRequest) -> pb.ListUndecodedResponse:
+        """Any broker may. Raises UnknownTopic, UnknownPartition, InvalidRequest (the topic's values have no schemas),
+        and what `find_undecoded` raises.
+        """
+        await self._metadata.catch_up()
+        topic, _ = await self._metadata.lookup().partition(request.topic, request.partition, request.topic_id)
+        if topic.internal or not topic.settings.value_schema_subject:
+            raise InvalidRequest(
+                f"the values of topic {topic.name!r} are not decoded: `ledgermq topic alter {topic.name} --set"
+                " value.schema.subject=NAME` says by which schemas they are to be"
+            )
+        limit, context = min(request.limit or RECORDS_MAX, RECORDS_MAX), self._context
+        async with self._searching:
+            page = await find_undecoded(
+                context.store, topic, request.partition, request.offset, limit, context.run_blocking
+            )
+        answer = pb.ListUndecodedResponse(
+            topic_id=topic.id, partitions=topic.partitions, next_offset=page.next_offset, at_end=page.at_end
+        )
+        for each in page.found:
+            answer.records.add(offset=each.offset, error=each.error, schema_id=each.schema_id)
+        return answer
 
 
 def _is_kept(topic: Topic) -> bool:
