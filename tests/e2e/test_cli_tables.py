@@ -39,3 +39,22 @@ def test_a_topic_without_a_table_is_one_line(shell: Shell) -> None:
         shell("table", what, "never", *yes).code
         for what, *yes in (("describe",), ("rebuild", "--yes"), ("drop", "--yes"))
     ] == [4] * 3
+
+
+@pytest.mark.slow
+def test_records_that_could_not_be_decoded_are_listed_by_pages(shell: Shell) -> None:
+    shell("topic", "create", "typed", "--set", "value.schema.subject=typed-value")
+    shell("produce", "typed", stdin="bare\nother\n")
+    assert shell.json("table", "errors", "typed")["errors"] == []
+    assert shell("compact", shell.root).code == 0
+    first = shell.json("table", "errors", "typed", "--limit", 1)
+    [row] = first["errors"]
+    assert row == {"partition": 0, "offset": 0, "error": "the value names no schema", "schema_id": None}
+    behind = shell.json("table", "errors", "typed", "--after", first["next"])
+    assert ([each["offset"] for each in behind["errors"]], behind["next"]) == ([1], "")
+    with ledgermq.sync.connect(shell.address) as client:
+        assert [each.offset for each in client.tables.errors("typed").values] == [0, 1]
+    shell("topic", "create", "untyped")
+    assert "are not decoded" in shell("table", "errors", "untyped").err
+    assert shell("table", "errors", "never").code == 4
+    assert shell("table", "errors", "typed", "--after", "x").code == 2
