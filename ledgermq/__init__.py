@@ -42,12 +42,7 @@ if TYPE_CHECKING:
     from ledgermq.client.cuts.admin import CutBundle, CutDescription, CutFile, CutPartition, Cuts
     from ledgermq.client.delayed import DelayedBundle, DelayedList, DelayedMessage, DelayedRange, RecallOutcome
     from ledgermq.client.finding import Search
-    from ledgermq.client.groups.admin.descriptions import (
-        GroupDescription,
-        GroupLag,
-        GroupSummary,
-        MemberDescription,
-    )
+    from ledgermq.client.groups.admin.descriptions import GroupDescription, GroupLag, GroupSummary, MemberDescription
     from ledgermq.client.groups.admin.group_admin import GroupAdmin
     from ledgermq.client.groups.admin.resets import Like, PlannedReset, Shift
     from ledgermq.client.groups.group_consumer import GroupConsumer
@@ -102,16 +97,10 @@ if TYPE_CHECKING:
     from ledgermq.client.settings.serializers import Serializer
     from ledgermq.client.settings.spill import Spill, SpillState
     from ledgermq.client.settings.tls import Tls
-    from ledgermq.client.tables.admin import (
-        TableAdmin,
-        TableDescription,
-        TablePartition,
-        TableSummary,
-        UndecodedValue,
-        UndecodedValues,
-    )
+    from ledgermq.client.tables.admin import TableAdmin, TableDescription, TablePartition, TableSummary
     from ledgermq.client.tables.rows import Change
     from ledgermq.client.tables.table import Table
+    from ledgermq.client.tables.undecoded import UndecodedValue, UndecodedValues
     from ledgermq.client.transactions.admin import (
         StagedTransaction,
         TransactionDescription,
@@ -352,12 +341,10 @@ _MODULES = {
     "client.schemas.descriptions": ("SchemaDescription", "SchemaField", "SubjectDescription"),
     "client.schemas.serializer": ("SchemaSerializer",),
     "client.cuts.admin": ("CutBundle", "CutDescription", "CutFile", "CutPartition", "Cuts"),
-    "client.tables.admin": (
-        *("TableAdmin", "TableDescription", "TablePartition", "TableSummary"),
-        *("UndecodedValue", "UndecodedValues"),
-    ),
+    "client.tables.admin": ("TableAdmin", "TableDescription", "TablePartition", "TableSummary"),
     "client.tables.rows": ("Change",),
     "client.tables.table": ("Table",),
+    "client.tables.undecoded": ("UndecodedValue", "UndecodedValues"),
     "client.settings.tls": ("Tls",),
     "client.transactions.admin": ("StagedTransaction", "TransactionDescription", "TransactionList", "TransactionPart"),
     "client.transactions.checks": ("CheckedMessage",),

@@ -105,7 +105,7 @@ async def test_a_search_is_bounded_and_goes_on(monkeypatch: pytest.MonkeyPatch) 
         answer = await cluster.line("a:1").list_undecoded(pb.ListUndecodedRequest(topic="t", limit=100))
         assert ([each.offset for each in answer.records], answer.next_offset, answer.at_end) == ([1], 2, False)
         assert [each[1] for each in await all_of(client)] == [1, 2, 3]
-        monkeypatch.setattr("ledgermq.client.tables.admin.SEARCHES_MAX", 1)
+        monkeypatch.setattr("ledgermq.client.tables.undecoded.SEARCHES_MAX", 1)
         page = await client.tables.errors("t")
         assert len(page.values) == 1
         assert page.next

@@ -7,21 +7,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 
 from ledgermq.client.admin.brokers.reports import Brokers
 from ledgermq.client.admin.topics import Admin
 from ledgermq.client.connection.routing import AtOwners
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition, check_topic_text
+from ledgermq.client.tables.undecoded import UndecodedValues, find_undecoded
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 
 LISTED_MAX = 100
-UNDECODED_MAX = 1000
-SEARCHES_MAX = 20
-"""Calls of one page of values that could not be decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,28 +101,6 @@ class TableSummary:
     trouble: str
 
 
-@dataclass(frozen=True, slots=True)
-class UndecodedValue:
-    """A record whose value compaction could not decode; the record itself is there, with its value as bytes. `error`:
-    why, in 200 characters at most. `schema_id`: the schema that the value names; None: it names none.
-    """
-
-    partition: int
-    offset: int
-    error: str
-    schema_id: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class UndecodedValues:
-    """A page of records whose values could not be decoded, by partition and offset. It may be empty, and others come
-    behind it. `next`: for `after` of the next page; "": all that is compacted was looked at.
-    """
-
-    values: Sequence[UndecodedValue]
-    next: str
-
-
 class TableAdmin:
     """The tables of topics, as `client.tables`. Every call ends within the client's `timeout_s`."""
 
@@ -180,31 +155,7 @@ class TableAdmin:
         `next`, or a broker of an earlier release answers), Unauthorized (it needs the right to consume the topic),
         DataDamaged, FormatNotSupported, and Unavailable while a partition is between two bundles: repeat it then.
         """
-        check_topic_text(topic)
-        if not 0 < limit <= UNDECODED_MAX:
-            raise InvalidRequest(f"limit must be 1 to {UNDECODED_MAX}, not {limit}")
-        topic_id, partition, offset = _place_behind(after)
-        connections, found = self._context.connections, list[UndecodedValue]()
-        deadline = connections.deadline()
-        for _ in range(SEARCHES_MAX):
-            request = pb.ListUndecodedRequest(
-                topic=topic, topic_id=topic_id, partition=partition, offset=offset, limit=limit - len(found)
-            )
-            answer = await connections.ask(partial(_list_undecoded, request), deadline)
-            topic_id, offset = answer.topic_id, answer.next_offset
-            found += [
-                UndecodedValue(
-                    partition, each.offset, each.error, each.schema_id if each.HasField("schema_id") else None
-                )
-                for each in answer.records
-            ]
-            if answer.at_end:
-                partition, offset = partition + 1, 0
-                if partition >= answer.partitions:
-                    return UndecodedValues(found, "")
-            if len(found) >= limit:
-                break
-        return UndecodedValues(found, f"{topic_id}-{partition}-{offset}")
+        return await find_undecoded(self._context.connections, topic, after, limit)
 
     async def rebuild(self, topic: str) -> int:
         """Begin a new generation of a topic's table, and return it: the owner of partition 0 replaces all that the
@@ -232,23 +183,6 @@ class TableAdmin:
             await self._admin.alter_topic(topic, 0, {}, ("table.format", "table.delta.place"))
         connections = self._context.connections
         await connections.ask(lambda at: at.drop_table(request), connections.deadline())
-
-
-async def _list_undecoded(request: pb.ListUndecodedRequest, at: BrokerApi) -> pb.ListUndecodedResponse:
-    return await at.list_undecoded(request)
-
-
-def _place_behind(after: str) -> tuple[int, int, int]:
-    """Return topic id, partition and offset of where a page begins. Raises InvalidRequest."""
-    if not after:
-        return 0, 0, 0
-    parts = after.split("-")
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
-        raise InvalidRequest(f"after must be the `next` of a page, like 7-0-120, not {after!r}")
-    topic_id, partition, offset = map(int, parts)
-    if not topic_id or partition >= 2**31 or offset >= 2**63:
-        raise InvalidRequest(f"after must be the `next` of a page, like 7-0-120, not {after!r}")
-    return topic_id, partition, offset
 
 
 def _description(topic: str, found: pb.DescribeTableResponse) -> TableDescription:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledgermq.client.tables.admin import TableAdmin as AsyncTableAdmin
-from ledgermq.client.tables.admin import TableDescription, TableSummary, UndecodedValues
+from ledgermq.client.tables.admin import TableDescription, TableSummary
+from ledgermq.client.tables.undecoded import UndecodedValues
 from ledgermq.sync.background import Background
 
 
