@@ -48,6 +48,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "cut files": ("c", "t"),
     "table list": (),
     "table describe": ("t",),
+    "table errors": ("t",),
     "table rebuild": ("t", "--yes"),
     "table drop": ("t", "--yes"),
     "topic alter": ("t", "--partitions", "2"),
