@@ -140,11 +140,12 @@ mutants: $(STAMP) ## Plant each known bug and show the seed of the simulation th
 
 # Nightly: EVENTS=200, both stores. SECONDS: how long the troubles last, by default four seconds for each.
 STORE ?= all
+CLIENTS ?= ledgermq
 EVENTS ?= 200
 SEED ?= 0
 SECONDS ?=
-chaos: $(STAMP) ## Real brokers killed, paused, cut off; STORE=file|minio|azure|gcs|all EVENTS=200 SEED=0 SECONDS=…
-	$(PYTHON) -m tests.chaos.run --store $(STORE) --events $(EVENTS) --seed $(SEED) $(if $(SECONDS),--seconds $(SECONDS))
+chaos: $(STAMP) ## Real brokers killed, paused, cut off; STORE=file|minio|azure|gcs|all CLIENTS=ledgermq|librdkafka EVENTS=200 SEED=0 SECONDS=…
+	$(PYTHON) -m tests.chaos.run --store $(STORE) --clients $(CLIENTS) --events $(EVENTS) --seed $(SEED) $(if $(SECONDS),--seconds $(SECONDS))
 
 RELEASE ?=
 golden: $(STAMP) ## Write the golden root of this version, once, with its release (docs/upgrades.md); RELEASE=… names one that is being made

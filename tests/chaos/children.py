@@ -93,6 +93,10 @@ class Place:
         return self.wanted and self.child is not None and self.child.code is not None
 
     @property
+    def ended_with(self) -> str:
+        return "not started" if self.child is None else f"exit code {self.child.code}"
+
+    @property
     def last_line(self) -> str:
         text = self.child.text() if self.child is not None else ""
         return f"{self.name}: " + (text.strip().splitlines() or [""])[-1][:300]

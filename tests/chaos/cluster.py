@@ -45,6 +45,8 @@ SETTINGS: dict[str, int] = {
     "constant-log-start-ms": 2000,
 }
 """Small waits, and little memory, so that every path is taken within minutes."""
+KAFKA_SESSION_MS = 6_000
+"""Of members by KIP-848, which ask for none."""
 
 
 class Broker(Place):
@@ -56,18 +58,34 @@ class Broker(Place):
         self.line = line
         self.url = url
         self.port = port
+        self.kafka_port = 0
+        self.kafka_line: CuttingProxy | None = None
+        """For clients of the Kafka protocol."""
 
     @property
     def address(self) -> str:
         return self.line.address
 
+    @property
+    def lines(self) -> list[CuttingProxy]:
+        """Those between it and its clients."""
+        return [self.line] if self.kafka_line is None else [self.line, self.kafka_line]
+
 
 class ChaosCluster:
     def __init__(
-        self, children: Children, store: ChaosStore, note: Callable[[str], None], command: tuple[str, ...] = LEDGERMQ
+        self,
+        children: Children,
+        store: ChaosStore,
+        note: Callable[[str], None],
+        command: tuple[str, ...] = LEDGERMQ,
+        *,
+        is_kafka: bool = False,
     ) -> None:
-        """`command`: what is killed and paused; brokers and rival compactions."""
-        self.command = command
+        """`command`: what is killed and paused; brokers and rival compactions. `is_kafka`: brokers have a port for
+        clients of the Kafka protocol, each with a line of its own.
+        """
+        self.command, self._is_kafka = command, is_kafka
         self.brokers: list[Broker] = []
         self.violations: list[Violation] = []
         self.failed_starts = 0
@@ -78,22 +96,40 @@ class ChaosCluster:
 
     async def prepare(self, count: int, stack: AsyncExitStack, seed: int) -> None:
         """Makes the places."""
-        ports = _free_ports(count)
-        for number, port in enumerate(ports):
+        ports = _free_ports(2 * count)
+        for number, port in enumerate(ports[:count]):
             line = await stack.enter_async_context(
                 cutting_proxy(f"http://127.0.0.1:{port}", seed * 100 + 50 + number, NEVER)
             )
-            self.brokers.append(Broker(number, port, line, await self._store.url(f"broker-{number}")))
+            broker = Broker(number, port, line, await self._store.url(f"broker-{number}"))
+            self.brokers.append(broker)
+            if self._is_kafka:
+                broker.kafka_port = ports[count + number]
+                endpoint = f"http://127.0.0.1:{broker.kafka_port}"
+                broker.kafka_line = await stack.enter_async_context(
+                    cutting_proxy(endpoint, seed * 100 + 70 + number, NEVER)
+                )
 
     @property
     def target(self) -> str:
         return ",".join(broker.address for broker in self.brokers)
+
+    @property
+    def kafka_target(self) -> str:
+        """Bootstrap servers."""
+        return ",".join(broker.kafka_line.address for broker in self.brokers if broker.kafka_line is not None)
 
     def start(self, broker: Broker, *options: str) -> None:
         """Its process; `keep_running` sees whether it comes up."""
         broker.wanted = True
         self.starts += 1
         place = ("--port", str(broker.port), "--advertised-address", broker.address, "--broker-id", broker.name)
+        if broker.kafka_line is not None:
+            options = (
+                *options,
+                *("--kafka-port", str(broker.kafka_port), "--kafka-advertised-address", broker.kafka_line.address),
+                *("--group-session-timeout-ms", str(KAFKA_SESSION_MS)),
+            )
         settings = [f"--{name}={value}" for name, value in SETTINGS.items()]
         broker.child = self._children.spawn(
             broker.name, [*self.command, "broker", broker.url, *place, *settings, *options]

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ledgermq.errors import LedgerMQError, UnknownGroup
-from tests.chaos.workload import PARTITIONS, Workload
+from tests.chaos.workload import NEVER_TOLD, PARTITIONS, Workload
 from tests.judges.violation import Violation
 from tests.simulation.failures_truth import GROUP as FAILING
 from tests.simulation.history import Partition
@@ -28,6 +30,35 @@ WRITERS = ("shared", "shared", "alone")
 """By place: the transactional id of a program that writes to the outputs."""
 MEMBERS = ("workers", "workers", "workers", "watchers", "watchers", PROCESSORS, PROCESSORS, *WRITERS, FAILING, FAILING)
 """By place: the role of its program, which is a group or a transactional id."""
+SENDERS = "senders"
+"""The role of idempotent producers that are processes."""
+KAFKA_GROUPS = {"workers": JUDGED, "watchers": f"^({JUDGED}|temp-.*)$", PROCESSORS: JUDGED}
+KAFKA_MEMBERS = (
+    "workers", "workers", "workers", "watchers", "watchers", PROCESSORS, PROCESSORS, *WRITERS, SENDERS, SENDERS,
+)  # fmt: skip
+
+
+class Cast(NamedTuple):
+    """The programs of a run that are processes. `groups`: name → topics. `members`: by place the role of its program.
+    `never_told`: how errors begin that no program may receive.
+    """
+
+    groups: dict[str, str]
+    members: tuple[str, ...]
+    never_told: tuple[str, ...]
+    is_kafka: bool
+
+
+CASTS = {
+    "ledgermq": Cast(GROUPS, MEMBERS, NEVER_TOLD, is_kafka=False),
+    "librdkafka": Cast(
+        KAFKA_GROUPS,
+        KAFKA_MEMBERS,
+        ("UNKNOWN ", "_BAD_MSG", "INVALID_MSG", "INVALID_RECORD", "OUT_OF_ORDER_SEQUENCE_NUMBER", "POLICY_VIOLATION"),
+        is_kafka=True,
+    ),
+}
+"""By the clients that a run names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +76,9 @@ class Told:
 
 
 class CommittedAsker:
-    def __init__(self, work: Workload) -> None:
+    def __init__(self, work: Workload, groups: Iterable[str]) -> None:
         self._work = work
+        self._groups = list(groups)
         self._random = random.Random(f"committed {work.seed}")
         self.told: list[Told] = []
 
@@ -54,7 +86,7 @@ class CommittedAsker:
         while not self._work.stopped.is_set():
             await asyncio.sleep(self._random.expovariate(1.0))
             try:
-                await self.ask(self._random.choice(list(GROUPS)))
+                await self.ask(self._random.choice(self._groups))
             except LedgerMQError as error:
                 self._work.told("committed offsets", error)
 
@@ -98,5 +130,5 @@ class CommittedAsker:
         async with self._work.connect() as client:
             ends = await self._work.insist("ends", lambda: client.list_offsets(JUDGED, "latest"))
         wanted = {(JUDGED, number): ends[number] for number in range(PARTITIONS) if ends[number]}
-        found = await asyncio.gather(*(self.ask_until_the_end(group, wanted, seconds_max) for group in GROUPS))
+        found = await asyncio.gather(*(self.ask_until_the_end(group, wanted, seconds_max) for group in self._groups))
         return [violation for each in found for violation in each]

@@ -98,13 +98,15 @@ class Hands:
         assert trouble.who is not None
         broker = self._cluster.brokers[trouble.who]
         self._hit(trouble, broker)
-        line = broker.line if trouble.part is Part.CLIENTS else self._store.lines[broker.name]
+        lines = broker.lines if trouble.part is Part.CLIENTS else [self._store.lines[broker.name]]
         with self._cluster.store_bad([] if trouble.part is Part.CLIENTS else [broker]):
-            spoil(line, trouble)
+            for line in lines:
+                spoil(line, trouble)
             try:
                 await asyncio.sleep(trouble.lasts_s)
             finally:
-                line.restore()
+                for line in lines:
+                    line.restore()
 
     async def _server(self, trouble: Trouble) -> None:
         server = self._store.server

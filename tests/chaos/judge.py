@@ -16,10 +16,10 @@ from pathlib import Path
 from ledgermq.cli.output.exit_codes import ExitCode
 from tests.chaos.children import LEDGERMQ, Children
 from tests.chaos.group_judge import judge_group
-from tests.chaos.groups import GROUPS, JUDGED, Told
+from tests.chaos.groups import JUDGED, Told
 from tests.chaos.members import Members
 from tests.chaos.plain_reader import PlainReader
-from tests.chaos.workload import NEVER_TOLD, PARTITIONS, RETENTION_MS, TOPICS, Workload
+from tests.chaos.workload import PARTITIONS, RETENTION_MS, TOPICS, Workload
 from tests.judges.violation import Violation
 from tests.simulation.checker import check
 from tests.simulation.history import FinalLog, Partition, Poll, Produce, Produced
@@ -188,9 +188,11 @@ def judge_groups(members: Members, told: list[Told], parquet: dict[Partition, di
     found = [
         Violation("bug", f"{member} was told {error}")
         for member, error in members.told()
-        if error.startswith(NEVER_TOLD)
+        if error.startswith(members.cast.never_told)
     ]
-    return found + [violation for group in GROUPS for violation in judge_group(group, members.diary(group), told, logs)]
+    return found + [
+        violation for group in members.cast.groups for violation in judge_group(group, members.diary(group), told, logs)
+    ]
 
 
 async def read_parquet(plain: PlainReader) -> tuple[dict[Partition, dict[int, str]], list[Violation]]:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.chaos.children import Children, Place
-from tests.chaos.groups import FAILING, GROUPS, MEMBERS, PROCESSORS, WRITERS
+from tests.chaos.groups import FAILING, PROCESSORS, SENDERS, WRITERS, Cast
 from tests.chaos.member import JOINS
 from tests.chaos.transaction_judge import Attempt, attempts
 from tests.judges.violation import Violation
@@ -32,8 +32,11 @@ class MemberPlace(Place):
         self.diary = folder / f"{self.name}.diary"
 
 
-def program_of(place: MemberPlace) -> str:
+def program_of(place: MemberPlace, *, is_kafka: bool) -> str:
     """Return the module that runs there."""
+    if is_kafka:
+        program = "transactor" if place.has_transactions else "sender" if place.role == SENDERS else "member"
+        return f"tests.chaos.librdkafka.{program}"
     if place.has_transactions:
         return "tests.chaos.transactor"
     return "tests.chaos.failing_member" if place.role == FAILING else "tests.chaos.member"
@@ -51,8 +54,9 @@ class Entry:
 
 
 class Members:
-    def __init__(self, children: Children, target: str, seed: int) -> None:
-        self.places = [MemberPlace(number, role, children.folder) for number, role in enumerate(MEMBERS)]
+    def __init__(self, children: Children, target: str, seed: int, cast: Cast) -> None:
+        self.cast = cast
+        self.places = [MemberPlace(number, role, children.folder) for number, role in enumerate(cast.members)]
         self.violations: list[Violation] = []
         self.starts = 0
         self._children, self._target, self._seed = children, target, seed
@@ -63,7 +67,7 @@ class Members:
         command = [
             sys.executable,
             "-m",
-            program_of(place),
+            program_of(place, is_kafka=self.cast.is_kafka),
             self._target,
             place.role,
             place.name,
@@ -81,7 +85,7 @@ class Members:
             await asyncio.sleep(0.2)
             for place in self.places:
                 if place.ended_by_itself:
-                    self.violations.append(Violation("member ended", place.last_line))
+                    self.violations.append(Violation("member ended", f"{place.ended_with}, {place.last_line}"))
                     self.start(place)
 
     def diary(self, group: str) -> list[Entry]:
@@ -104,7 +108,7 @@ class Members:
     def figures(self) -> str:
         """What the members did, for the report."""
         lines = []
-        for group in GROUPS:
+        for group in self.cast.groups:
             diary = self.diary(group)
             handled = [entry for entry in diary if entry.what == "handled"]
             pause_s = max(((b.at_ns - a.at_ns) / 1e9 for a, b in pairwise(handled)), default=0.0)

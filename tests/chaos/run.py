@@ -27,9 +27,11 @@ from tests.chaos.children import LEDGERMQ, Children, with_mutant
 from tests.chaos.churner import Churner
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.failures import judge_failed, until_settled
-from tests.chaos.groups import FAILING, MEMBERS, PROCESSORS, WRITERS, CommittedAsker
+from tests.chaos.groups import CASTS, FAILING, PROCESSORS, SENDERS, WRITERS, Cast, CommittedAsker
 from tests.chaos.hands import Hands
 from tests.chaos.judge import compact_all, fsck, judge_groups, judge_history, judge_logs, read_parquet
+from tests.chaos.librdkafka.sends import add_diaries
+from tests.chaos.librdkafka.sends import told_of as told_of_senders
 from tests.chaos.measures import Measures
 from tests.chaos.members import Members
 from tests.chaos.mover import Mover
@@ -68,7 +70,10 @@ HAPPENED = "happened.txt"
 
 
 class ChaosRun:
-    def __init__(self, kind: str, seed: int, command: tuple[str, ...], folder: Path, stack: AsyncExitStack) -> None:
+    def __init__(
+        self, kind: str, seed: int, command: tuple[str, ...], folder: Path, stack: AsyncExitStack, cast: Cast
+    ) -> None:
+        self.cast = cast
         self.children = Children(folder)
         stack.callback(self.children.close)
         self.kind, self.seed, self.folder, self.stack = kind, seed, folder, stack
@@ -76,7 +81,7 @@ class ChaosRun:
         self.store: ChaosStore = (
             FolderStore(folder) if kind == "file" else STORES[kind](folder, self.children, stack, seed)
         )
-        self.cluster = ChaosCluster(self.children, self.store, self.note, command)
+        self.cluster = ChaosCluster(self.children, self.store, self.note, command, is_kafka=cast.is_kafka)
         self.violations: list[Violation] = []
         self.timed: list[TimedMessage] = []
         self.queues = QueuesTruth()
@@ -112,8 +117,9 @@ class ChaosRun:
         self.work = Workload(self.cluster.target, self.seed, self.measures)
         self.plain = PlainReader(*self.store.parquet_folder())
         self.owners = OwnerWatch(self.work)
-        self.committed = CommittedAsker(self.work)
-        self.members = Members(self.children, self.cluster.target, self.seed)
+        self.committed = CommittedAsker(self.work, self.cast.groups)
+        target = self.cluster.kafka_target if self.cast.is_kafka else self.cluster.target
+        self.members = Members(self.children, target, self.seed, self.cast)
         self.hands = Hands(self.cluster, self.store, self.children, self.members, self.measures, self.owners, self.note)
         async with self.work.connect() as client:
             for name, settings in TOPICS.items():
@@ -122,28 +128,34 @@ class ChaosRun:
             self.members.start(member)
         self.note(f"{BROKERS} brokers are up, logs in {self.folder}")
 
-    async def _trouble(self) -> None:
+    def _clients(self) -> dict[str, ChaosClient]:
         topics = list(TOPICS)
-        clients: dict[str, ChaosClient] = {
+        both: dict[str, ChaosClient] = {
             "piped": Sender(self.work, "piped", topics, 60),
-            "one": Sender(self.work, "one", ["main"], 20, window_batches=1, linger_ms=0),
-            "packed": Sender(self.work, "packed", topics, 40, compression="zstd", linger_ms=50),
-            "plain": Sender(self.work, "plain", topics, 20, idempotent=False),
-            "quick": Sender(self.work, "quick", ["main"], 20, acks="received", idempotent=False),
             "reader": Reader(self.work, "reader", topics),
-            "other": Reader(self.work, "other", ["main"]),
             "ends": EndAsker(self.work, topics),
             "owners": self.owners,
             "committed": self.committed,
             "churner 0": Churner(self.work, "temp-0"),
-            "churner 1": Churner(self.work, "temp-1"),
             "mover": Mover(self.work, topics),
+        }
+        if self.cast.is_kafka:
+            return both
+        return both | {
+            "one": Sender(self.work, "one", ["main"], 20, window_batches=1, linger_ms=0),
+            "packed": Sender(self.work, "packed", topics, 40, compression="zstd", linger_ms=50),
+            "plain": Sender(self.work, "plain", topics, 20, idempotent=False),
+            "quick": Sender(self.work, "quick", ["main"], 20, acks="received", idempotent=False),
+            "other": Reader(self.work, "other", ["main"]),
+            "churner 1": Churner(self.work, "temp-1"),
             "synchronous": SyncProgram(self.work, "synchronous"),
             "late 0": TimedSender(self.work, "late0", 30, self.timed),
             "late 1": TimedSender(self.work, "late1", 10, self.timed),
             **{name: QueueWorker(self.work, name, self.queues) for name in ("hand 0", "hand 1", "hand 2")},
         }
-        tasks = {asyncio.create_task(client.run(), name=name) for name, client in clients.items()}
+
+    async def _trouble(self) -> None:
+        tasks = {asyncio.create_task(client.run(), name=name) for name, client in self._clients().items()}
         tasks.add(asyncio.create_task(self.plain.run(self.work), name="plain reader"))
         try:
             await asyncio.sleep(WARM_UP_S)
@@ -179,10 +191,11 @@ class ChaosRun:
 
     async def _work_off(self) -> None:
         """The programs that write end, and the members of each group come to the end and leave."""
-        writers = [place for place in self.members.places if place.role in WRITERS]
+        writers = [place for place in self.members.places if place.role in (*WRITERS, SENDERS)]
         await asyncio.gather(*(self.members.stop(place) for place in writers))
         self.violations += await self.committed.work_off(HEAL_S_MAX)
-        self.violations += await until_settled(self.work, HEAL_S_MAX)
+        if FAILING in self.cast.groups:
+            self.violations += await until_settled(self.work, HEAL_S_MAX)
         await asyncio.gather(*(self.members.stop(place) for place in self.members.places if place not in writers))
         self.note("the members of all groups have left")
 
@@ -218,14 +231,16 @@ class ChaosRun:
         await self.cluster.ready([new])
         drained += await self._read_to_the_end("cold")
         self.violations += await self.committed.work_off(DRAIN_S_MAX)
-        self.failed = await judge_failed(self.work, self.members.diaries(FAILING))
-        self.violations += self.failed.violations
+        if FAILING in self.cast.groups:
+            self.failed = await judge_failed(self.work, self.members.diaries(FAILING))
+            self.violations += self.failed.violations
         await self.cluster.stop(new)
         parquet, found = await read_parquet(self.plain)
         self.violations += found
         damage, self.verdict = await fsck(self.children, self.store.direct_url)
         self.violations += damage
         made = self.members.attempts()
+        add_diaries(self.work.history, self.work.sent_ms, self.members.diaries(SENDERS))
         add_sends(self.work.history, made)
         if drained:
             self.violations += judge_history(self.work, parquet, self.log_starts, drained)
@@ -250,7 +265,10 @@ class ChaosRun:
             " failed"
         )
         lines.append(f"groups: {self.members.figures()}; {len(self.committed.told)} times told what is committed")
-        lines.append(self.failed.report)
+        if FAILING in self.cast.groups:
+            lines.append(self.failed.report)
+        else:
+            lines.append(f"producers that are processes: {told_of_senders(self.members.diaries(SENDERS))}")
         told = self.told_of_transactions
         lines.append(
             f"transactions: {told[True]} acknowledged, {told[False]} aborted or never decided, {told[None]} unknown"
@@ -279,14 +297,20 @@ async def _background(*work: Coroutine[None, None, None]) -> AsyncIterator[None]
 
 
 async def run_one(
-    kind: str, events: int, seed: int, seconds: float, folder: Path, command: tuple[str, ...] = LEDGERMQ
+    kind: str,
+    events: int,
+    seed: int,
+    seconds: float,
+    folder: Path,
+    command: tuple[str, ...] = LEDGERMQ,
+    clients: str = "ledgermq",
 ) -> bool:
     """Prints; whether it was clean. `folder` takes logs and root."""
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asyncio.current_task().cancel)  # type: ignore[union-attr]
     async with AsyncExitStack() as stack:
-        run = ChaosRun(kind, seed, command, folder, stack)
-        run.troubles = schedule(seed, events, seconds, BROKERS, len(MEMBERS), run.store.kinds)
+        run = ChaosRun(kind, seed, command, folder, stack, CASTS[clients])
+        run.troubles = schedule(seed, events, seconds, BROKERS, len(run.cast.members), run.store.kinds)
         try:
             await run.run()
         except Exception as error:
@@ -300,7 +324,8 @@ async def run_one(
     for violation in run.violations[:VIOLATIONS_SHOWN]:
         print(f"  {str(violation)[:600]}")
     print(f"the troubles so far are in {folder}/{HAPPENED}, the logs of the processes beside it")
-    print(f"again: make chaos STORE={kind} EVENTS={events} SEED={seed} SECONDS={seconds:g}", flush=True)
+    again = f"STORE={kind} CLIENTS={clients} EVENTS={events} SEED={seed} SECONDS={seconds:g}"
+    print(f"again: make chaos {again}", flush=True)
     return False
 
 
@@ -309,6 +334,7 @@ def main() -> int:
         description="Kill, pause and cut off real brokers and judge what their clients saw."
     )
     parser.add_argument("--store", choices=("file", *STORES, "all"), default="all", help="all: file and minio")
+    parser.add_argument("--clients", choices=tuple(CASTS), default="ledgermq", help="the programs that are processes")
     parser.add_argument("--events", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, help="how long the troubles last; by default four seconds for each")
@@ -320,7 +346,7 @@ def main() -> int:
     for kind in ("file", "minio") if chosen.store == "all" else (chosen.store,):
         folder = Path(tempfile.mkdtemp(prefix=f"ledgermq-chaos-{kind}-"))
         try:
-            ok = asyncio.run(run_one(kind, chosen.events, chosen.seed, seconds, folder, command))
+            ok = asyncio.run(run_one(kind, chosen.events, chosen.seed, seconds, folder, command, chosen.clients))
         except asyncio.CancelledError:
             print(f"interrupted; logs are in {folder}")
             return 130

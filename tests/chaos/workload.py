@@ -20,9 +20,10 @@ from ledgermq.client.consuming.consumer import Consumer
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.producing.delivery import Delivery
 from ledgermq.errors import LedgerMQError, OutcomeUnknown, ResourceExhausted
+from tests.chaos.librdkafka.sends import TimedHistory
 from tests.chaos.measures import Measures
 from tests.judges.violation import Violation
-from tests.simulation.history import Assign, History, LogStart, Outcome, Partition, Poll
+from tests.simulation.history import Assign, LogStart, Outcome, Partition, Poll
 
 T = TypeVar("T")
 PARTITIONS = 6
@@ -50,7 +51,7 @@ class Workload:
     def __init__(self, target: str, seed: int, measures: Measures) -> None:
         self.target = target
         self.seed = seed
-        self.history = History()
+        self.history = TimedHistory()
         self.measures = measures
         self.violations: list[Violation] = []
         self.stopped = asyncio.Event()
