@@ -9,8 +9,14 @@ from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import describe_transactions_request as d
 from ledgermq_broker.kafka.wire.generated import list_transactions_request as li
 from ledgermq_broker.kafka.wire.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
+from ledgermq_broker.transactions.stored.check import check_transactions
+from ledgermq_broker.transactions.stored.view import read_transactions
+from ledgermq_ledger.fsck.problem import Problems
+from ledgermq_ledger.open_root import cluster_of
+from tests.broker.kafka_members import KafkaMember
 from tests.broker.kafka_producer import KafkaProducer
 from tests.broker.kafka_world import KafkaCluster, in_kafka_cluster
+from tests.virtual_time import virtual_sources
 from tests.waiting import until
 
 
@@ -90,3 +96,22 @@ async def test_ids_are_listed_by_their_coordinators_and_filtered(cluster: KafkaC
     request = li.ListTransactionsRequest(state_filters=["Ongoing", "Strange"])
     answer = await cluster.connect("a:1").call(LIST_TRANSACTIONS, 1, request)
     assert answer.unknown_state_filters == ["Strange"]
+
+
+@in_kafka_cluster("a:1", "b:1")
+async def test_the_store_alone_shows_offsets_staged_beside_classic_members(cluster: KafkaCluster) -> None:
+    await cluster.create("t", partitions=1)
+    member = KafkaMember(cluster, "g")
+    await member.enter()  # whose record is in the same partition
+    producer = KafkaProducer(cluster)
+    await producer.init()
+    assert await producer.add_group("g") == 0
+    assert await producer.send_offsets("g", 7, member_id=member.id, generation_id=member.generation) == 0
+    problems = Problems()
+    stored = await cluster_of(cluster.store)
+    sources = virtual_sources(9)
+    found = await read_transactions(cluster.store, stored, sources, problems.collecting)
+    check_transactions(found, problems, sources.now_ms())
+    assert problems.all == []
+    [pending] = [pending for one in found for pending in one.offsets]
+    assert pending.groups == ("g",)
