@@ -52,6 +52,7 @@ class Program(ABC):
         woken.setblocking(False)
         signal.set_wakeup_fd(woken.fileno())
         signal.signal(signal.SIGTERM, lambda *_: None)  # a thread that is in librdkafka would not run it
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         threading.Thread(target=self._watch, args=(wakes, woken), daemon=True).start()
         print(JOINS, flush=True)
         while not self.stopped.is_set():
@@ -90,4 +91,5 @@ class Program(ABC):
                 self.diary.write(RESTARTS)
                 if self.stopped.is_set():
                     os._exit(0)
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the next life can take it
                 os.execv(sys.executable, sys.orig_argv)
