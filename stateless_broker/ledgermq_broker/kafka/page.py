@@ -119,7 +119,7 @@ answered in version 0 with what is served.
 | gzip, snappy, lz4, zstd | yes | – | – | yes | – | – |
 | members of groups, commits | yes | yes | yes | yes | yes | yes |
 | `group.protocol=consumer` (KIP-848) | yes | – | – | yes | – | – |
-| brokers leave | – | yes | – | – | killed | killed |
+| brokers leave | killed, cut off (`make chaos`) | yes | – | – | killed | killed |
 | share groups (KIP-932), a member and a broker killed | – | – | – | yes | – | – |
 | transactions | yes | yes | – | yes | yes | – |
 | offsets of such members (KIP-848) in them | killed | – | – | killed | – | – |
