@@ -48,6 +48,7 @@ APIS = (
     *("DescribeUserScramCredentials", "AlterUserScramCredentials"),
     *("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
     *("ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge"),
+    *("DescribeShareGroupOffsets", "AlterShareGroupOffsets", "DeleteShareGroupOffsets"),
 )
 """What the broker serves; add a name, then `--definitions`."""
 

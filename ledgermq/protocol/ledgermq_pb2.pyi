@@ -2101,16 +2101,18 @@ class OffsetSpan(_message.Message):
     def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class ResetSharesRequest(_message.Message):
-    __slots__ = ("group", "resets", "nonce", "caller")
+    __slots__ = ("group", "resets", "nonce", "caller", "at_owners")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     RESETS_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
+    AT_OWNERS_FIELD_NUMBER: _ClassVar[int]
     group: str
     resets: _containers.RepeatedCompositeFieldContainer[ShareReset]
     nonce: bytes
     caller: int
-    def __init__(self, group: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[ShareReset, _Mapping]]] = ..., nonce: _Optional[bytes] = ..., caller: _Optional[int] = ...) -> None: ...
+    at_owners: bool
+    def __init__(self, group: _Optional[str] = ..., resets: _Optional[_Iterable[_Union[ShareReset, _Mapping]]] = ..., nonce: _Optional[bytes] = ..., caller: _Optional[int] = ..., at_owners: _Optional[bool] = ...) -> None: ...
 
 class ShareReset(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "offset", "begun")
@@ -2141,14 +2143,16 @@ class ShareResetResult(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class ListSharesRequest(_message.Message):
-    __slots__ = ("bundle", "group", "members")
+    __slots__ = ("bundle", "group", "members", "at_owner")
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    AT_OWNER_FIELD_NUMBER: _ClassVar[int]
     bundle: int
     group: str
     members: bool
-    def __init__(self, bundle: _Optional[int] = ..., group: _Optional[str] = ..., members: _Optional[bool] = ...) -> None: ...
+    at_owner: bool
+    def __init__(self, bundle: _Optional[int] = ..., group: _Optional[str] = ..., members: _Optional[bool] = ..., at_owner: _Optional[bool] = ...) -> None: ...
 
 class ListSharesResponse(_message.Message):
     __slots__ = ("shares",)

@@ -137,7 +137,7 @@ answered in version 0 with what is served.
 | | `-console-producer`, `-console-consumer`, `-producer-perf-test`, `-consumer-perf-test` |
 | | `-verifiable-producer`, `-verifiable-consumer`, `-broker-api-versions`, `-cluster` |
 | | `-consumer-groups`, `-groups`, `-transactions` (list, describe, end by id), `-acls`, `-get-offsets` |
-| | `-console-share-consumer`, `-share-groups` (list, members; no offsets: `ledgermq queue describe`) |
+| | `-console-share-consumer`, `-share-groups` (list, members, offsets, their deletion) |
 | | `-log-dirs`; not served: `-configs` for clients without users, and addresses |
 | Kafka Streams 4.1 | word count, `at_least_once` and `exactly_once_v2`; a restart restores it |
 | Kafka Connect 4.1 | source and sink of files, standalone |
@@ -177,10 +177,11 @@ beside them, or expect offsets of control records, which there are none of here.
   the group moves such a message to the [dead letters](queues.md#dead-letters) if it gets it first.
   Of an acknowledgement for offsets that are only partly held, what is held counts, and the answer
   is `INVALID_RECORD_STATE`. A group begins where `kafka_share_auto_offset_reset` says, at the end
-  by default; `ledgermq queue reset` lets it begin elsewhere, and `ledgermq queue describe` shows
-  its offsets, because Kafka's requests about offsets of share groups are not served. A filter of
-  our members keeps members of this protocol out. A member that asks for a group with the name of a
-  consumer group that has members gets `GROUP_ID_NOT_FOUND`; other checks of names there are none
+  by default; Kafka's tools and `ledgermq queue reset` let it begin elsewhere. To Kafka's tools a
+  group is empty when the coordinator knows no members of this protocol, so stop members of ours
+  before you set offsets. They do not list empty groups. Members of ours keep those of this protocol
+  out if they have a filter. A member that asks for a group with the name of a consumer group that
+  has members gets `GROUP_ID_NOT_FOUND`; other checks of names there are none
   ([why](decisions/0104-kafka-share-groups.md)).
 - **Commits** are fenced by the generation or the member's epoch, may go back, and may lie beyond
   the end, as in Kafka. They expire together, when the group has had neither members nor commits for

@@ -15,6 +15,7 @@ from ledgermq_broker.kafka.wire.messages import (
     ADD_PARTITIONS_TO_TXN,
     ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,
+    ALTER_SHARE_GROUP_OFFSETS,
     ALTER_USER_SCRAM_CREDENTIALS,
     API_VERSIONS,
     CONSUMER_GROUP_DESCRIBE,
@@ -25,6 +26,7 @@ from ledgermq_broker.kafka.wire.messages import (
     DELETE_ACLS,
     DELETE_GROUPS,
     DELETE_RECORDS,
+    DELETE_SHARE_GROUP_OFFSETS,
     DELETE_TOPICS,
     DESCRIBE_ACLS,
     DESCRIBE_CLIENT_QUOTAS,
@@ -32,6 +34,7 @@ from ledgermq_broker.kafka.wire.messages import (
     DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,
     DESCRIBE_LOG_DIRS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
     DESCRIBE_TRANSACTIONS,
     DESCRIBE_USER_SCRAM_CREDENTIALS,
     END_TXN,
@@ -158,7 +161,21 @@ TABLE: Sequence[Served] = (
         1,
         "KIP-932: members of queue groups. Each member is given all partitions of its topics",
     ),
-    Served(SHARE_GROUP_DESCRIBE, 1, 1, "Groups that have members now; `ledgermq queue describe` shows offsets"),
+    Served(SHARE_GROUP_DESCRIBE, 1, 1, "Groups that have members now, or have begun"),
+    Served(
+        DESCRIBE_SHARE_GROUP_OFFSETS,
+        0,
+        0,
+        "The offset below which all messages are finished; −1 where the group has not begun",
+    ),
+    Served(
+        ALTER_SHARE_GROUP_OFFSETS,
+        0,
+        0,
+        "Error 68 while the coordinator knows members of this protocol. Below the log start the group begins there,"
+        " beyond the end the partition gets error 1",
+    ),
+    Served(DELETE_SHARE_GROUP_OFFSETS, 0, 0, "Error 68 while the coordinator knows members of this protocol"),
     Served(
         SHARE_FETCH,
         1,
@@ -283,7 +300,12 @@ FEATURES_EPOCH = 1
 protocol is above those that offer none, whose epoch is −1, unknown. So a client that speaks it goes on to do so.
 """
 NOTHING_MORE = Offers()
-OF_SHARE_GROUPS = frozenset({SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE, SHARE_FETCH, SHARE_ACKNOWLEDGE})
+OF_SHARE_GROUPS = frozenset(
+    {
+        *(SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE, SHARE_FETCH, SHARE_ACKNOWLEDGE),
+        *(DESCRIBE_SHARE_GROUP_OFFSETS, ALTER_SHARE_GROUP_OFFSETS, DELETE_SHARE_GROUP_OFFSETS),
+    }
+)
 
 
 def api_versions(code: Code = Code.NONE, *, offers: Offers = NOTHING_MORE) -> answered.ApiVersionsResponse:

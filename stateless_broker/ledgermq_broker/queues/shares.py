@@ -7,14 +7,18 @@ broker answers NOT_OWNER, which names the owner.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
 
-from ledgermq.errors import InvalidRequest, LedgerMQError, OffsetOutOfRange
+from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, OffsetOutOfRange
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import ShareFetchFrame
 from ledgermq.protocol.limits import check_nonce
+from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.cluster.ownership import Ownership
+from ledgermq_broker.internal.bundle_calls import BundleCalls
 from ledgermq_broker.internal.core import CoreKind
 from ledgermq_broker.internal.feature import BrokerParts, Feature, Serving
 from ledgermq_broker.internal.terms import InternalTerms
@@ -52,8 +56,10 @@ class Shares(Serving[BundleQueues]):
         limits: ShareLimits,
         counts: ShareCounts,
         wait_s_max: Callable[[], float],
+        calls: BundleCalls,
     ) -> None:
         super().__init__(topic, terms, kind)
+        self._calls = calls
         self._metadata = metadata
         self._ownership = ownership
         self._fetching = ShareFetching(
@@ -86,11 +92,16 @@ class Shares(Serving[BundleQueues]):
         check_nonce(request.nonce)
         if request.nonce and len({(each.topic, each.partition) for each in request.resets}) < len(request.resets):
             raise InvalidRequest("a reset with a nonce names each partition once")
+        if request.at_owners:
+            return await self._reset_at_owners(request)
         lookup = self._metadata.lookup()
         results = await asyncio.gather(*(self._reset(lookup, request, each) for each in request.resets))
         return pb.ResetSharesResponse(results=results)
 
     async def list_shares(self, request: pb.ListSharesRequest) -> pb.ListSharesResponse:
+        if request.at_owner:
+            passed = pb.ListSharesRequest(bundle=request.bundle, group=request.group, members=request.members)
+            return await self._calls.at(request.bundle, lambda at: at.list_shares(passed))
         topic = await self._topic.find()
         if topic is None:
             return pb.ListSharesResponse()
@@ -118,6 +129,34 @@ class Shares(Serving[BundleQueues]):
         except LedgerMQError as error:
             return pb.SharePartitionResult(error=self._ownership.error(error, bundle))
         return pb.SharePartitionResult(late=[pb.OffsetSpan(first=span.first, last=span.last) for span in late])
+
+    async def _reset_at_owners(self, request: pb.ResetSharesRequest) -> pb.ResetSharesResponse:
+        """Reset partitions by one call for each bundle. A call that is repeated at another owner needs a nonce."""
+        lookup = self._metadata.lookup()
+        results = [pb.ShareResetResult() for _ in request.resets]
+        by_bundle: defaultdict[int, list[int]] = defaultdict(list)
+        for at, wanted in enumerate(request.resets):
+            try:
+                by_bundle[(await lookup.partition(wanted.topic, wanted.partition, wanted.topic_id))[1]].append(at)
+            except LedgerMQError as error:
+                results[at] = pb.ShareResetResult(error=self._ownership.error(error, None))
+
+        async def in_bundle(bundle: int, places: list[int]) -> None:
+            part = pb.ResetSharesRequest(
+                group=request.group,
+                resets=[request.resets[at] for at in places],
+                nonce=request.nonce,
+                caller=request.caller,
+            )
+            try:
+                answers = list((await self._calls.at(bundle, lambda at: _reset_by(at, part))).results)
+            except LedgerMQError as error:
+                answers = [pb.ShareResetResult(error=self._ownership.error(error, None))] * len(places)
+            for at, answer in zip(places, answers, strict=True):
+                results[at] = answer
+
+        await asyncio.gather(*(in_bundle(bundle, places) for bundle, places in by_bundle.items()))
+        return pb.ResetSharesResponse(results=results)
 
     async def _reset(
         self, lookup: Lookup, request: pb.ResetSharesRequest, wanted: pb.ShareReset
@@ -156,6 +195,15 @@ class Shares(Serving[BundleQueues]):
         return await self._terms.call(self._kind, topic, keys.bundle_partition(bundle), itself)
 
 
+async def _reset_by(broker: BrokerApi, request: pb.ResetSharesRequest) -> pb.ResetSharesResponse:
+    """Raises NotOwner if the broker does not own one of the partitions: the next call names the others again."""
+    answer = await broker.reset_shares(request)
+    for result in answer.results:
+        if isinstance(error := error_from_proto(result.error), NotOwner):
+            raise error
+    return answer
+
+
 def _check_partitions(count: int) -> None:
     if not 0 < count <= PARTITIONS_MAX:
         raise InvalidRequest(f"a call names 1 to {PARTITIONS_MAX} partitions, not {count}")
@@ -183,6 +231,7 @@ def open_shares(parts: BrokerParts) -> Shares:
         limits,
         counts,
         lambda: parts.settings().fetch_wait_ms_max / 1000,
+        parts.calls,
     )
 
 

@@ -14,9 +14,12 @@ from kio.serial import entity_reader, entity_writer
 
 from ledgermq.errors import CorruptFrame
 from ledgermq_broker.kafka.wire.messages import (
+    ALTER_SHARE_GROUP_OFFSETS,
     API_VERSIONS,
     CONSUMER_GROUP_DESCRIBE,
     CONSUMER_GROUP_HEARTBEAT,
+    DELETE_SHARE_GROUP_OFFSETS,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
     METADATA,
     PRODUCE,
     SHARE_ACKNOWLEDGE,
@@ -42,6 +45,9 @@ OF_KIO_ALONE = (
     SHARE_GROUP_DESCRIBE,
     SHARE_FETCH,
     SHARE_ACKNOWLEDGE,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
+    ALTER_SHARE_GROUP_OFFSETS,
+    DELETE_SHARE_GROUP_OFFSETS,
 )
 OF_KAFKA_PYTHON = [each for each in EVERY if each.values[0] not in OF_KIO_ALONE]
 """It has no KIP-848 and no KIP-932 yet."""

@@ -9,7 +9,7 @@ from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.handlers import log_dirs
 from ledgermq_broker.kafka.handlers.admin import alterations, configs, records, topics
 from ledgermq_broker.kafka.handlers.asked import Handler
-from ledgermq_broker.kafka.handlers.groups import committed, consumer, listing, membership, share
+from ledgermq_broker.kafka.handlers.groups import committed, consumer, listing, membership, share, share_offsets
 from ledgermq_broker.kafka.handlers.groups.share_members import ShareMembers
 from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
 from ledgermq_broker.kafka.handlers.offsets import OffsetsHandler
@@ -53,6 +53,7 @@ def handlers(
         SHARE_FETCH: shares.fetch,
         SHARE_ACKNOWLEDGE: shares.acknowledge,
         **share.answers(brokers, members),
+        **share_offsets.answers(brokers, members, sources),
         **listing.answers(members),
         **records.answers(),
         **topics.answers(brokers, sources),

@@ -16,6 +16,8 @@ from ledgermq_broker.kafka.wire.generated import (
     alter_client_quotas_response,
     alter_configs_request,
     alter_configs_response,
+    alter_share_group_offsets_request,
+    alter_share_group_offsets_response,
     alter_user_scram_credentials_request,
     alter_user_scram_credentials_response,
     api_versions_request,
@@ -36,6 +38,8 @@ from ledgermq_broker.kafka.wire.generated import (
     delete_groups_response,
     delete_records_request,
     delete_records_response,
+    delete_share_group_offsets_request,
+    delete_share_group_offsets_response,
     delete_topics_request,
     delete_topics_response,
     describe_acls_request,
@@ -50,6 +54,8 @@ from ledgermq_broker.kafka.wire.generated import (
     describe_groups_response,
     describe_log_dirs_request,
     describe_log_dirs_response,
+    describe_share_group_offsets_request,
+    describe_share_group_offsets_response,
     describe_transactions_request,
     describe_transactions_response,
     describe_user_scram_credentials_request,
@@ -172,6 +178,9 @@ SHARE_GROUP_HEARTBEAT = _api(share_group_heartbeat_request, share_group_heartbea
 SHARE_GROUP_DESCRIBE = _api(share_group_describe_request, share_group_describe_response)
 SHARE_FETCH = _api(share_fetch_request, share_fetch_response)
 SHARE_ACKNOWLEDGE = _api(share_acknowledge_request, share_acknowledge_response)
+DESCRIBE_SHARE_GROUP_OFFSETS = _api(describe_share_group_offsets_request, describe_share_group_offsets_response)
+ALTER_SHARE_GROUP_OFFSETS = _api(alter_share_group_offsets_request, alter_share_group_offsets_response)
+DELETE_SHARE_GROUP_OFFSETS = _api(delete_share_group_offsets_request, delete_share_group_offsets_response)
 CREATE_TOPICS = _api(create_topics_request, create_topics_response)
 CREATE_PARTITIONS = _api(create_partitions_request, create_partitions_response)
 DELETE_TOPICS = _api(delete_topics_request, delete_topics_response)
@@ -224,6 +233,9 @@ APIS = (
     SHARE_GROUP_DESCRIBE,
     SHARE_FETCH,
     SHARE_ACKNOWLEDGE,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
+    ALTER_SHARE_GROUP_OFFSETS,
+    DELETE_SHARE_GROUP_OFFSETS,
     CREATE_TOPICS,
     DELETE_TOPICS,
     CREATE_PARTITIONS,

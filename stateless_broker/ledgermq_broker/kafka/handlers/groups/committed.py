@@ -44,7 +44,7 @@ def _cut(items: Sequence[P]) -> list[Sequence[P]]:
     return [items[at : at + PARTITIONS_PER_CALL] for at in range(0, len(items), PARTITIONS_PER_CALL)]
 
 
-def _topic_code(error: pb.Error) -> Code:
+def topic_code(error: pb.Error) -> Code:
     """Return the code of one partition."""
     found = error_from_proto(error)
     return code_of(found, Area.FETCH if error.code == "UNAUTHORIZED" else Area.GROUP)
@@ -52,7 +52,7 @@ def _topic_code(error: pb.Error) -> Code:
 
 def result_code(result: pb.CommitResult) -> Code:
     """Return the code of one partition whose offset was to be committed, or staged in a transaction."""
-    return _topic_code(result.error) if result.HasField("error") else Code.NONE
+    return topic_code(result.error) if result.HasField("error") else Code.NONE
 
 
 async def commit(asked: Asked) -> offset_commit_response.OffsetCommitResponse:
@@ -191,7 +191,7 @@ def _committed(one: pb.CommittedPartition, version: int) -> offset_fetch_respons
         if isinstance(error, Unavailable) and version >= UNSTABLE_FROM:
             code = Code.UNSTABLE_OFFSET_COMMIT
         elif not isinstance(error, UnknownTopic | UnknownPartition):  # Kafka only says that nothing is committed
-            code = _topic_code(one.error)
+            code = topic_code(one.error)
     offset = one.offset if one.HasField("offset") and code is Code.NONE else NOTHING
     return _part(one.partition, offset, one.metadata, code)
 
@@ -242,7 +242,7 @@ async def delete(asked: Asked) -> offset_delete_response.OffsetDeleteResponse:
             resets = [pb.OffsetReset(topic=topic, partition=number) for topic, number in part]
             answer = await asked.api.reset_offsets(pb.ResetOffsetsRequest(group=group, resets=resets))
             for place, result in zip(part, answer.results, strict=True):
-                codes[place] = _topic_code(result.error) if result.HasField("error") else Code.NONE
+                codes[place] = topic_code(result.error) if result.HasField("error") else Code.NONE
     except LedgerMQError as error:
         return offset_delete_response.OffsetDeleteResponse(error_code=group_code(error))
     return offset_delete_response.OffsetDeleteResponse(

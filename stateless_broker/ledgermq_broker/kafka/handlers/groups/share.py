@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ledgermq.errors import GroupError, InvalidRequest, LedgerMQError, Unauthorized, UnknownGroup
+from ledgermq.errors import InvalidRequest, LedgerMQError, Unauthorized, UnknownGroup
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.status import error_from_proto
@@ -25,6 +25,7 @@ from ledgermq_broker.kafka.handlers.groups.share_members import (
     ShareMembers,
     TooManyMembers,
 )
+from ledgermq_broker.kafka.handlers.groups.share_offsets import Refused, begun_in, check_coordinator
 from ledgermq_broker.kafka.handlers.metadata import TOPICS_PER_CALL
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import share_group_describe_response as described
@@ -35,15 +36,7 @@ from ledgermq_ledger import keys
 JOINS, LEAVES = 0, -1
 """Epochs that a client names instead of one."""
 ASSIGNOR = "all"
-STABLE = "Stable"
-
-
-class Refused(GroupError):
-    """`kafka_code`: the client is to get it."""
-
-    def __init__(self, code: Code, message: str) -> None:
-        super().__init__(message)
-        self.kafka_code = code
+STABLE, EMPTY = "Stable", "Empty"
 
 
 def answers(brokers: Brokers, members: ShareMembers) -> Mapping[Api, Handler]:
@@ -61,7 +54,7 @@ class ShareGroupHandler:
         try:
             if why := _unfit(message):
                 raise InvalidRequest(why)
-            await self._check_coordinator(asked.api, message.group_id)
+            await check_coordinator(self._brokers, asked.api, message.group_id)
             if message.member_epoch == LEAVES:
                 self._members.remove(message.group_id, message.member_id)
                 return answered.ShareGroupHeartbeatResponse(member_id=message.member_id, member_epoch=LEAVES)
@@ -77,12 +70,6 @@ class ShareGroupHandler:
             heartbeat_interval_ms=INTERVAL_MS,
             assignment=_assignment(assigned) if is_news else None,
         )
-
-    async def _check_coordinator(self, api: BrokerApi, group: str) -> None:
-        """Raise Refused if another broker coordinates the group, Unauthorized, InvalidGroupName and others."""
-        found = await api.find_coordinator(pb.FindCoordinatorRequest(group=inside(group)))
-        if not self._brokers.is_me(found.address):
-            raise Refused(Code.NOT_COORDINATOR, "another broker coordinates this group")
 
     async def _member(self, asked: Asked) -> Member:
         """Return the member who sends a heartbeat. Raises Refused."""
@@ -137,15 +124,15 @@ class ShareGroupHandler:
     async def _described(self, api: BrokerApi, name: str) -> described.DescribedGroup:
         found = described.DescribedGroup(group_id=name)
         try:
-            await self._check_coordinator(api, name)
+            await check_coordinator(self._brokers, api, name)
             members = self._members.members(name, asyncio.get_running_loop().time())
-            if not members:
-                raise UnknownGroup(f"share group {name} has no members; `ledgermq queue describe` shows its messages")
+            if not members and not await begun_in(api, name):
+                raise UnknownGroup(f"there is no share group {name}")
         except LedgerMQError as error:
             found.error_code, found.error_message = group_code(error), error.message
             return found
-        found.group_state, found.assignor_name = STABLE, ASSIGNOR
-        found.group_epoch = found.assignment_epoch = max(member.epoch for member in members)
+        found.group_state, found.assignor_name = STABLE if members else EMPTY, ASSIGNOR
+        found.group_epoch = found.assignment_epoch = max((member.epoch for member in members), default=0)
         found.members = [_shown(member) for member in members]
         return found
 
