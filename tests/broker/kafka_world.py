@@ -19,6 +19,7 @@ from ledgermq_broker.broker import Broker
 from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.connection import Connection
 from ledgermq_broker.kafka.handlers.groups.share_members import ShareMembers
+from ledgermq_broker.kafka.handlers.shares.sessions import Room
 from ledgermq_broker.kafka.parts import ALL_ELEMENTS_MAX, AT_ONCE_MAX, FREE_PER_S, Parts
 from ledgermq_broker.kafka.wire.frames import FrameBuffer, read_response, request_frame
 from ledgermq_broker.kafka.wire.generated import fetch_request as f
@@ -53,6 +54,7 @@ class KafkaCluster(Cluster):
         self.clients: list[KafkaClient] = []
         self.members = defaultdict[Broker, ShareMembers](ShareMembers)
         """Of share groups, as each broker knows them."""
+        self.share_rooms = defaultdict[Broker, Room](Room)
         self.turns = Turns(ALL_ELEMENTS_MAX, AT_ONCE_MAX, free_per_s=FREE_PER_S)
 
     def observers(self, address: str) -> dict[str, object]:
@@ -111,6 +113,7 @@ class KafkaClient:
             lambda: BATCH_MEMORY_MAX,
             lambda: broker.settings,
             members=cluster.members[broker],
+            share_room=cluster.share_rooms[broker],
             turns=cluster.turns,
         )
         self.connections = parts.connections

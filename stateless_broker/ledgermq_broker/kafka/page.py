@@ -340,6 +340,10 @@ at most about connections that end so.
 Requests that are in service may hold a million elements together, one principal or host as many as
 are free. Requests begin in [turns](security.md#what-one-caller-can-take) of principals or hosts.
 The broker reads nothing from a connection whose request waits, and refuses none for it.
+
+Share sessions of all connections may have 200,000 places together: one each, and one for each
+partition that they read. The sessions of one host may have as many as are free. Above that a
+session does not begin, and reads no more partitions: `SHARE_SESSION_LIMIT_REACHED`.
 """
 
 

@@ -3,6 +3,7 @@
 turns       requests begin in turns of principals, or of hosts while the principal is not known or rules do not
             count; what a decoded request holds in memory is counted by its elements of arrays (`Turns.places`)
 members     of share groups that this broker coordinates
+share_room  for the share sessions of all connections
 endings     why connections end: a bounded number of lines a second in the log, for strangers make them end
 """
 
@@ -21,6 +22,7 @@ from ledgermq_broker.admission.connections import Connections
 from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.handlers.groups.share_members import ShareMembers
 from ledgermq_broker.kafka.handlers.produce import RunBlocking
+from ledgermq_broker.kafka.handlers.shares.sessions import Room
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.ports.call_meter import CallMeter
 from ledgermq_broker.settings.brokers import BrokerSettings
@@ -73,4 +75,5 @@ class Parts:
     connections: Connections = field(default_factory=Connections)
     endings: Endings = field(default_factory=Endings)
     members: ShareMembers = field(default_factory=ShareMembers)
+    share_room: Room = field(default_factory=Room)
     turns: Turns = field(default_factory=lambda: Turns(ALL_ELEMENTS_MAX, AT_ONCE_MAX, free_per_s=FREE_PER_S))

@@ -8,7 +8,14 @@ from ledgermq_broker.kafka.handlers.groups import share_members
 from ledgermq_broker.kafka.handlers.groups.share_members import SESSION_S, Member, ShareMembers, TooManyMembers
 from ledgermq_broker.kafka.handlers.shares import sessions as shares
 from ledgermq_broker.kafka.handlers.shares.leases import Held, Place
-from ledgermq_broker.kafka.handlers.shares.sessions import ENDS, INT32_MAX, SESSIONS_MAX, SessionRefused, Sessions
+from ledgermq_broker.kafka.handlers.shares.sessions import (
+    ENDS,
+    INT32_MAX,
+    SESSIONS_MAX,
+    Room,
+    SessionRefused,
+    Sessions,
+)
 from ledgermq_broker.kafka.wire.errors import Code
 
 
@@ -21,7 +28,7 @@ def code_of(sessions: Sessions, epoch: int, member: str = "m", *, fetches: bool 
 
 
 def test_requests_come_in_the_order_of_their_epochs() -> None:
-    sessions = Sessions()
+    sessions = Sessions(Room())
     assert code_of(sessions, 1) == Code.SHARE_SESSION_NOT_FOUND
     assert code_of(sessions, ENDS) == Code.SHARE_SESSION_NOT_FOUND
     assert code_of(sessions, 0, fetches=False) == Code.INVALID_SHARE_SESSION_EPOCH
@@ -37,14 +44,14 @@ def test_requests_come_in_the_order_of_their_epochs() -> None:
 
 
 def test_after_the_last_epoch_comes_one() -> None:
-    sessions = Sessions()
+    sessions = Sessions(Room())
     sessions.fetching("g", "m", 0).epoch = INT32_MAX
     assert code_of(sessions, INT32_MAX) == Code.NONE
     assert code_of(sessions, 1) == Code.NONE
 
 
 def test_a_session_that_begins_anew_keeps_what_the_member_holds() -> None:
-    sessions, place = Sessions(), Place(bytes(16), 0)
+    sessions, place = Sessions(Room()), Place(bytes(16), 0)
     first = sessions.fetching("g", "m", 0)
     first.read([place], [])
     first.leases.note(place, [Held(0, 1, 1, 1, 100.0)], 0.0)
@@ -53,7 +60,7 @@ def test_a_session_that_begins_anew_keeps_what_the_member_holds() -> None:
 
 
 def test_sessions_and_partitions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions = Sessions()
+    sessions = Sessions(Room())
     for number in range(SESSIONS_MAX):
         assert code_of(sessions, 0, member=str(number)) == Code.NONE
     assert code_of(sessions, 0) == Code.SHARE_SESSION_LIMIT_REACHED
@@ -67,8 +74,42 @@ def test_sessions_and_partitions_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert [place.partition for place in session.partitions] == [1, 2, 9]
 
 
+def places(*numbers: int) -> list[Place]:
+    return [Place(bytes(16), number) for number in numbers]
+
+
+def test_sessions_of_all_connections_share_their_places_by_hosts() -> None:
+    room = Room(11)
+    one, two, other = Sessions(room), Sessions(room), Sessions(room)
+    first = one.fetching("g", "m", 0, "/10.0.0.1")
+    first.read(places(0, 1, 2), [])
+    second = two.fetching("g", "n", 0, "/10.0.0.1")  # of the same host: five places are taken now
+    with pytest.raises(SessionRefused) as refused:
+        second.read(places(0, 1), [])
+    assert refused.value.code == Code.SHARE_SESSION_LIMIT_REACHED
+    assert list(second.partitions) == [], "it reads what it read before"
+    second.read(places(0), [])
+    session = other.fetching("g", "o", 0, "/10.0.0.2")
+    session.read(places(0, 1), [])
+    with pytest.raises(SessionRefused):
+        session.read(places(2), [])
+    first.read([], places(0, 1))
+    session.read(places(2), [])
+    one.close()
+    two.end(second)
+    two.end(second)
+    session.read(places(*range(5)), [])
+    again = other.fetching("g", "o", 0, "/10.0.0.2")
+    again.read(places(*range(5)), [])
+    other.close()
+    whole = one.fetching("g", "m", 0, "/10.0.0.1")
+    whole.read(places(*range(5)), [])
+    with pytest.raises(SessionRefused):
+        whole.read(places(5), [])
+
+
 def test_partitions_take_turns() -> None:
-    session = Sessions().fetching("g", "m", 0)
+    session = Sessions(Room()).fetching("g", "m", 0)
     session.read([Place(bytes(16), number) for number in range(5)], [])
     assert [[place.partition for place in session.next_partitions(2)] for _ in range(3)] == [[0, 1], [2, 3], [4, 0]]
     assert len(session.next_partitions(9)) == 5

@@ -34,7 +34,7 @@ from ledgermq_broker.kafka.handlers.shares.acknowledging import PAUSE_S, Heard, 
 from ledgermq_broker.kafka.handlers.shares.answers import acknowledge_answer, fetch_answer, fetched_partition
 from ledgermq_broker.kafka.handlers.shares.converting import Sent, sent
 from ledgermq_broker.kafka.handlers.shares.leases import Batch, Held, Place, runs_of
-from ledgermq_broker.kafka.handlers.shares.sessions import BEGINS, ENDS, Session, SessionRefused, Sessions
+from ledgermq_broker.kafka.handlers.shares.sessions import BEGINS, ENDS, Room, Session, SessionRefused, Sessions
 from ledgermq_broker.kafka.handlers.shares.topics import TopicNames
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import share_acknowledge_response as acknowledged
@@ -56,12 +56,14 @@ Said = Sequence[tuple[Place, Sequence[Batch]]]
 
 
 class ShareHandler:
-    """`settings()`: of this broker, as they are now."""
+    """`settings()`: of this broker, as they are now. `room`: for the sessions of all connections."""
 
-    def __init__(self, brokers: Brokers, run_blocking: RunBlocking, settings: Callable[[], BrokerSettings]) -> None:
+    def __init__(
+        self, brokers: Brokers, run_blocking: RunBlocking, settings: Callable[[], BrokerSettings], room: Room
+    ) -> None:
         self._run_blocking = run_blocking
         self._settings = settings
-        self._sessions = Sessions()
+        self._sessions = Sessions(room)
         self._names = TopicNames(brokers)
         self._api: BrokerApi | None = None
 
@@ -109,10 +111,13 @@ class ShareHandler:
         """Give back what is held, as the connection has ended."""
         if self._api is None:
             return
-        with suppress(LedgerMQError, TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                for session in self._sessions.all():
-                    await self._give_back(self._api, session, pb.RELEASE_SHARE)
+        try:
+            with suppress(LedgerMQError, TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    for session in self._sessions.all():
+                        await self._give_back(self._api, session, pb.RELEASE_SHARE)
+        finally:
+            self._sessions.close()
 
     # Inside
 
@@ -121,7 +126,7 @@ class ShareHandler:
         group, member = _names(message)
         if message.share_session_epoch == BEGINS and any(batches for _, batches in places):
             raise SessionRefused(Code.INVALID_REQUEST, "the first request of a share session acknowledges nothing")
-        session = self._sessions.fetching(group, member, message.share_session_epoch)
+        session = self._sessions.fetching(group, member, message.share_session_epoch, asked.client_host)
         self._api = asked.api
         await self._names.learn(asked.api, (place.topic_id for place, _ in places))
         return session
