@@ -9,6 +9,12 @@ added for the first time, version 2 replaces version 1 (`mark_grown`). Both have
 either, `bundles` is the number with which the cluster began; the number in force is in the catalog
 (`Catalog.bundles`, decision 72), and version 2 keeps releases out that do not know this.
 
+A restored cluster has version 3 from its begin (`restored_from`), and never another one. It says the
+same as version 2, and has `former_ids`: the ids of the clusters from which it came, the oldest first,
+which files from before the restore name. `restore.json` stands beside it (decision 107): the first
+object of a root that is being restored. Until `cluster.json` is there, no process makes another
+cluster of this root.
+
 The checksum covers all other fields, known or not, as the shortest JSON with sorted keys, so that a
 file of any version can be checked. Files from before there was one have exactly the other eight
 fields; `ledgermq_ledger.fsck.cluster_fit` holds these against the rest of the root (decision 30).
@@ -22,7 +28,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, Unavailable
+from ledgermq.errors import DataDamaged, FormatNotSupported, InvalidConfig, ResourceExhausted, Unavailable
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -32,7 +38,12 @@ FORMAT = "ledgermq"
 FORMAT_VERSION = 1
 GROWN_VERSION = 2
 """Of a cluster to which bundles were added, or were about to be."""
-FORMAT_VERSIONS_READ = (FORMAT_VERSION, GROWN_VERSION)
+RESTORED_VERSION = 3
+"""Of a cluster that was restored from a cut of another one."""
+FORMAT_VERSIONS_READ = (FORMAT_VERSION, GROWN_VERSION, RESTORED_VERSION)
+FORMER_IDS = "former_ids"
+RESTORE_FORMAT = "ledgermq-restore"
+FORMER_IDS_MAX = 1000
 CHECKSUM = "crc32c"
 NUMBERS = ("bundles", "producer_states_max", "url_life_ms", "parquet_min_age_ms", "format_version", "created_ms")
 FIELDS_WITHOUT_CHECKSUM = {"format", "cluster_id", *NUMBERS}
@@ -74,11 +85,35 @@ class ClusterSettings(ClusterDefaults):
     created_ms: int = 0
     has_checksum: bool = field(default=False, compare=False)
     """True if the file has a checksum, which then matches its content."""
+    former_ids: tuple[str, ...] = ()
+    """Ids of the clusters from which this one was restored, the oldest first."""
+
+    def wrote(self, cluster_id: str) -> bool:
+        """Return whether a file that names this cluster id may be of this root: it was written by this cluster, or by
+        one from which it was restored.
+        """
+        return cluster_id == self.cluster_id or cluster_id in self.former_ids
+
+
+def restored_from(source: ClusterSettings, cluster_id: str, now_ms: int) -> ClusterSettings:
+    """Return the settings of a cluster that is restored from a cut of `source`. Raises ResourceExhausted."""
+    if len(source.former_ids) >= FORMER_IDS_MAX:
+        raise ResourceExhausted(
+            f"cluster {source.cluster_id} comes from {FORMER_IDS_MAX} restores in a row, which is the maximum;"
+            " `ledgermq backup` copies a cut and keeps the id"
+        )
+    return replace(
+        source,
+        cluster_id=cluster_id,
+        format_version=RESTORED_VERSION,
+        created_ms=now_ms,
+        former_ids=(*source.former_ids, source.cluster_id),
+    )
 
 
 async def read_cluster(store: ObjectStore) -> ClusterSettings:
     """Read the cluster. Raises ObjectMissing if there is none yet, FormatNotSupported, DataDamaged."""
-    return _decode(await store.get(keys.CLUSTER))
+    return decode_cluster(await store.get(keys.CLUSTER))
 
 
 async def open_cluster(
@@ -90,7 +125,9 @@ async def open_cluster(
     Unavailable.
     """
     try:
-        return check_cluster_id(await read_cluster(store), cluster_id, store.url)
+        found = check_cluster_id(await read_cluster(store), cluster_id, store.url)
+        await _refuse_other_restore(store, found)
+        return found
     except ObjectMissing as error:
         if cluster_id is not None:
             raise InvalidConfig(
@@ -98,10 +135,85 @@ async def open_cluster(
             ) from error
     chosen = defaults or ClusterDefaults()
     chosen.check()
+    await _refuse_other_restore(store, None)
     cluster = ClusterSettings(**asdict(chosen), cluster_id=sources.new_id().hex(), created_ms=sources.now_ms())
-    if await settle_put(store, keys.CLUSTER, [_encode(cluster)], sources=sources) is PutOutcome.UNKNOWN:
+    if await settle_put(store, keys.CLUSTER, [encode_cluster(cluster)], sources=sources) is PutOutcome.UNKNOWN:
         raise Unavailable(f"{store.url}: outcome of the conditional put of {keys.CLUSTER} is unknown; retry later")
-    return await read_cluster(store)
+    created = await read_cluster(store)
+    await _refuse_other_restore(store, created)
+    return created
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreNote:
+    """What a root is restored from: `restore.json`. `cut`: id and put id of the cut. `cluster_json`: the bytes of the
+    `cluster.json` that will be put last.
+    """
+
+    source_id: str
+    cut: tuple[int, str]
+    cut_name: str
+    cluster_json: str
+
+    @property
+    def cluster(self) -> ClusterSettings:
+        return decode_cluster(self.cluster_json.encode())
+
+
+def encode_note(note: RestoreNote) -> bytes:
+    fields = {
+        "format": RESTORE_FORMAT,
+        "format_version": FORMAT_VERSION,
+        "source_cluster_id": note.source_id,
+        "cut_id": note.cut[0],
+        "cut_put_id": note.cut[1],
+        "cut_name": note.cut_name,
+        keys.CLUSTER: note.cluster_json,
+    }
+    return json.dumps({**fields, CHECKSUM: checksum_of(fields)}, indent=2).encode() + b"\n"
+
+
+async def read_note(store: ObjectStore) -> RestoreNote | None:
+    """Return what a root is restored from; None: it has no `restore.json`. Raises DataDamaged, FormatNotSupported."""
+    try:
+        data = await store.get(keys.RESTORE)
+    except ObjectMissing:
+        return None
+    try:
+        found: Any = json.loads(data)
+        if not isinstance(found, dict) or found.get("format") != RESTORE_FORMAT:
+            raise ValueError("LedgerMQ did not write it")
+        if found.get(CHECKSUM) != checksum_of(found):
+            raise ValueError("its checksum is wrong")
+        if found["format_version"] != FORMAT_VERSION:
+            raise FormatNotSupported(
+                f"{keys.RESTORE}: it has format version {found['format_version']}, this software reads 1",
+                object_key=keys.RESTORE,
+            )
+        cut = int(found["cut_id"]), str(found["cut_put_id"])
+        note = RestoreNote(str(found["source_cluster_id"]), cut, str(found["cut_name"]), str(found[keys.CLUSTER]))
+        decode_cluster(note.cluster_json.encode())
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise DataDamaged(
+            f"{keys.RESTORE}: {error!r}; put it back from a copy, or restore into another root", object_key=keys.RESTORE
+        ) from error
+    return note
+
+
+async def _refuse_other_restore(store: ObjectStore, cluster: ClusterSettings | None) -> None:
+    """Refuse a root that another cluster than this one is being restored into. A process that makes a cluster
+    looks before and after its put, and a restore looks for a cluster after it has put its note, so one of both sees the
+    other.
+
+    Raises InvalidConfig.
+    """
+    note = await read_note(store)
+    if note is None or (cluster is not None and cluster.cluster_id == note.cluster.cluster_id):
+        return
+    raise InvalidConfig(
+        f"{store.url}: by its {keys.RESTORE}, cut {note.cut_name!r} of cluster {note.source_id} is being restored here,"
+        " and that is not done: repeat `ledgermq restore`, or use another root"
+    )
 
 
 async def mark_grown(store: ObjectStore, cluster: ClusterSettings) -> None:
@@ -115,8 +227,8 @@ async def mark_grown(store: ObjectStore, cluster: ClusterSettings) -> None:
         raise DataDamaged(
             f"{keys.CLUSTER}: it is of another cluster now; put it back from a copy", object_key=keys.CLUSTER
         )
-    if found.format_version != GROWN_VERSION:
-        await store.put(keys.CLUSTER, _encode(replace(found, format_version=GROWN_VERSION)))
+    if found.format_version == FORMAT_VERSION:
+        await store.put(keys.CLUSTER, encode_cluster(replace(found, format_version=GROWN_VERSION)))
 
 
 def check_cluster_id(cluster: ClusterSettings, wanted: str | None, url: str) -> ClusterSettings:
@@ -128,9 +240,11 @@ def check_cluster_id(cluster: ClusterSettings, wanted: str | None, url: str) -> 
     return cluster
 
 
-def _encode(cluster: ClusterSettings) -> bytes:
+def encode_cluster(cluster: ClusterSettings) -> bytes:
     fields = {"format": FORMAT, **asdict(cluster)}
     del fields["has_checksum"]
+    if not cluster.former_ids:
+        del fields[FORMER_IDS]
     return json.dumps({**fields, CHECKSUM: checksum_of(fields)}, indent=2).encode() + b"\n"
 
 
@@ -140,7 +254,8 @@ def checksum_of(fields: dict[str, Any]) -> str:
     return f"{crc32c(json.dumps(covered, sort_keys=True, separators=(',', ':')).encode()):08x}"
 
 
-def _decode(data: bytes) -> ClusterSettings:
+def decode_cluster(data: bytes) -> ClusterSettings:
+    """Decode a cluster file. Raises DataDamaged, FormatNotSupported."""
     try:
         found: Any = json.loads(data)
         if not isinstance(found, dict) or found.get("format") != FORMAT:
@@ -150,19 +265,29 @@ def _decode(data: bytes) -> ClusterSettings:
         if version not in FORMAT_VERSIONS_READ:
             raise FormatNotSupported(
                 f"{keys.CLUSTER}: this root has format version {version}, this software reads versions"
-                f" {FORMAT_VERSION} and {GROWN_VERSION}",
+                f" {FORMAT_VERSION} to {RESTORED_VERSION}",
                 object_key=keys.CLUSTER,
             )
         if version != FORMAT_VERSION and not has_checksum:
             raise ValueError(f"a file of version {version} has a {CHECKSUM}, and this one has none")
         numbers = {name: int(found[name]) for name in NUMBERS}
-        cluster = ClusterSettings(**numbers, cluster_id=str(found["cluster_id"]), has_checksum=has_checksum)
+        former = _former_ids(found) if version == RESTORED_VERSION else ()
+        cluster = ClusterSettings(
+            **numbers, cluster_id=str(found["cluster_id"]), has_checksum=has_checksum, former_ids=former
+        )
         cluster.check()
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError, InvalidConfig) as error:
         raise DataDamaged(
             f"{keys.CLUSTER}: {error!r}; put the object back from a copy", object_key=keys.CLUSTER
         ) from error
     return cluster
+
+
+def _former_ids(found: dict[str, Any]) -> tuple[str, ...]:
+    ids = found[FORMER_IDS]
+    if not isinstance(ids, list) or not 0 < len(ids) <= FORMER_IDS_MAX or not all(type(each) is str for each in ids):
+        raise ValueError(f"{FORMER_IDS} has to list 1 to {FORMER_IDS_MAX} ids of clusters")
+    return tuple(ids)
 
 
 def _check_checksum(found: dict[str, Any]) -> bool:

@@ -35,6 +35,7 @@ from ledgermq.protocol.naming.names import NAME_CHARS_MAX, is_new_name
 from ledgermq_ledger.object_store.contract import PASSING
 
 CLUSTER = "cluster.json"
+RESTORE = "restore.json"
 LEDGERS = "ledgers/"
 BROKERS = "brokers/"
 PARQUET, KEYED, SINKS, HIDDEN = PASSING

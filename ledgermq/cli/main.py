@@ -81,6 +81,7 @@ COMMANDS: dict[str, Place] = {
     "store": Place(ROOTS, "ledger", "Check that a store is fit to hold a root."),
     "gc": Place(ROOTS, "ledger", "Remove objects that are no longer needed."),
     "backup": Place(ROOTS, "ledger", "Copy what a cut names into a root of its own."),
+    "restore": Place(ROOTS, "ledger", "Make a new cluster with the state of a cut."),
     "repair": Place(ROOTS, "ledger", "Mend damaged objects, and let compaction take parked partitions up again."),
 }
 """In the order in which `ledgermq --help` shows them."""

@@ -255,5 +255,5 @@ async def test_nothing_is_emptied_while_a_bundle_takes_the_table_for_set() -> No
         [broker] = cluster.brokers.values()
         topic = replace(broker.metadata.catalog.topics_by_name["t"], settings=TopicSettings())
         with pytest.raises(Unavailable, match="does not know yet that topic 't' has no table"):
-            await empty_table(cluster.store, broker.cluster_id, topic, virtual_sources(5))
+            await empty_table(cluster.store, broker.context.cluster, topic, virtual_sources(5))
         assert (await table_of(cluster)).files

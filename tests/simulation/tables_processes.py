@@ -239,7 +239,7 @@ class LakeController(Owner):
             await self._alter({"table.format": "none", "table.delta.place": ""})
             if self._random.random() < 0.4:
                 unset = (await self._catalog()).topics_by_name[LAKE]
-                await empty_table(self._store, self._cluster.cluster_id, unset, self._sources)
+                await empty_table(self._store, self._cluster, unset, self._sources)
                 self._world.coverage.saw("a table was dropped")
         else:
             await self._alter(DELTA)

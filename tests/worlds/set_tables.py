@@ -41,9 +41,9 @@ async def tell(root: Root, bundle: int) -> None:
     await bring_facts_into_force(ledger, await root.catalog())
 
 
-async def a_root(*, has_table: bool = True) -> Root:
-    """Two partitions in bundle 1, and bundle 2 to move to."""
-    sources = virtual_sources(1)
+async def a_root(*, has_table: bool = True, seed: int = 1) -> Root:
+    """Two partitions in bundle 1, and bundle 2 to move to. Roots of the same seed have the same cluster id."""
+    sources = virtual_sources(seed)
     root = await Root.open(MemoryStore("test", sources), sources, bundles=3)
     await root.create_topic("t", partitions=2)
     if has_table:

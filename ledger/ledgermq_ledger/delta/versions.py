@@ -108,7 +108,8 @@ def generation_of(table: Table, topic: Topic) -> Generation | None:
 
 def foreign_table(topic: Topic, why: str) -> DataDamaged:
     if topic.place:
-        return DataDamaged(f"{topic.place}: there is another table: {why}; rename that one", object_key=topic.place)
+        advice = "set another table.namespace, after `ledgermq table drop`, or rename that one"
+        return DataDamaged(f"{topic.place}: there is another table: {why}; {advice}", object_key=topic.place)
     folder = f"{topic.folder}_delta_log/"
     return DataDamaged(f"{folder}: there is another Delta table: {why}; move this folder away", object_key=folder)
 

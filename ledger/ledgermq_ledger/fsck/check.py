@@ -186,16 +186,12 @@ async def _check_once(
         check_partitions(catalog, views, problems)
     if len(views) == cluster.bundles:  # otherwise it is unknown which files count
         checkpoints = [view.checkpoint for view in views]
-        await ParquetCheck(store, cluster.cluster_id, live, checkpoints, problems, run_blocking).run(
-            parquet, quick=quick
-        )
+        await ParquetCheck(store, cluster, live, checkpoints, problems, run_blocking).run(parquet, quick=quick)
         if catalog is not None:
-            await KeyedCheck(store, cluster.cluster_id, problems, run_blocking).run(
-                keyed, catalog, checkpoints, quick=quick
-            )
+            await KeyedCheck(store, cluster, problems, run_blocking).run(keyed, catalog, checkpoints, quick=quick)
     if catalog is not None:
-        await _check_tables(store, cluster.cluster_id, catalog, problems)
-    await _check_archive(store, cluster.cluster_id, problems, run_blocking, quick=quick)
+        await _check_tables(store, cluster, catalog, problems)
+    await _check_archive(store, cluster, problems, run_blocking, quick=quick)
     await check_sinks(store, problems, run_blocking, quick=quick)
     checked.parquet_files = len(parquet)
     checked.records = sum(_end(view) for view in views)
@@ -216,19 +212,19 @@ def _place(key: str) -> PartitionId | None:
     return None if name is None else PartitionId(name.topic_id, name.partition)
 
 
-async def _check_tables(store: ObjectStore, cluster_id: str, catalog: Catalog, problems: Problems) -> None:
+async def _check_tables(store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, problems: Problems) -> None:
     """Check the tables of topics, which keep files from being deleted (design Z6)."""
     for topic in catalog.living_topics():
         if not topic.settings.table_generation:
             continue
         with problems.collecting(topic.parquet_folder):
-            async for fault in find_faults(store, cluster_id, topic):
+            async for fault in find_faults(store, cluster, topic):
                 code = "TABLE_FILE_MISSING" if fault.is_lost else "TABLE_AHEAD"
                 problems.damage(fault.key, code, fault.text)
 
 
 async def _check_archive(
-    store: ObjectStore, cluster_id: str, problems: Problems, run_blocking: RunBlocking, *, quick: bool
+    store: ObjectStore, cluster: ClusterSettings, problems: Problems, run_blocking: RunBlocking, *, quick: bool
 ) -> None:
     """The archive in the cluster's own root: its mark names this cluster, each file is whole.
 
@@ -239,11 +235,11 @@ async def _check_archive(
         key = info.key
         with problems.collecting(key):
             if key == keys.ARCHIVE_OWNER:
-                if (owner := decode_mark(await store.get(key))) != cluster_id:
+                if (owner := decode_mark(await store.get(key))) != cluster.cluster_id:
                     problems.damage(key, "FOREIGN_ARCHIVE", f"it says that the archive belongs to cluster {owner}")
             elif (name := keys.parse_archived(key)) is not None:
                 footer = await read_footer(store, key)
-                if check_footer(footer, key, name, cluster_id, problems) is None or quick:
+                if check_footer(footer, key, name, cluster, problems) is None or quick:
                     continue
                 wrong = await run_blocking(partial(find_wrong_rows, await store.get(key), key, name))
                 if wrong is not None:

@@ -3,7 +3,8 @@ values (decision 30).
 
     bundles               no ledger beyond them; each bundle has a ledger once the cluster has lived, for brokers
                           claim all of them
-    cluster_id            that of the Parquet files that file lists name, or of the files of keyed partitions
+    cluster_id            that of the Parquet files that file lists name, or of the files of keyed partitions; or one
+                          of those that the cluster was restored from
     producer_states_max   no checkpoint remembers more producers
     the others            nothing in the root shows them
 
@@ -109,12 +110,12 @@ def _about_producers(cluster: ClusterSettings, checkpoints: list[fmt.Checkpoint]
 async def _about_id(
     store: ObjectStore, cluster: ClusterSettings, checkpoints: list[fmt.Checkpoint]
 ) -> AsyncIterator[str]:
-    """Yield contradictions of the cluster id. One file of this cluster proves the id; without any,
+    """Yield contradictions of the cluster id. One file that it wrote proves the id; without any,
     a file of another cluster that this root's lists name contradicts it.
     """
     others: dict[str, str] = {}
     async for key, cluster_id in _written_by(store, checkpoints):
-        if cluster_id == cluster.cluster_id:
+        if cluster.wrote(cluster_id):
             return
         others.setdefault(cluster_id, key)
     for cluster_id, key in others.items():

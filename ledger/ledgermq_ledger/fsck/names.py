@@ -26,7 +26,7 @@ def _check_name(key: str, bundles: int, problems: Problems) -> None:
     if any(parse(key) is not None for parse in (keys.parse_parquet, keys.parse_archived, keys.parse_keyed)):
         return
     if (
-        key in (keys.CLUSTER, keys.ARCHIVE_OWNER)
+        key in (keys.CLUSTER, keys.RESTORE, keys.ARCHIVE_OWNER)
         or keys.parse_broker(key) is not None
         or keys.parse_sink(key) is not None
     ):

@@ -151,7 +151,7 @@ async def _run(
     tasks = [
         CleaningTask(
             store_url=store.url,
-            cluster_id=plan.base.cluster,
+            cluster_id=compaction.cluster.cluster_id,
             place=plan.base.place,
             topic=topic.name,
             number=number,
@@ -170,6 +170,7 @@ async def _run(
     outcomes: list[CleaningOutcome] = await compaction.engine.run(store, tasks, on_done) if tasks else []
     version = replace(
         plan.base,
+        cluster=compaction.cluster.cluster_id,
         number=number,
         attempt=attempt,
         end=plan.end,

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from ledgermq.sources import Sources
+from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.delta import versions
 from ledgermq_ledger.delta.actions import decode_path
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import checkpoint_in_charge, partition_of
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.tables.formats.choose import open_log, table_of
+from ledgermq_ledger.tables.formats.choose import is_of_former, open_log, table_of
 from ledgermq_ledger.tables.latest import newest_number
 from ledgermq_ledger.topics.tables import bundle_before
 from ledgermq_ledger.topics.topic import Topic
@@ -27,15 +28,16 @@ class Fault(NamedTuple):
     is_lost: bool
 
 
-async def find_faults(store: ObjectStore, cluster_id: str, topic: Topic) -> AsyncIterator[Fault]:
-    """Yield what is wrong with a topic's table. None yet, or one of another generation: nothing is promised.
+async def find_faults(store: ObjectStore, cluster: ClusterSettings, topic: Topic) -> AsyncIterator[Fault]:
+    """Yield what is wrong with a topic's table. None yet, or one of another generation, or of a cluster that this one
+    was restored from: nothing is promised.
 
     Raises DataDamaged, FormatNotSupported, the store's errors.
     """
-    of = table_of(cluster_id, topic)
+    of = table_of(cluster.cluster_id, topic)
     log = open_log(store, of, topic.settings, Sources())
     table, named = await log.read_named(topic.settings.table_keep_ms)
-    if versions.generation_of(table, of) != of.generation:
+    if is_of_former(table, cluster) or versions.generation_of(table, of) != of.generation:
         return
     stored = {info.key async for info in store.list(of.folder)}
     for path, version in sorted(named.items()):

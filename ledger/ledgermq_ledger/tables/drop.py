@@ -7,10 +7,11 @@ import asyncio
 from ledgermq.errors import Unavailable
 from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import RunBlocking
+from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.delta import versions
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
-from ledgermq_ledger.tables.formats.choose import logs_to_empty, table_of
+from ledgermq_ledger.tables.formats.choose import is_of_former, logs_to_empty, table_of
 from ledgermq_ledger.tables.formats.contract import TableLog
 from ledgermq_ledger.topics.facts import fact_of
 from ledgermq_ledger.topics.topic import Topic
@@ -21,7 +22,7 @@ RETRY_AFTER_MS = 1000
 
 async def empty_table(
     store: ObjectStore,
-    cluster_id: str,
+    cluster: ClusterSettings,
     topic: Topic,
     sources: Sources,
     run_blocking: RunBlocking = asyncio.to_thread,
@@ -36,16 +37,18 @@ async def empty_table(
     Raises Unavailable (a bundle does not know it, or knows that the table was set again), DataDamaged,
     FormatNotSupported, InvalidConfig (see `open_log`), the store's errors.
     """
-    of = table_of(cluster_id, topic, generation=0)
+    of = table_of(cluster.cluster_id, topic, generation=0)
     for log in logs_to_empty(store, of, topic.settings, sources, run_blocking):
-        await _empty(store, log, of, topic)
+        await _empty(store, cluster, log, of, topic)
 
 
-async def _empty(store: ObjectStore, log: TableLog, of: versions.Topic, topic: Topic) -> None:
+async def _empty(store: ObjectStore, cluster: ClusterSettings, log: TableLog, of: versions.Topic, topic: Topic) -> None:
     for _ in range(ATTEMPTS):
         if not topic.removed:
             await _check_that_all_know(store, topic)
         table = await log.read()
+        if is_of_former(table, cluster):
+            return  # the topic of the cluster that this one was restored from still has it
         generation = versions.generation_of(table, of)
         if generation is not None and generation[0] > topic.id:
             return  # of a later topic of this name

@@ -105,7 +105,7 @@ class TablePath:
         context = self._context
         for bundle in sorted(topic.bundles_in_use):  # one without rounds may not know of it yet
             await bring_facts_into_force(replace(context.ledger(bundle), known=None), context.catalog())
-        await empty_table(context.store, context.cluster.cluster_id, topic, context.sources)
+        await empty_table(context.store, context.cluster, topic, context.sources)
         return pb.DropTableResponse()
 
     async def list_undecoded(self, request: pb.ListUndecodedRequest) -> pb.ListUndecodedResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.object_store.contract import Buffer, StoreUncertain
 from ledgermq_ledger.object_store.file.store import FileStore
 from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
-from ledgermq_tools.ledger import backup
+from ledgermq_tools.ledger import backup, fsck
+from ledgermq_tools.ledger.restore import command as restore
 from tests.virtual_time import virtual
 from tests.worlds.cuts import take_cut
 from tests.worlds.root_commands import RootCommand
@@ -98,3 +100,41 @@ def test_the_command_copies_a_cut_and_refuses_one_that_is_not_there(tmp_path: Pa
     code, _, error = run(tmp_path / "root", "other", tmp_path / "copy2")
     assert code == 4
     assert "ledgermq cut list" in error
+
+
+def test_the_command_restores_a_cut_once_and_says_which_one(tmp_path: Path) -> None:
+    async def fill() -> None:
+        sources = Sources()
+        async with FileStore(tmp_path / "root", sources) as store:
+            root = await Root.open(store, sources)
+            await root.create_topic("t")
+            await root.produce("t", (0, [b"1"]))
+            await take_cut(root, "eod")
+
+    asyncio.run(fill())
+    run, root, new = RootCommand(restore), tmp_path / "root", tmp_path / "new"
+    code, _, error = run(f"{root}@eod", new)
+    assert code == 0, error
+    cluster = json.loads((new / keys.CLUSTER).read_bytes())
+    assert cluster["former_ids"] == [json.loads((root / keys.CLUSTER).read_bytes())["cluster_id"]]
+    said = " ".join(error.split())
+    assert f"is cluster {cluster['cluster_id']}, as cut eod of" in said
+    code, _, error = run(f"{root}@2100-01-01", new)
+    assert (code, "an earlier call has done that" in " ".join(error.split())) == (0, True)
+    checked, _, error = RootCommand(fsck)(new)
+    assert checked == 0, error
+    for source, text in {
+        f"{root}@other": "ledgermq cut list",
+        f"{root}@2000-01-01": "no cut is kept that was taken at or before",
+        str(root): "names no cut: give ROOT@CUT",
+        f"{root}@": "names no cut: give ROOT@CUT",
+        f"hdfs://user@host/{root}": "names no cut: give ROOT@CUT",
+    }.items():
+        code, _, error = run(source, tmp_path / "other")
+        assert code, source
+        assert text in " ".join(error.split()), source
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "notes.txt").write_text("mine")
+    code, _, error = run(f"{root}@eod", tmp_path / "used")
+    assert code
+    assert "there is notes.txt; give an empty root" in " ".join(error.split())

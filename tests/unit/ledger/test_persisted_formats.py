@@ -284,7 +284,7 @@ async def test_golden_cluster_file() -> None:
     )
 
 
-@pytest.mark.parametrize("change", [b'"format_version": 3', b'"format_version": 99'])
+@pytest.mark.parametrize("change", [b'"format_version": 4', b'"format_version": 99'])
 async def test_a_root_of_another_version_is_refused(change: bytes) -> None:
     store = MemoryStore("golden", seeded_sources())
     data = (GOLDEN / "cluster-v1.json").read_bytes().replace(b'"format_version": 1', change)

@@ -76,7 +76,7 @@ async def test_a_partition_that_is_to_move_counts_where_it_is() -> None:
     topic = root.topics["t"]
     facts = await describe_table(root.store, root.cluster.cluster_id, topic)
     assert [each.parquet_end for each in facts.partitions] == [4, 4]
-    assert [fault async for fault in find_faults(root.store, root.cluster.cluster_id, topic)] == []
+    assert [fault async for fault in find_faults(root.store, root.cluster, topic)] == []
     assert await registrar(root).held_bytes() > 0
     await set_table(root, 2, KEEP_MS)
     await registrar(root).catch_up()

@@ -147,7 +147,7 @@ async def test_the_check_of_a_root_knows_tables() -> None:
     assert [problem for problem in found if problem.severity is not Severity.NOTE] == []
     [first, second, *_] = await parquet_keys(root.store, keys.parquet_partition("t", 0))
     await root.store.delete([first])
-    [fault] = [fault async for fault in find_faults(root.store, root.cluster.cluster_id, root.topics["t"])]
+    [fault] = [fault async for fault in find_faults(root.store, root.cluster, root.topics["t"])]
     assert (fault.key, fault.is_lost) == (first, True)
     found = (await check_root(root.store, root.cluster)).problems
     assert ("TABLE_FILE_MISSING", first) in {(problem.code, problem.object_key) for problem in found}

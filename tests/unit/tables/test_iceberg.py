@@ -103,7 +103,7 @@ async def test_files_stay_while_a_snapshot_may_be_open(catalog: SqlCatalog) -> N
     await asyncio.sleep(AGED_S)
     await tidy(root)
     assert await first_offsets(root) == [2]
-    faults = [each async for each in find_faults(root.store, root.cluster.cluster_id, root.topics["t"])]
+    faults = [each async for each in find_faults(root.store, root.cluster, root.topics["t"])]
     assert faults == []
 
 
@@ -129,7 +129,7 @@ async def test_what_a_snapshot_names_and_is_gone_is_found(catalog: SqlCatalog) -
     await catch_up(root, registrar(root))
     [key] = [info.key async for info in root.store.list("parquet/topic=t/partition=0/")]
     await root.store.delete([key])
-    [fault] = [each async for each in find_faults(root.store, root.cluster.cluster_id, root.topics["t"])]
+    [fault] = [each async for each in find_faults(root.store, root.cluster, root.topics["t"])]
     assert fault.key == key
     assert fault.is_lost
 
@@ -243,7 +243,7 @@ async def test_a_dropped_table_is_empty(catalog: SqlCatalog) -> None:
     await catch_up(root, registrar(root))
     await set_iceberg(root, 0)
     for _ in range(2):
-        await empty_table(root.store, root.cluster.cluster_id, root.topics["t"], root.sources, run_inline)
+        await empty_table(root.store, root.cluster, root.topics["t"], root.sources, run_inline)
     stored = catalog.load_table(IDENTIFIER)
     assert [m for m in stored.current_snapshot().manifests(stored.io) if m.has_added_files()] == []  # type: ignore[union-attr]
     assert len(chain_of(stored.metadata)) == 2, "the second call had nothing to do"

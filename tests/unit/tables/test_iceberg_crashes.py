@@ -107,6 +107,6 @@ async def dies_and_recovers(dies_at: int) -> bool:
     await asyncio.sleep(125)
     await registrar(root).raise_gates()
     await tidy(root)
-    faults = [each async for each in find_faults(root.store, root.cluster.cluster_id, root.topics["t"])]
+    faults = [each async for each in find_faults(root.store, root.cluster, root.topics["t"])]
     assert faults == [], dies_at
     return done

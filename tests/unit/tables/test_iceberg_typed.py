@@ -100,7 +100,7 @@ async def test_readers_see_old_and_new_files_as_one(tmp_path: Path, monkeypatch:
         assert len(list(stored.scan(row_filter="offset = 1").plan_files())) == 1, "bounds of the manifest prune"
         columns = stored.schema().as_struct()
         await set_iceberg(root, 0)
-        await empty_table(root.store, root.cluster.cluster_id, root.topics["t"], root.sources, run_inline)
+        await empty_table(root.store, root.cluster, root.topics["t"], root.sources, run_inline)
         stored = catalog.load_table(IDENTIFIER)
         assert stored.scan().to_arrow().num_rows == 0
         assert stored.schema().as_struct() == columns, "columns stay"

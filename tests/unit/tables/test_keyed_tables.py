@@ -182,7 +182,7 @@ async def test_a_restored_log_stops_its_table() -> None:
     turn = await registrar(keyed).turn()
     assert turn.committed is None
     assert "shows its version 2, and its newest one is 1" in turn.stopped[0]
-    faults = [fault.text async for fault in find_faults(keyed.root.store, keyed.root.cluster.cluster_id, keyed.topic)]
+    faults = [fault.text async for fault in find_faults(keyed.root.store, keyed.root.cluster, keyed.topic)]
     assert any("another root" in fault for fault in faults)
 
 
@@ -193,8 +193,7 @@ async def test_a_dropped_table_names_nothing_and_keeps_nothing() -> None:
         await next_version(keyed, (b"a", value))
         await registrar(keyed).catch_up()
     await set_table(keyed, 0)
-    store, cluster_id = keyed.root.store, keyed.root.cluster.cluster_id
-    await empty_table(store, cluster_id, keyed.topic, keyed.root.sources)
+    await empty_table(keyed.root.store, keyed.root.cluster, keyed.topic, keyed.root.sources)
     assert (await newest(keyed)).files == {}
     keyed.wait(1.5)
     await keyed.clean()

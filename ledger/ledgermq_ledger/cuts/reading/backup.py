@@ -31,10 +31,9 @@ class Copied:
 
 
 async def copy_cut(at: RootAtCut, target: ObjectStore) -> Copied:
-    """Copy a cut. Whole objects are in memory, four at a time.
+    """Copy a cut, with its cluster's `cluster.json`.
 
-    Raises InvalidRequest if the target has another cluster, or other objects under these names; DataDamaged if
-    something of the cut is missing; the stores' errors.
+    Raises InvalidRequest if the target has another cluster, and what `copy_named` raises.
     """
     cluster = await at.store.get(keys.CLUSTER)
     try:
@@ -42,15 +41,22 @@ async def copy_cut(at: RootAtCut, target: ObjectStore) -> Copied:
             raise InvalidRequest(f"{target.url}: there is another cluster; give an empty root")
     except ObjectMissing:
         pass
+    copied = await copy_named(at, target)
+    await put_same(target, keys.CLUSTER, cluster)
+    return Copied(copied.objects + 1, copied.bytes + len(cluster))
+
+
+async def copy_named(at: RootAtCut, target: ObjectStore) -> Copied:
+    """Copy what a cut names, without `cluster.json`. Whole objects are in memory, four at a time.
+
+    Raises InvalidRequest if the target has other objects under these names; DataDamaged if something of the cut is
+    missing; the stores' errors.
+    """
     copied, done = Copied(), set[str]()
 
     async def put(key: str, data: bytes) -> None:
         done.add(key)
-        try:
-            await target.put_if_absent(key, [data])
-        except AlreadyExists:
-            if await target.get(key) != data:
-                raise InvalidRequest(f"{target.url}: it has another {key}; give an empty root") from None
+        await put_same(target, key, data)
         copied.objects += 1
         copied.bytes += len(data)
 
@@ -67,8 +73,16 @@ async def copy_cut(at: RootAtCut, target: ObjectStore) -> Copied:
         alone.CopyFrom(base)
         del alone.pins[:]
         await put(keys.checkpoint(base.bundle, base.number), encode_checkpoint(alone))
-    await put(keys.CLUSTER, cluster)
     return copied
+
+
+async def put_same(target: ObjectStore, key: str, data: bytes) -> None:
+    """Put an object, if it is not there yet. Raises InvalidRequest if another one has the name, the store's errors."""
+    try:
+        await target.put_if_absent(key, [data])
+    except AlreadyExists:
+        if await target.get(key) != data:
+            raise InvalidRequest(f"{target.url}: it has another {key}; give an empty root") from None
 
 
 async def _named(at: RootAtCut, bundle: fmt.CutBundle, base: fmt.Checkpoint) -> AsyncIterator[str]:

@@ -10,6 +10,7 @@ from functools import partial
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking
+from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.files.parquet_rows import read_rows
 from ledgermq_ledger.fsck.problem import Problems
@@ -30,9 +31,11 @@ class _Listed:
 
 
 class KeyedCheck:
-    def __init__(self, store: ObjectStore, cluster_id: str, problems: Problems, run_blocking: RunBlocking) -> None:
+    def __init__(
+        self, store: ObjectStore, cluster: ClusterSettings, problems: Problems, run_blocking: RunBlocking
+    ) -> None:
         self._store = store
-        self._cluster_id = cluster_id
+        self._cluster = cluster
         self._problems = problems
         self._run_blocking = run_blocking
 
@@ -117,7 +120,7 @@ class KeyedCheck:
                 info = await self._store.head(file.key)
                 footer = await read_footer(self._store, file.key)
                 note = KeyedNote.decode(footer.metadata)
-                if note is None or note.cluster != self._cluster_id:
+                if note is None or not self._cluster.wrote(note.cluster):
                     self._problems.damage(
                         file.key, "FOREIGN_FILE", "it is not a file of this keyed partition in this cluster"
                     )

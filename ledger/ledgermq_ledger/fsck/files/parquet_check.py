@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking
+from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.files.parquet_rows import check_footer, find_wrong_rows
 from ledgermq_ledger.fsck.problem import Problems
@@ -36,14 +37,14 @@ class ParquetCheck:
     def __init__(
         self,
         store: ObjectStore,
-        cluster_id: str,
+        cluster: ClusterSettings,
         live: Mapping[str, fmt.ParquetFile | None],
         checkpoints: Sequence[fmt.Checkpoint],
         problems: Problems,
         run_blocking: RunBlocking,
     ) -> None:
         self._store = store
-        self._cluster_id = cluster_id
+        self._cluster = cluster
         self._live = live
         self._finished = {checkpoint.bundle: checkpoint.finished_plan for checkpoint in checkpoints}
         self._newest_ms = {checkpoint.bundle: checkpoint.created_ms for checkpoint in checkpoints}
@@ -85,7 +86,7 @@ class ParquetCheck:
         key, name = file.info.key, file.name
         footer = await read_footer(self._store, key)
         file.rows = footer.num_rows
-        note = check_footer(footer, key, name, self._cluster_id, self._problems)
+        note = check_footer(footer, key, name, self._cluster, self._problems)
         if note is None:
             return
         self._check_listed(file, note)

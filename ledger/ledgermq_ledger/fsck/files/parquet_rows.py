@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.keys import ParquetName, is_internal
 from ledgermq_ledger.parquet.files.columns import APPENDED, SCHEMA_BEFORE, FooterNote, schema_of
@@ -31,13 +32,13 @@ def read_rows(data: bytes, key: str) -> pa.Table | str:
 
 
 def check_footer(
-    footer: pq.FileMetaData, key: str, name: ParquetName, cluster_id: str, problems: Problems
+    footer: pq.FileMetaData, key: str, name: ParquetName, cluster: ClusterSettings, problems: Problems
 ) -> FooterNote | None:
     """Check the footer of a file of the log against the file's name; return None if it is of
     another cluster.
     """
     note = FooterNote.decode(footer.metadata)
-    if note is None or note.cluster != cluster_id:
+    if note is None or not cluster.wrote(note.cluster):
         problems.damage(key, "FOREIGN_FILE", "it is not a file of this cluster, but Spark reads it")
         return None
     said = (note.topic_id, note.partition, note.first_offset, note.last_offset, note.plan)

@@ -73,7 +73,7 @@ async def _has_emptied_its_table(compaction: Compaction, topic: Topic, done: Rem
     if not topic.settings.table_generation:
         return True
     try:
-        await empty_table(compaction.store, compaction.cluster.cluster_id, topic, compaction.sources)
+        await empty_table(compaction.store, compaction.cluster, topic, compaction.sources)
     except (DataDamaged, FormatNotSupported):
         return True
     except LedgerMQError as error:

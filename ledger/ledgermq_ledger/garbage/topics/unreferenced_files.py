@@ -146,8 +146,8 @@ async def _note_of(store: ObjectStore, cluster: ClusterSettings, key: str) -> Fo
         return None
     if name is None or note is None:
         return None
-    said, named = (note.cluster, note.topic_id, note.plan), (cluster.cluster_id, name.topic_id, name.plan)
-    return note if said == named else None
+    is_named = (note.topic_id, note.plan) == (name.topic_id, name.plan)
+    return note if is_named and cluster.wrote(note.cluster) else None
 
 
 async def remove_unreferenced(

@@ -8,7 +8,9 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.runtime.process.missing_modules import what_to_do
 from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import RunBlocking
+from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.delta import versions
+from ledgermq_ledger.delta.table import Table
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.files.columns import SCHEMA
 from ledgermq_ledger.tables.formats.contract import TableLog
@@ -31,6 +33,13 @@ def table_of(cluster_id: str, topic: Topic, generation: int | None = None) -> ve
         settings.keyed,
         at if settings.table_format == ICEBERG else "",
     )
+
+
+def is_of_former(table: Table, cluster: ClusterSettings) -> bool:
+    """Return whether a cluster from which this one was restored made the table, so that it still may keep it."""
+    if table.metadata is None:
+        return False
+    return table.metadata.configuration.get("ledgermq.cluster") in cluster.former_ids
 
 
 def open_log(

@@ -1,0 +1,1 @@
+"""Run `ledgermq restore ROOT@CUT NEWROOT`."""

@@ -1,0 +1,66 @@
+"""Run `ledgermq restore ROOT@CUT NEWROOT`: a new cluster with the state of a cut."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ledgermq.cli.output.reporting import command
+from ledgermq.cli.output.terminal import notes
+from ledgermq.errors import InvalidConfig
+from ledgermq.sources import Sources
+from ledgermq_ledger.open_root import fitting_cluster_of, opened
+
+if TYPE_CHECKING:
+    from ledgermq_ledger.cluster import ClusterSettings
+    from ledgermq_ledger.object_store.contract import ObjectStore
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="ROOT@CUT",
+        help="Root URL or local folder, then @ and a cut: its name, its id, or a time (2026-11-30T08:00, UTC unless it"
+        " names a zone), which stands for the newest cut at or before it.",
+    ),
+]
+NewRoot = Annotated[
+    str,
+    typer.Argument(metavar="NEWROOT", help="Root URL of the new cluster, or a local folder. It must be empty."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "restore")(restore)
+
+
+async def restore(source: Source, new_root: NewRoot) -> None:
+    """Make a new cluster with the state of a cut, in an empty root. The old cluster goes on, and nothing of it changes.
+
+    The new cluster has another id. Brokers that are started on it continue at the cut: consumers at their
+    offsets, transactions that were open are aborted. What was broken off is continued by the same command. Keep the
+    cut until it is done.
+    """
+    from ledgermq_ledger.cuts.reading.restore import restore_cut  # late, as in `backup`
+    from ledgermq_tools.ledger.restore.group_offsets import end_with_their_partitions
+
+    root, at, wanted = source.rpartition("@")
+    if not at or not wanted or "/" in wanted:
+        raise InvalidConfig(f"{source!r} names no cut: give ROOT@CUT; `ledgermq cut list` shows the cuts")
+    sources, set_back = Sources(), 0
+
+    async def mend(copy: ObjectStore, cluster: ClusterSettings) -> None:
+        nonlocal set_back
+        set_back = await end_with_their_partitions(copy, cluster, sources)
+
+    async with opened(root, sources) as store, opened(new_root, sources) as copy:
+        done = await restore_cut(store, await fitting_cluster_of(store), wanted, copy, sources, mend)
+    taken = datetime.fromtimestamp(done.cut.taken_ms / 1000, UTC).isoformat(timespec="seconds")
+    what = f"{new_root} is cluster {done.cluster.cluster_id}, as cut {done.cut.name} of {taken} had it"
+    if done.copied is None:
+        notes().print(f"{what}; an earlier call has done that.")
+        return
+    notes().print(f"{what}: {done.copied.objects} objects, {done.copied.bytes} bytes.")
+    if set_back:
+        notes().print(f"{set_back} committed offsets of records behind the cut were set back to its ends.")
